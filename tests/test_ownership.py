@@ -10,9 +10,9 @@ import pytest
 from commanding import command
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.settings.file_ownership import readable_secrets
+from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import TRUST, Flags
+from kairos_mcp.settings.settings import TRUST_VARIABLE, Flags
 
 SOMEBODY = 54_321  # no user of this machine
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -55,7 +55,7 @@ def test_what_every_user_may_write_is_refused_with_the_cure(home: Path, at: str,
     assert refused is not None
     assert "every user" in refused.message
     assert "chmod" in refused.hint
-    assert TRUST in refused.hint
+    assert TRUST_VARIABLE in refused.hint
     os.system(refused.hint.split("`")[1])  # the cure as it is written
     assert refusal(home) is None
 
@@ -131,8 +131,8 @@ def test_a_state_folder_that_is_not_there_yet_is_judged_by_those_above(tmp_path:
 def test_one_variable_trusts_a_file_system_without_modes(home: Path) -> None:
     (home / "kairos.toml").chmod(0o666)
     home.chmod(0o777)
-    assert refusal(home, **{TRUST: "0"}) is not None
-    assert refusal(home, **{TRUST: "1"}) is None
+    assert refusal(home, **{TRUST_VARIABLE: "0"}) is not None
+    assert refusal(home, **{TRUST_VARIABLE: "1"}) is None
 
 
 def test_a_settings_file_elsewhere_that_others_may_write_is_refused(home: Path, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_secret_in_a_header_of_a_file_that_others_may_read_is_named(
     file = home / "kairos.toml"
     file.write_text(SERVER.format(value))
     file.chmod(mode)
-    texts = readable_secrets(load_settings(Flags(home=str(home)), {}), {})
+    texts = list_readable_secrets(load_settings(Flags(home=str(home)), {}), {})
     assert [("servers.x.headers.Authorization" in text, "chmod 600" in text) for text in texts] == [
         (True, True)
     ] * named

@@ -10,17 +10,17 @@ import pytest
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.schema import given_by_file
+from kairos_mcp.settings.schema import read_settings_file
 from kairos_mcp.settings.settings import (
     FILE_ONLY,
     SETTINGS,
     Flags,
     GateRule,
     Settings,
-    default_of,
+    default_value,
     packaged_config,
     unknown_variables,
-    variable,
+    variable_name,
 )
 
 DOCUMENT = packaged_config() / "kairos.toml"
@@ -49,15 +49,15 @@ def test_every_setting_stands_in_the_document_below_a_comment() -> None:
 
 
 def test_the_document_states_the_real_defaults() -> None:
-    stated = given_by_file(DOCUMENT)
-    assert stated == {name: default_of(name) for name in stated}
-    assert set(stated) >= {name for name in SETTINGS if default_of(name) not in (None, ())}
+    stated = read_settings_file(DOCUMENT)
+    assert stated == {name: default_value(name) for name in stated}
+    assert set(stated) >= {name for name in SETTINGS if default_value(name) not in (None, ())}
 
 
 def test_the_examples_in_the_document_are_valid(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=\w+ = |\[)", "", DOCUMENT.read_text(encoding="utf-8"), flags=re.M)
     (tmp_path / "all.toml").write_text(text, encoding="utf-8")
-    assert set(given_by_file(tmp_path / "all.toml")) == set(SETTINGS)
+    assert set(read_settings_file(tmp_path / "all.toml")) == set(SETTINGS)
 
 
 def test_nothing_given_means_the_defaults_and_makes_nothing(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_limits_come_one_by_one_in_dollars_and_seconds(tmp_path: Path) -> None:
 
 
 def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
-    environ = {variable(name): "" for name in SETTINGS}
+    environ = {variable_name(name): "" for name in SETTINGS}
     assert settings_of(tmp_path, environ=environ).origins["tools"] == "default"
 
 
@@ -171,15 +171,15 @@ def test_the_users_prompt_goes_before_ours_file_by_file(tmp_path: Path) -> None:
         (folder / "prompts").mkdir(parents=True, exist_ok=True)
         (folder / "prompts" / f"{name}.md").write_text(f"{folder.name} {name}", encoding="utf-8")
     settings = Settings(home=tmp_path, config_dirs=(ours, users))
-    assert settings.prompt("one") == "ours one"
-    assert settings.prompt("two") == "users two"
+    assert settings.read_prompt("one") == "ours one"
+    assert settings.read_prompt("two") == "users two"
     for name in ("three", "../ours/prompts/one", "", "one.md", "a" * 100):
         with pytest.raises(ConfigError):
-            settings.prompt(name)
+            settings.read_prompt(name)
 
 
 def test_a_variable_with_our_prefix_that_means_nothing_is_found() -> None:
-    known = {variable(name): "1" for name in SETTINGS if name not in FILE_ONLY}
+    known = {variable_name(name): "1" for name in SETTINGS if name not in FILE_ONLY}
     assert unknown_variables({**known, "KAIROS_HOME": "x", "KAIROS_CONFIG": "y"}) == []
     assert unknown_variables({"KAIROS_GATE": "x", "KAIROS_TOLS": "y", "PATH": "z"}) == [
         ("KAIROS_GATE", None),

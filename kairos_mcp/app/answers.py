@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
+from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
@@ -73,9 +74,7 @@ class SubmittedAnswers(NamedTuple):
     settled: list[SettlementRequest]
 
 
-def split(
-    answers: Mapping[str, object], is_approval: Callable[[str], bool], who: tuple[str, str, str]
-) -> SubmittedAnswers:
+def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: Actor) -> SubmittedAnswers:
     """The answers by what they are about. Raises BadArguments."""
     brought = SubmittedAnswers({}, [], [])
     for key, value in answers.items():

@@ -17,7 +17,7 @@ from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Kind, may_decide
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.routes import route_after_sampling
 from kairos_mcp.core.steps import CallTool, DialectName, RequestCompletion, Sent
@@ -367,7 +367,7 @@ class ClientRequests:
         """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late,
         or may not be decided in a dialog, stores nothing."""
         run, at = self._context.find_run_to_move(run_id, caller), self._context.clock()
-        who = (caller.principal, "elicitation", caller.client)
+        who = Actor(caller.principal, "elicitation", caller.client)
         decided: list[Decision] = []
         settled: list[SettlementRequest] = []
         for key, word in said.items():
@@ -406,7 +406,7 @@ class ClientRequests:
         mine, at = await self._owner(run), self._context.clock()
         fence = await self._store.submit(
             lambda connection: open_completions.reroute(
-                connection, run, route, caller.as_row, owner=mine, at=at, reason=note
+                connection, run, route, caller.actor, owner=mine, at=at, reason=note
             )
         )
         self._pool.continue_run(run, mine, fence)

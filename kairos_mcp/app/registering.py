@@ -13,7 +13,7 @@ from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import make_visible
-from kairos_mcp.settings.proposal import Proposal, proposal
+from kairos_mcp.settings.proposal import Proposal, parse_proposal
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionTable
 from kairos_mcp.tools.http.addresses import why_local
 
@@ -44,7 +44,7 @@ RESERVED = frozenset(
 async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
     """Keep a proposal until a person decides; the same one again changes nothing. Raises BadArguments, TooLarge,
     EgressDenied, ApprovalsFull; Denied for what a person has removed."""
-    made = proposal(spec, context.factory.mask)
+    made = parse_proposal(spec, context.factory.mask)
     check_place(context, made)
     client = " ".join(make_visible(caller.client[:CLIENT_CHARS])[0].split())
     by = f"{caller.principal} ({client})" if client else caller.principal

@@ -48,7 +48,7 @@ async def answer(
     answers = {key: redact_values.redact_answer(value, context.factory.mask) for key, value in answers.items()}
     run = context.find_run_to_move(run_id, caller)
     with queries.name_run_in_errors(run):
-        steps, said, settled = answering.split(answers, lambda key: _is_approval(context, run, key), caller.as_row)
+        steps, said, settled = answering.split(answers, lambda key: _is_approval(context, run, key), caller.actor)
         _check_may_decide(context, run, said, settled, caller)
         approved = approvals.newest_approvals(context.store.reader, run.n) if steps else {}
         try:
@@ -89,7 +89,7 @@ async def decide(
         waiting = ", ".join(approvals.read_waiting_items(context.store.reader, run.n).approvals) or "none"
         raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
     told = context.factory.mask.redact_text(feedback).text if feedback else None
-    decided = Decision(key, said, digest or found.digest, caller.as_row, told)
+    decided = Decision(key, said, digest or found.digest, caller.actor, told)
     await _leave(context, run, [], [decided], caller, drive=drive)
     return found
 
@@ -126,7 +126,7 @@ async def _leave(
                     at,
                     dead=dead,
                     settlement_requests=settled,
-                    actor=caller.as_row,
+                    actor=caller.actor,
                 )
             )
     except ApprovalExpired:
@@ -206,7 +206,7 @@ async def control(
 
     def left(connection: apsw.Connection) -> int | None:
         say, why = _extend_caps(context, run, limits, connection) if action == "extend" and limits else (body, because)
-        return submit_request(connection, run, action, say, caller.as_row, mine, at, reason=why, dead=dead)
+        return submit_request(connection, run, action, say, caller.actor, mine, at, reason=why, dead=dead)
 
     with queries.name_run_in_errors(run):
         fence = await context.store.submit(left)

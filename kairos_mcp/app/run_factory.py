@@ -28,7 +28,7 @@ from kairos_mcp.models.model import Model, ModelInput, ModelOptions, redact_mode
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
-from kairos_mcp.settings.secret_refs import secret
+from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build, rebuilt_texts
 from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
@@ -220,7 +220,7 @@ class RunFactory:
 
     def _key(self, reference: str) -> str:
         """The key that a setting refers to; from now on it is known as a secret."""
-        found = secret(reference)
+        found = read_secret(reference)
         self.mask.learn(found)
         return found
 

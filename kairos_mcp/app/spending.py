@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.budget.units import NOTHING, Account, Remaining, Units
-from kairos_mcp.core.calendar import day_at, parse_timestamp
+from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import DAY_CAPS, Limits, limits_to_json
@@ -131,7 +131,7 @@ def _today(context: AppContext, caller: Caller) -> DayToCharge:
 
 def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObject:
     today = meant.day
-    told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": parse_timestamp(today.ends)}
+    told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": format_timestamp(today.ends)}
     if meant.is_barred:
         return told | {"note": clock_behind_reason(caller.principal)}
     if meant.is_ahead:

@@ -20,7 +20,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.gate import unused_rules
-from kairos_mcp.settings.proposal import stored
+from kairos_mcp.settings.proposal import load_proposal
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
 from kairos_mcp.tools.registry import NAMED_WAIT_S
@@ -161,7 +161,7 @@ async def decide_definition(
     definitions, at = DefinitionTable(context.store), context.clock()
     for each in meant if decision == "approved" else ():
         if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
-            registering.check_place(context, stored(each.row.body))
+            registering.check_place(context, load_proposal(each.row.body))
     for each in meant:
         key = (each.row.source, each.row.name, each.row.hash)
         (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
@@ -242,7 +242,7 @@ def _servers(context: AppContext, registrations: Sequence[PendingDefinition]) ->
     for each in registrations:
         if each.row.state == "approved" and each.is_server:
             try:
-                servers.append(stored(each.row.body).server)
+                servers.append(load_proposal(each.row.body).server)
             except KairosError:
                 continue  # another version's row: the registry's notes name it
     return servers
@@ -265,7 +265,7 @@ def _remarks(known: Sequence[PendingDefinition]) -> tuple[str, ...]:
     if meant is None or meant.row.source != REGISTERED:
         return ()
     try:
-        told = registering.describe_proposal(stored(meant.row.body))
+        told = registering.describe_proposal(load_proposal(meant.row.body))
     except KairosError as error:
         told = (f"It can't be used: {error.message}",)
     return (*told, *make_visible("\n".join(_pretty(meant.row.body)))[1])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.core.errors import BadArguments, KairosError
-from kairos_mcp.settings.file_ownership import readable_secrets
+from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.settings import Settings, skill_folders, unknown_variables
 
 _NETWORK_FILE_SYSTEMS = (
@@ -52,7 +52,7 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterato
     yield _check_re2()
     yield _check_state_folder(settings.home)
     yield from _check_file_system(settings)
-    for text in readable_secrets(settings, environ):
+    for text in list_readable_secrets(settings, environ):
         yield Finding("settings", "note", *text.split(": ", 1))
     yield from _check_workspaces(settings)
     yield _check_containment()
@@ -264,10 +264,10 @@ def _check_provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[
 
 
 def _check_key(reference: str) -> Finding:
-    from kairos_mcp.settings.secret_refs import secret
+    from kairos_mcp.settings.secret_refs import read_secret
 
     try:
-        secret(reference)
+        read_secret(reference)
     except KairosError as error:
         return Finding("key", "bad", error.message, error.hint)
     return Finding("key", "ok", f"there is one at {reference}")

@@ -157,7 +157,7 @@ def _append(flags: Flags, lines: SettingsLines) -> Path:
 
 def _replace(file: Path, before: bytes, after: bytes, mode: int) -> None:
     """Replace the file by one with the bytes `after`, if they are valid settings and the file still is `before`."""
-    from kairos_mcp.settings.schema import given_by_file
+    from kairos_mcp.settings.schema import read_settings_file
 
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     temporary = Path(name)
@@ -168,7 +168,7 @@ def _replace(file: Path, before: bytes, after: bytes, mode: int) -> None:
             os.fsync(stream.fileno())
         temporary.chmod(mode)
         try:
-            given_by_file(temporary)
+            read_settings_file(temporary)
         except ConfigError as error:
             raise ConfigError("With these lines the settings would not be valid.", _BY_HAND) from error
         if (file.read_bytes() if file.exists() else b"") != before:

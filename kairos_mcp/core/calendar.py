@@ -22,7 +22,7 @@ class Day:
     begins: int
     ends: int
 
-    def before(self) -> int:
+    def moment_before(self) -> int:
         """A moment of the day before."""
         return self.begins - 1
 
@@ -33,7 +33,7 @@ def day_at(at: int, time_zone: str) -> Day:
     return parse_day(datetime.fromtimestamp(at / 1000, zone).date().isoformat(), time_zone)
 
 
-def parse_timestamp(at: int) -> str:
+def format_timestamp(at: int) -> str:
     """Milliseconds since 1970 as ISO 8601, in UTC, to the second."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LOCAL = "local"
 """The principal who owns the state folder: whoever uses stdio, the commands, or HTTP on loopback without tokens."""
 
 
+class Actor(NamedTuple):
+    """Who did something, as rows record it. `via`: what it came through (mcp, command, elicitation, clock)."""
+
+    principal: str
+    via: str
+    client: str
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and through what: the record names them with every request and decision. `samples`: their client
-    offers its own model; `elicits`: it can show them a dialog; `session`: the one that they call in."""
+    """A principal, and the client through which they call.
+
+    `samples`: the client offers its own model. `elicits`: it can show a dialog. `session`: the client's session.
+    """
 
     principal: str = LOCAL
     via: str = "mcp"
@@ -21,18 +32,19 @@ class Caller:
     session: str = ""
 
     @property
-    def as_row(self) -> tuple[str, str, str]:
-        return (self.principal, self.via, self.client)
+    def actor(self) -> Actor:
+        """The caller as rows record them."""
+        return Actor(self.principal, self.via, self.client)
 
     @property
     def is_local(self) -> bool:
-        """Whether it is the person who owns the state folder: they alone are shown whole paths and commands."""
+        """Whether it is the owner of the state folder: they alone are shown full paths and commands."""
         return self.principal == LOCAL
 
     def visible_path(self, folder: str) -> str:
-        """A folder as this caller may see it: whole, or its last part alone."""
+        """Return a folder as this caller may see it: its full path, or only its last part."""
         return folder if self.is_local else folder.rstrip("/").rpartition("/")[2]
 
 
-ANYBODY_LOCAL = Caller()
-"""A caller of whom nothing more is known than that they own the state folder."""
+LOCAL_CALLER = Caller()
+"""The owner of the state folder, through a client of which nothing is known."""

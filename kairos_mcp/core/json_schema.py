@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import SchemaRejected
-from kairos_mcp.core.json_schema_rules import guarded_validator, problem_text, safe_pattern, shorten
+from kairos_mcp.core.json_schema_rules import compile_safe_pattern, guarded_validator, problem_text, shorten
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.strict_json import find_unfit_value
 
@@ -174,7 +174,7 @@ def _check_keywords(schema: JsonObject, *, is_root: bool) -> None:
         if schema.keys() & {"unevaluatedProperties"}:
             raise SchemaRejected("unevaluatedProperties beside patternProperties is not supported.", "Drop one.")
     for pattern in patterns:
-        safe_pattern(pattern)
+        compile_safe_pattern(pattern)
 
 
 def _make_validator(schema: JsonObject) -> Any:

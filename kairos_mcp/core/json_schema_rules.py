@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=1024)
-def safe_pattern(pattern: str) -> Any:
+def compile_safe_pattern(pattern: str) -> Any:
     """The pattern for RE2, whose time is linear. Raises SchemaRejected for what RE2 can't do."""
     import re2
 
@@ -58,7 +58,7 @@ def _error(message: str) -> ValidationError:
 
 
 def _check_pattern(_: object, pattern: str, value: object, __: object) -> Iterator[ValidationError]:
-    if isinstance(value, str) and not safe_pattern(pattern).search(value):
+    if isinstance(value, str) and not compile_safe_pattern(pattern).search(value):
         yield _error("pattern")
 
 
@@ -69,14 +69,14 @@ def _check_pattern_properties(
         return
     for pattern, inner in patterns.items():
         for key in value:
-            if safe_pattern(pattern).search(key):
+            if compile_safe_pattern(pattern).search(key):
                 yield from validator.descend(value[key], inner, path=key, schema_path=pattern)
 
 
 def _check_additional(validator: Any, rule: Any, value: object, schema: JsonObject) -> Iterator[ValidationError]:
     if not isinstance(value, dict):
         return
-    patterns = [safe_pattern(pattern) for pattern in schema.get("patternProperties", ())]
+    patterns = [compile_safe_pattern(pattern) for pattern in schema.get("patternProperties", ())]
     named = schema.get("properties", {})
     extra = [key for key in value if key not in named and not any(p.search(key) for p in patterns)]
     if isinstance(rule, dict):
@@ -93,10 +93,10 @@ def _check_unique(_: object, unique: bool, value: object, __: object) -> Iterato
 
 def problem_text(error: ValidationError) -> str:
     """`at /a/b: ...`, from the rule alone: the value may be long or secret."""
-    return f"at /{'/'.join(shorten(str(part)) for part in error.absolute_path)}: {_problem(error)}"
+    return f"at /{'/'.join(shorten(str(part)) for part in error.absolute_path)}: {_describe_problem(error)}"
 
 
-def _problem(error: ValidationError) -> str:
+def _describe_problem(error: ValidationError) -> str:
     rule: Any = error.validator_value
     instance: Any = error.instance
     match error.validator:

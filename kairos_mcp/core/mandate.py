@@ -21,8 +21,8 @@ from kairos_mcp.core.strict_json import find_unfit_value
 Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
 
 ACTIONS: tuple[Action, ...] = ("code_edit", "edit_plan", "create_file", "run_tool", "noop")
-EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
-OBSERVE: tuple[str, ...] = ("file_tree",)
+DEFAULT_EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
+DEFAULT_OBSERVE: tuple[str, ...] = ("file_tree",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,13 @@ class Mandate:
 
     goal: str
     id: str | None = None
-    observe: tuple[Observable, ...] = tuple(Observable(tool) for tool in OBSERVE)
+    observe: tuple[Observable, ...] = tuple(Observable(tool) for tool in DEFAULT_OBSERVE)
     max_cycles: int = 3
     checkpoint_every: int = 1
     risk_budget: Risk = "low"
     allowed_actions: tuple[Action, ...] = ("code_edit", "noop")
     prefer_scope: str | None = None
-    max_edit_bytes: int = EDIT_BYTES
+    max_edit_bytes: int = DEFAULT_EDIT_BYTES
     acceptance: tuple[Check, ...] = ()
     tools: tuple[str, ...] | None = None
     workspace: str | None = None
@@ -136,16 +136,16 @@ def parse_mandate(given: object) -> Mandate:
     """A mandate from JSON. Raises BadArguments with everything that is wrong."""
     if (reason := find_unfit_value(given)) is not None:
         raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
-    values: Any = _present(given)
+    values: Any = _drop_nulls(given)
     if problems := compile_schema(MANDATE_SCHEMA).problems(values):
         raise BadArguments(f"mandate: {'; '.join(problems)}.", f"Its keys: {', '.join(MANDATE_SCHEMA['properties'])}.")
     if not values["goal"].strip():
         raise BadArguments("mandate: the goal is blank.", "Say in a sentence what is to be reached.")
     hints = values.pop("decide_hints", {})
     if "observe" in values:
-        values["observe"] = tuple(_look(each) for each in values["observe"])
+        values["observe"] = tuple(_parse_observable(each) for each in values["observe"])
     if "acceptance" in values:
-        values["acceptance"] = tuple(_check(n, each) for n, each in enumerate(values["acceptance"], 1))
+        values["acceptance"] = tuple(_parse_check(n, each) for n, each in enumerate(values["acceptance"], 1))
     if "allowed_actions" in values:  # to do nothing is always allowed, so that nothing has to be made up
         asked = {*values["allowed_actions"], "noop"}
         values["allowed_actions"] = tuple(action for action in ACTIONS if action in asked)
@@ -157,23 +157,23 @@ def parse_mandate(given: object) -> Mandate:
         values["day"] = Limits(**limits_from_json(values["day"]))
     if "schedule" in values:
         values["schedule"] = parse_schedule(values["schedule"])
-    return Mandate(**values, **_hints(hints))
+    return Mandate(**values, **_check_hints(hints))
 
 
-def _present(given: object) -> object:
+def _drop_nulls(given: object) -> object:
     """Without what is null: absent and null are the same, but in `limits` (some clients send null for NaN) and in the
     arguments of a tool, which are its own matter."""
     match given:
         case dict():
             whole = {"limits", "day", "args"}
-            return {k: v if k in whole else _present(v) for k, v in given.items() if v is not None}
+            return {k: v if k in whole else _drop_nulls(v) for k, v in given.items() if v is not None}
         case list():
-            return [_present(each) for each in given]
+            return [_drop_nulls(each) for each in given]
         case _:
             return given
 
 
-def _hints(hints: JsonObject) -> JsonObject:
+def _check_hints(hints: JsonObject) -> JsonObject:
     scope = hints.get("prefer_scope")
     if scope == "L0":
         raise BadArguments("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
@@ -182,7 +182,7 @@ def _hints(hints: JsonObject) -> JsonObject:
     return hints
 
 
-def _look(given: str | JsonObject) -> Observable:
+def _parse_observable(given: str | JsonObject) -> Observable:
     match given:
         case str() as tool:
             return Observable(tool)
@@ -190,13 +190,13 @@ def _look(given: str | JsonObject) -> Observable:
             return Observable(spelled["tool"], spelled.get("args", {}))
 
 
-def _check(number: int, given: JsonObject) -> Check:
+def _parse_check(number: int, given: JsonObject) -> Check:
     """An acceptance check; which keys it needs depends on its kind."""
     match given:
         case {"check": "file_exists", "path": str(path), **rest} if not rest:
-            return FileCheck(_plain(number, path))
+            return FileCheck(_require_plain_path(number, path))
         case {"check": "file_contains", "path": str(path), "text": str(text), **rest} if not rest:
-            return FileCheck(_plain(number, path), text)
+            return FileCheck(_require_plain_path(number, path), text)
         case {"check": "command_succeeds", "argv": list(argv), **rest} if rest.keys() <= {"cwd"} and argv and argv[0]:
             return CommandCheck(tuple(argv), rest.get("cwd"))
     raise BadArguments(
@@ -205,7 +205,7 @@ def _check(number: int, given: JsonObject) -> Check:
     )
 
 
-def _plain(number: int, path: str) -> str:
+def _require_plain_path(number: int, path: str) -> str:
     plain = plain_path_or_none(path)
     if plain is None:
         raise BadArguments(
@@ -219,11 +219,11 @@ def _limits_json(limits: Limits) -> JsonObject:
     return {name: cap for name, cap in limits_to_json(limits).items() if cap is not None}
 
 
-def _text(most: int, least: int = 1) -> JsonObject:
+def _text_schema(most: int, least: int = 1) -> JsonObject:
     return {"type": "string", "minLength": least, "maxLength": most}
 
 
-def _keys(required: tuple[str, ...] = (), /, **properties: JsonObject) -> JsonObject:
+def _object_schema(required: tuple[str, ...] = (), /, **properties: JsonObject) -> JsonObject:
     return {
         "type": "object", "properties": properties, "required": list(required), "additionalProperties": False
     }  # fmt: skip
@@ -231,35 +231,41 @@ def _keys(required: tuple[str, ...] = (), /, **properties: JsonObject) -> JsonOb
 
 _COUNT: JsonObject = {"type": "integer", "minimum": 0, "maximum": 2**53}
 _AMOUNT: JsonObject = {"type": "number", "minimum": 0, "maximum": 1_000_000_000}
-MANDATE_SCHEMA: JsonObject = _keys(
+MANDATE_SCHEMA: JsonObject = _object_schema(
     ("goal",),
     id={"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"},
-    goal=_text(8_000),
+    goal=_text_schema(8_000),
     observe={
         "type": "array",
-        "items": {"anyOf": [_text(64), _keys(("tool",), tool=_text(64), args={"type": "object"})]},
+        "items": {
+            "anyOf": [_text_schema(64), _object_schema(("tool",), tool=_text_schema(64), args={"type": "object"})]
+        },
         "maxItems": 16,
     },
     max_cycles={"type": "integer", "minimum": 1, "maximum": 10},
     checkpoint_every={"type": "integer", "minimum": 1, "maximum": 3},
     risk_budget={"enum": ["low", "medium"]},
     allowed_actions={"type": "array", "items": {"enum": list(ACTIONS)}, "minItems": 1, "uniqueItems": True},
-    decide_hints=_keys(prefer_scope=_text(256), max_edit_bytes={"type": "integer", "minimum": 1, "maximum": 65_536}),
+    decide_hints=_object_schema(
+        prefer_scope=_text_schema(256), max_edit_bytes={"type": "integer", "minimum": 1, "maximum": 65_536}
+    ),
     acceptance={
         "type": "array",
-        "items": _keys(
+        "items": _object_schema(
             ("check",),
             check={"enum": ["file_exists", "file_contains", "command_succeeds"]},
-            path=_text(PATH_CHARS),
-            text=_text(4_000),
-            argv={"type": "array", "items": _text(4_000, 0), "maxItems": 64},
-            cwd=_text(PATH_CHARS),
+            path=_text_schema(PATH_CHARS),
+            text=_text_schema(4_000),
+            argv={"type": "array", "items": _text_schema(4_000, 0), "maxItems": 64},
+            cwd=_text_schema(PATH_CHARS),
         ),
         "maxItems": 10,
     },
-    tools={"type": "array", "items": _text(256), "maxItems": 64},
-    workspace=_text(4_096),
-    limits=_keys((), **{name: _AMOUNT if name in ("usd", "seconds") else _COUNT for name in CAPS if name != "rounds"}),
-    day=_keys((), **{name: _AMOUNT if name == "usd" else _COUNT for name in DAY_CAPS}),
+    tools={"type": "array", "items": _text_schema(256), "maxItems": 64},
+    workspace=_text_schema(4_096),
+    limits=_object_schema(
+        (), **{name: _AMOUNT if name in ("usd", "seconds") else _COUNT for name in CAPS if name != "rounds"}
+    ),
+    day=_object_schema((), **{name: _AMOUNT if name == "usd" else _COUNT for name in DAY_CAPS}),
     schedule=SCHEDULE_SCHEMA,
 )

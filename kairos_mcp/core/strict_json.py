@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from kairos_mcp.core.messages import JsonObject
 
 REPLY_BYTES = 4 * 1024 * 1024
-DEPTH = 64
-COUNTED = 10  # objects of one reply; of more the refusal says so
+MAX_DEPTH = 64
+MAX_OBJECTS = 10  # objects of one reply; of more the refusal says so
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1  # what SQLite and most readers hold exactly
 _TOO_MANY_DIGITS = "an integer does not fit into 64 bits"
 _NO_NUMBER = "NaN and Infinity are no JSON numbers"
@@ -48,16 +48,16 @@ def decode_object(text: str) -> JsonObject:
     if not bare:
         raise Undecodable("the reply is empty; one JSON object is needed")
     try:
-        return _object(parse_strict_json(bare))
+        return _require_object(parse_strict_json(bare))
     except _NotJson as broken:
         whole = broken
     fenced = _outermost_fences(bare)
     if len(fenced) == 1:
         try:
-            return _object(parse_strict_json(fenced[0].strip(_INVISIBLE)))
+            return _require_object(parse_strict_json(fenced[0].strip(_INVISIBLE)))
         except _NotJson as broken:
             whole = broken
-    return _only_balanced(bare, whole)
+    return _find_balanced_object(bare, whole)
 
 
 def parse_strict_json(text: str) -> Any:
@@ -65,7 +65,9 @@ def parse_strict_json(text: str) -> Any:
     _refuse_size(text)
     _refuse_depth(text)
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
+        value = json.loads(
+            text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_int=_parse_integer
+        )
     except json.JSONDecodeError as error:
         raise _NotJson(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     if (reason := find_unfit_value(value)) is not None:
@@ -77,20 +79,20 @@ def find_unfit_value(value: object) -> str | None:
     """Why a value may not enter as JSON (NaN, lone surrogate, huge integer, too deep, too large), or None."""
     size = 0
     level: list[object] = [value]
-    for _ in range(DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         for part in level:
-            if (flaw := _flaw(part)) is not None:
+            if (flaw := _find_flaw(part)) is not None:
                 return flaw
             size += len(part.encode()) if isinstance(part, str) else 1
         if size > REPLY_BYTES:
             return f"the value is larger than {REPLY_BYTES} bytes"
-        level = [inner for part in level for inner in _inside(part)]
+        level = [inner for part in level for inner in _parts(part)]
         if not level:
             return None
-    return f"nested deeper than {DEPTH} levels"
+    return f"nested deeper than {MAX_DEPTH} levels"
 
 
-def _flaw(part: object) -> str | None:
+def _find_flaw(part: object) -> str | None:
     match part:
         case str():
             return "a text holds a lone surrogate, which is no character" if _has_surrogate(part) else None
@@ -106,7 +108,7 @@ def _flaw(part: object) -> str | None:
             return "a value is of no JSON type"
 
 
-def _inside(part: object) -> Iterator[object]:
+def _parts(part: object) -> Iterator[object]:
     match part:
         case dict():
             yield from part.keys()
@@ -115,7 +117,7 @@ def _inside(part: object) -> Iterator[object]:
             yield from part
 
 
-def _object(value: Any) -> JsonObject:
+def _require_object(value: Any) -> JsonObject:
     match value:
         case dict():
             return value
@@ -138,7 +140,7 @@ def _outermost_fences(text: str) -> list[str]:
     return contents if opened is None else []
 
 
-def _only_balanced(text: str, whole: Undecodable) -> JsonObject:
+def _find_balanced_object(text: str, whole: Undecodable) -> JsonObject:
     """The one object between prose. What is inside of something balanced but broken is never looked at."""
     found: list[JsonObject] = []
     depth, start = 0, 0
@@ -152,14 +154,14 @@ def _only_balanced(text: str, whole: Undecodable) -> JsonObject:
             # Enough is known once there are several: to parse each of 300,000 would take seconds.
             if (
                 depth == 0
-                and len(found) < COUNTED
-                and isinstance(value := _parsed_or_none(text[start : token.end()]), dict)
+                and len(found) < MAX_OBJECTS
+                and isinstance(value := _parse_or_none(text[start : token.end()]), dict)
             ):
                 found.append(value)
     if depth:
         raise Undecodable("the reply is cut off: a bracket is never closed; send one whole JSON object")
     if len(found) > 1:
-        many = f"{len(found)} JSON objects" if len(found) < COUNTED else f"{COUNTED} JSON objects or more"
+        many = f"{len(found)} JSON objects" if len(found) < MAX_OBJECTS else f"{MAX_OBJECTS} JSON objects or more"
         raise Undecodable(f"the reply holds {many}; send exactly one")
     if not found:
         raise whole if brackets else Undecodable("the reply holds no JSON object; send one and nothing else")
@@ -179,7 +181,7 @@ def _brackets_in_prose(text: str) -> list[re.Match[str]]:
     return brackets
 
 
-def _parsed_or_none(text: str) -> Any:
+def _parse_or_none(text: str) -> Any:
     try:
         return parse_strict_json(text)
     except _NotJson:
@@ -193,14 +195,14 @@ def _refuse_size(text: str) -> None:
 
 def _refuse_depth(text: str) -> None:
     """Checked before the parser runs, which would leave by RecursionError."""
-    if text.count("[") + text.count("{") <= DEPTH:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
     for token in _TOKEN.finditer(text):
         if token[0] in "[{":
             depth += 1
-            if depth > DEPTH:
-                raise Undecodable(f"nested deeper than {DEPTH} levels")
+            if depth > MAX_DEPTH:
+                raise Undecodable(f"nested deeper than {MAX_DEPTH} levels")
         elif token[0] in "]}":
             depth -= 1
 
@@ -215,18 +217,18 @@ def _has_surrogate(text: str) -> bool:
     return False
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
     value = dict(pairs)
     if len(value) < len(pairs):
         raise Undecodable("an object has the same key twice")
     return value
 
 
-def _no_constant(_: str) -> NoReturn:
+def _refuse_constant(_: str) -> NoReturn:
     raise Undecodable(_NO_NUMBER)
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits) > 20:  # before int() sees it: thousands of digits are slow, or refused by the interpreter
         raise Undecodable(_TOO_MANY_DIGITS)
     return int(digits)

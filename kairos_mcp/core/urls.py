@@ -24,8 +24,8 @@ _PARTS = re.compile(r"//([^/?#]*)([^#]*)")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^:\[\]]*)(?::([0-9]{0,5}))?")
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F))).translate(str.maketrans("", "", '"<>^`{|}'))
-_BARRED = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff\u2028\u2029]")
+_SAFE_CHARS = "".join(map(chr, range(0x21, 0x7F))).translate(str.maketrans("", "", '"<>^`{|}'))
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff\u2028\u2029]")
 
 Scheme = Literal["http", "https"]
 Address = IPv4Address | IPv6Address
@@ -76,7 +76,7 @@ def parse_url(text: str) -> Url:
     """The URL, without its fragment. Raises EgressDenied for what is none, or could be read in two ways."""
     if len(text) > URL_CHARS:
         raise EgressDenied(f"The URL has {len(text):,} characters; {URL_CHARS:,} are the most.", "Send less in it.")
-    if _BARRED.search(text):
+    if _FORBIDDEN.search(text):
         raise EgressDenied("The URL holds a blank, a control character or a backslash.", "Percent-encode it.")
     found = _SCHEME.fullmatch(text)
     if found is None:
@@ -92,16 +92,16 @@ def parse_url(text: str) -> Url:
     parts = _PARTS.match(found[2])
     if parts is None:
         raise EgressDenied("This is no whole URL.", HINT)
-    host, port, address = _authority(parts[1])
+    host, port, address = _parse_authority(parts[1])
     target = parts[2] if parts[2].startswith("/") else f"/{parts[2]}"
-    return Url(scheme, host, DEFAULT_PORTS[scheme] if port is None else port, quote(target, safe=_AS_IT_IS), address)
+    return Url(scheme, host, DEFAULT_PORTS[scheme] if port is None else port, quote(target, safe=_SAFE_CHARS), address)
 
 
 def parse_host_rule(text: str, *, wildcard: bool = True) -> HostRule:
     """A line of a list of hosts: `example.org`, `*.example.org`, `127.0.0.1:8080`. Raises ConfigError."""
     below = text.startswith("*.")
     try:
-        host, port, address = _authority(text.removeprefix("*."))
+        host, port, address = _parse_authority(text.removeprefix("*."))
     except EgressDenied as error:
         raise ConfigError(
             f"{text[:80]!r} is no host: {error.message}", "Write example.org or 127.0.0.1:8080."
@@ -111,7 +111,7 @@ def parse_host_rule(text: str, *, wildcard: bool = True) -> HostRule:
     return HostRule(host, below, port)
 
 
-def _authority(text: str) -> tuple[str, int | None, Address | None]:
+def _parse_authority(text: str) -> tuple[str, int | None, Address | None]:
     if "@" in text:
         raise EgressDenied("The URL holds a user name.", "Send credentials in a header of a configured HTTP tool.")
     found = _AUTHORITY.fullmatch(text)
@@ -120,11 +120,11 @@ def _authority(text: str) -> tuple[str, int | None, Address | None]:
     port = int(found[2]) if found[2] else None
     if port is not None and not 0 < port < 65_536:
         raise EgressDenied("The URL's port is none.", "Ports are 1 to 65535.")
-    host, address = _host(found[1])
+    host, address = _parse_host(found[1])
     return host, port, address
 
 
-def _host(text: str) -> tuple[str, Address | None]:
+def _parse_host(text: str) -> tuple[str, Address | None]:
     if text.startswith("["):
         try:
             whole = IPv6Address(text[1:-1])

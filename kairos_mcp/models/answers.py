@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.strict_json import find_unfit_value
@@ -125,7 +126,7 @@ def parse_settlement(value: object, path: str) -> SettlementRequest:
     return SettlementRequest(path, answer.settlement, answer.note or None, answer.digest)
 
 
-def parse_approval_decision(value: object, key: str, who: tuple[str, str, str]) -> Decision:
+def parse_approval_decision(value: object, key: str, who: Actor) -> Decision:
     """Parse a decision `{decision: approve | deny, digest, feedback?}` about the approval under this key.
 
     Raises BadArguments.

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.settings.settings import TRUST, Settings
+from kairos_mcp.settings.settings import TRUST_VARIABLE, Settings
 
-LOOKED_AT = 5_000  # entries of the state folder; it has some dozens
+MAX_CHECKED_ENTRIES = 5_000  # entries of the state folder; it has some dozens
 ROOT = 0
 
 
@@ -24,25 +24,25 @@ def check_state_folder(home: Path, environ: Mapping[str, str]) -> None:
     if _is_trusted(environ):
         return
     for path in dict.fromkeys((*home.parents, *Path(os.path.realpath(home)).parents)):
-        _check(path, home, above=True)
+        _check_path(path, home, is_parent=True)
     if not os.path.lexists(home) or (os.path.exists(home) and not os.path.isdir(home)):
         return  # a file in its place is named by whoever opens it; nothing can be written there that a server obeys
-    _check(home, home, above=home.is_symlink())
+    _check_path(home, home, is_parent=home.is_symlink())
     real = Path(os.path.realpath(home))
-    _check(real, home)
-    for count, path in enumerate(_within(real)):
-        if count >= LOOKED_AT:
+    _check_path(real, home)
+    for count, path in enumerate(_walk_folder(real)):
+        if count >= MAX_CHECKED_ENTRIES:
             break
-        _check(path, home)
+        _check_path(path, home)
 
 
 def check_settings_file(file: Path, environ: Mapping[str, str]) -> None:
     """Raises ConfigError where another user may write the file, or owns it."""
     if not _is_trusted(environ):
-        _check(Path(os.path.realpath(file)), file, also=ROOT)
+        _check_path(Path(os.path.realpath(file)), file, other_owner=ROOT)
 
 
-def readable_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+def list_readable_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """What in the settings file is a secret in plain, where other users may read the file: one sentence each."""
     file = settings.config_file
     if file is None or _is_trusted(environ):
@@ -57,13 +57,13 @@ def readable_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str
     return [
         f"{file} can be read by other users, and {place} holds a secret: `chmod 600 {shlex.quote(str(file))}`, or "
         "write env:NAME there and set that variable."
-        for place in _secrets(settings)
+        for place in _list_plain_secrets(settings)
     ]
 
 
-def _secrets(settings: Settings) -> Iterator[str]:
+def _list_plain_secrets(settings: Settings) -> Iterator[str]:
     from kairos_mcp.core.redaction import Redactor, is_key_name
-    from kairos_mcp.settings.http_tool import references_in  # at first use, as what follows
+    from kairos_mcp.settings.http_tool import find_references  # at first use, as what follows
 
     mask = Redactor.from_environ({})
     given = (
@@ -73,7 +73,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
     )
     for place, pairs in given:
         for name, value in pairs:
-            if references_in(value):
+            if find_references(value):
                 continue
             line = f"{name}: {value}"
             if is_key_name(name) or mask.redact_text(line).text != line:
@@ -81,39 +81,39 @@ def _secrets(settings: Settings) -> Iterator[str]:
 
 
 def _is_trusted(environ: Mapping[str, str]) -> bool:
-    return not hasattr(os, "geteuid") or environ.get(TRUST, "") not in ("", "0")
+    return not hasattr(os, "geteuid") or environ.get(TRUST_VARIABLE, "") not in ("", "0")
 
 
-def _within(folder: Path) -> Iterator[Path]:
+def _walk_folder(folder: Path) -> Iterator[Path]:
     """Everything below a folder; links are named, and not followed."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 yield Path(entry.path)
                 if entry.is_dir(follow_symlinks=False):
-                    yield from _within(Path(entry.path))
+                    yield from _walk_folder(Path(entry.path))
     except OSError:  # what can't be read is met by whoever needs it
         return
 
 
-def _check(path: Path, home: Path, *, above: bool = False, also: int | None = None) -> None:
+def _check_path(path: Path, home: Path, *, is_parent: bool = False, other_owner: int | None = None) -> None:
     """`above`: a folder in which others may own other names, so that a sticky one is fine, and one of root's."""
     try:
         found = path.lstat()
     except OSError:
         return
-    owners = {os.geteuid(), also, *((ROOT, _unmapped()) if above else ())}
-    else_named = f"or name another folder by --home. Where the file system has no owners and modes: {TRUST}=1."
+    owners = {os.geteuid(), other_owner, *((ROOT, _overflow_user()) if is_parent else ())}
+    else_named = f"or name another folder by --home. Where the file system has no owners and modes: {TRUST_VARIABLE}=1."
     if found.st_uid not in owners:
         raise ConfigError(
-            f"{path} belongs to another user ({_user(found.st_uid)}), so what it says is not taken.",
+            f"{path} belongs to another user ({_user_name(found.st_uid)}), so what it says is not taken.",
             f"Make it yours (`sudo chown -R {os.geteuid()} {shlex.quote(str(home))}`), {else_named}",
         )
-    if stat.S_ISLNK(found.st_mode) or (above and found.st_mode & stat.S_ISVTX):
+    if stat.S_ISLNK(found.st_mode) or (is_parent and found.st_mode & stat.S_ISVTX):
         return
     if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)):
-        who = "every user" if found.st_mode & stat.S_IWOTH else f"the group {_group(found.st_gid)}"
-        cure = f"chmod go-w {shlex.quote(str(path))}" if above else f"chmod -R go-w {shlex.quote(str(home))}"
+        who = "every user" if found.st_mode & stat.S_IWOTH else f"the group {_group_name(found.st_gid)}"
+        cure = f"chmod go-w {shlex.quote(str(path))}" if is_parent else f"chmod -R go-w {shlex.quote(str(home))}"
         raise ConfigError(
             f"{path} can be written by {who}, so what it says is not taken.",
             f"`{cure}`, {else_named}",
@@ -132,7 +132,7 @@ def _is_private(group: int) -> bool:
     return user.pw_gid == group and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
 
 
-def _unmapped() -> int | None:
+def _overflow_user() -> int | None:
     """Who owns, as it is seen in a user namespace, what belongs to somebody outside it, as the machine's root."""
     try:
         rows = [line.split() for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()]
@@ -143,7 +143,7 @@ def _unmapped() -> int | None:
     return None if is_mapped else overflow
 
 
-def _user(user: int) -> str:
+def _user_name(user: int) -> str:
     import pwd
 
     try:
@@ -152,7 +152,7 @@ def _user(user: int) -> str:
         return str(user)
 
 
-def _group(group: int) -> str:
+def _group_name(group: int) -> str:
     import grp
 
     try:

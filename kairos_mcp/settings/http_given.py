@@ -18,7 +18,7 @@ class _StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-def _unfolded(given: object) -> object:
+def _parse_json_text(given: object) -> object:
     """A schema may also be a text of JSON, since TOML has no null."""
     try:
         return json.loads(given) if isinstance(given, str) else given
@@ -29,14 +29,14 @@ def _unfolded(given: object) -> object:
 class GivenParameter(_StrictModel):
     name: Text
     place: Place = Field(alias="in")
-    schema_: Annotated[JsonObject, BeforeValidator(_unfolded)] = Field(
+    schema_: Annotated[JsonObject, BeforeValidator(_parse_json_text)] = Field(
         alias="schema", default_factory=lambda: {"type": "string"}
     )
     description: Text | None = None
     required: bool | None = None
     sent_as: Text | None = Field(alias="as", default=None)
 
-    def value(self) -> Parameter:
+    def to_parameter(self) -> Parameter:
         schema = self.schema_ | ({"description": self.description} if self.description else {})
         required = self.place == "path" if self.required is None else self.required
         return Parameter(self.name, self.place, schema, required, self.sent_as or "")
@@ -55,9 +55,9 @@ class GivenTool(_StrictModel):
     effect: Literal["read", "idempotent", "irreversible"] = "irreversible"
     timeout_s: float = 30.0
 
-    def value(self) -> HttpDefinition:
+    def to_definition(self) -> HttpDefinition:
         """Raises ConfigError."""
-        parameters = tuple(each.value() for each in self.parameters)
+        parameters = tuple(each.to_parameter() for each in self.parameters)
         return HttpDefinition(
             self.name,
             self.description,
@@ -71,10 +71,10 @@ class GivenTool(_StrictModel):
         )
 
 
-def definition(given: JsonObject) -> HttpDefinition:
+def parse_http_tool(given: JsonObject) -> HttpDefinition:
     """The tool that such an object defines. Raises ConfigError, which names the place and echoes no value."""
     try:
-        return GivenTool.model_validate(given).value()
+        return GivenTool.model_validate(given).to_definition()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:80]

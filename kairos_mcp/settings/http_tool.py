@@ -23,15 +23,24 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 Place = Literal["path", "query", "header", "body", "json"]
 """Where an argument goes: `body` is a member of a JSON object, `json` the whole body."""
 
-READING = ("GET", "HEAD")
-NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")  # what every provider takes for the name of a tool
+READ_METHODS = ("GET", "HEAD")
+TOOL_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")  # what every provider takes for the name of a tool
 _SECRET = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _SCALARS = {"string", "integer", "number", "boolean"}
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 # What carries credentials: a key that stands in a setting stands in backups, in diffs and on screens.
 _CREDENTIALS = ("authorization", "cookie", "x-api-key", "api-key", "x-auth-token")
-_OURS = ("host", "content-length", "transfer-encoding", "connection", "accept-encoding", "expect", "te", "upgrade")
+_RESERVED_HEADERS = (
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "accept-encoding",
+    "expect",
+    "te",
+    "upgrade",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,7 @@ class Parameter:
     sent_as: str = ""
 
     @property
-    def wire(self) -> str:
+    def wire_name(self) -> str:
         return self.sent_as or self.name
 
 
@@ -82,20 +91,20 @@ class HttpDefinition:
         }
 
     @property
-    def references(self) -> tuple[str, ...]:
+    def secret_references(self) -> tuple[str, ...]:
         """Where the secrets of its headers lie, as `env:NAME`."""
-        return tuple(dict.fromkeys(found for _, value in self.headers for found in references_in(value)))
+        return tuple(dict.fromkeys(found for _, value in self.headers for found in find_references(value)))
 
     @cached_property
     def pin(self) -> str:
         """SHA-256 in hex over all of it: another definition is another tool."""
         return sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
-    def sample(self) -> Url:
+    def sample_url(self) -> Url:
         """Its URL with `x` in each hole: scheme, host and port, which no argument can change."""
         return parse_url(_HOLE.sub("x", self.url))
 
-    def placed(self, *places: Place) -> tuple[Parameter, ...]:
+    def parameters_in(self, *places: Place) -> tuple[Parameter, ...]:
         return tuple(each for each in self.parameters if each.place in places)
 
     def as_json(self) -> JsonObject:
@@ -109,7 +118,7 @@ class HttpDefinition:
         return told
 
     def _problems(self) -> Iterator[tuple[str, str]]:
-        if not NAME.fullmatch(self.name):
+        if not TOOL_NAME.fullmatch(self.name):
             yield "its name is none", "Use at most 64 letters, digits, _ and -."
         if not self.description.strip() or len(self.description) > 4_000:
             yield "it has no description, or one beyond 4,000 characters", "Say in a line what it is for."
@@ -117,7 +126,7 @@ class HttpDefinition:
             yield "timeout_s is out of range", "Give seconds, above 0 and at most 600."
         if self.effect == "checked":
             yield "effect can't be checked: nothing looks at what it changed", "State read, idempotent or irreversible."
-        if self.effect == "read" and self.method not in READING:
+        if self.effect == "read" and self.method not in READ_METHODS:
             yield f"a {self.method} is not read", "State idempotent where it may be repeated, else irreversible."
         yield from self._problems_of_url()
         yield from self._problems_of_headers()
@@ -129,7 +138,7 @@ class HttpDefinition:
         if len(holes) != len(_HOLE.findall(path)) or "{" in _HOLE.sub("", self.url) or "#" in self.url:
             yield "its url has a hole outside the path", 'Fill a query by a parameter with in = "query".'
         try:
-            sample, filled = self.sample(), parse_url(_HOLE.sub("y", self.url))
+            sample, filled = self.sample_url(), parse_url(_HOLE.sub("y", self.url))
         except EgressDenied as error:
             yield f"its url is none: {error.message.rstrip('.')}", error.hint
             return
@@ -137,41 +146,41 @@ class HttpDefinition:
             yield "its url has a hole in the host", "Name the host in full."
         if any(unquote(segment) in (".", "..") for segment in sample.target.partition("?")[0].split("/")):
             yield "its url has . or .. in its path", "Write the path that is meant."
-        named = {each.wire for each in self.placed("path")}
+        named = {each.wire_name for each in self.parameters_in("path")}
         if set(holes) != named or len(holes) != len(set(holes)):
             yield "the holes of its url are not its path parameters", "Name each once in both: {id} and in = 'path'."
-        if any(not each.required for each in self.placed("path")):
+        if any(not each.required for each in self.parameters_in("path")):
             yield "a path parameter is not required", "Set required = true."
-        if self.references and sample.scheme == "http" and not _is_near(sample):
+        if self.secret_references and sample.scheme == "http" and not _is_local(sample):
             yield "its secret would go over http", "Use https."
 
     def _problems_of_headers(self) -> Iterator[tuple[str, str]]:
         names = [name.lower() for name, _ in self.headers]
-        names += [each.wire.lower() for each in self.placed("header")]
+        names += [each.wire_name.lower() for each in self.parameters_in("header")]
         for name in names:
-            if not _HEADER.fullmatch(name) or name in _OURS or name.startswith("proxy-"):
+            if not _HEADER.fullmatch(name) or name in _RESERVED_HEADERS or name.startswith("proxy-"):
                 yield f"the header {name[:80]!r} is not for a tool to set", "Leave it out."
         if len(set(names)) != len(names):
             yield "a header stands there twice", "Set it once, or leave it to a parameter."
         for name, value in self.headers:
             if not (value.isascii() and value.isprintable()) or "${" in _SECRET.sub("", value):
                 yield f"the header {name[:80]} can't be read", "Write a text, env:NAME, or ${env:NAME} within a text."
-            if name.lower() in _CREDENTIALS and not references_in(value):
+            if name.lower() in _CREDENTIALS and not find_references(value):
                 yield f"the key in {name[:80]} stands there itself", "Say where it lies: env:NAME, or file:PATH."
 
     def _problems_of_parameters(self) -> Iterator[tuple[str, str]]:
         names = [each.name for each in self.parameters]
-        if len(set(names)) != len(names) or not all(NAME.fullmatch(name) for name in names):
+        if len(set(names)) != len(names) or not all(TOOL_NAME.fullmatch(name) for name in names):
             yield "its parameters have no names of their own", "Name each once, by letters, digits, _ and -."
-        wires = [(each.place, each.wire) for each in self.parameters]
+        wires = [(each.place, each.wire_name) for each in self.parameters]
         if len(set(wires)) != len(wires):
             yield "two parameters go to one place", "Send each under a name of its own."
-        if self.placed("body", "json") and self.method in READING:
+        if self.parameters_in("body", "json") and self.method in READ_METHODS:
             yield f"a {self.method} has no body", "Use a parameter in the query, or another method."
-        if len(self.placed("json")) > 1 or (self.placed("json") and self.placed("body")):
+        if len(self.parameters_in("json")) > 1 or (self.parameters_in("json") and self.parameters_in("body")):
             yield "its body is stated twice", 'Use one parameter in = "json", or members in = "body".'
-        for each in self.placed("path", "query", "header"):
-            if not is_plain(each.schema, lists=each.place == "query"):
+        for each in self.parameters_in("path", "query", "header"):
+            if not is_plain_schema(each.schema, lists=each.place == "query"):
                 yield f"{each.name[:64]} goes into the {each.place} and is no plain value", "State its type: string."
         try:
             compile_schema(self.input_schema)
@@ -179,34 +188,34 @@ class HttpDefinition:
             yield f"the schema of a parameter is refused: {error.message.rstrip('.')}", error.hint
 
 
-def with_secrets(value: str, secrets: Mapping[str, str]) -> str:
+def fill_secrets(value: str, secrets: Mapping[str, str]) -> str:
     """The value of a header with the secrets that are known; another one stays named."""
     if is_reference(value):
         return secrets.get(value, value)
     return _SECRET.sub(lambda found: secrets.get(found[1], found[0]), value)
 
 
-def references_in(value: str) -> list[str]:
+def find_references(value: str) -> list[str]:
     """Where the secrets of a header's or a variable's value lie, as `env:NAME`."""
     return [value] if is_reference(value) else _SECRET.findall(value)
 
 
-def _is_near(url: Url) -> bool:
+def _is_local(url: Url) -> bool:
     return url.host == "localhost" if url.address is None else url.address.is_private
 
 
-def is_plain(schema: JsonObject, *, lists: bool) -> bool:
+def is_plain_schema(schema: JsonObject, *, lists: bool) -> bool:
     """Whether what fits the schema can be written as one text; with `lists`, as several."""
     for word in ("anyOf", "oneOf"):
         if schema.get(word):
-            return all(each.get("type") == "null" or is_plain(each, lists=lists) for each in schema[word])
+            return all(each.get("type") == "null" or is_plain_schema(each, lists=lists) for each in schema[word])
     match schema.get("type"):
         case str() as kind if kind in _SCALARS:
             return True
         case list() as kinds:
             return bool(kinds) and set(map(str, kinds)) <= _SCALARS | {"null"}
         case "array" if lists:
-            return isinstance(schema.get("items"), dict) and is_plain(schema["items"], lists=False)
+            return isinstance(schema.get("items"), dict) and is_plain_schema(schema["items"], lists=False)
         case None:
             enum = schema.get("enum", [schema["const"]] if "const" in schema else [])
             return bool(enum) and all(each is None or isinstance(each, str | int | float) for each in enum)

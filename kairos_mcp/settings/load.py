@@ -31,19 +31,19 @@ from kairos_mcp.settings.settings import (
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """The settings that hold. Nothing is created, written or opened but the file of settings. Raises ConfigError, also
     where another user could have written what stands there."""
-    home, home_from = _home(flags, environ)
+    home, home_from = _find_home(flags, environ)
     check_state_folder(home, environ)
-    file = _file(flags, environ, home)
+    file = _find_settings_file(flags, environ, home)
     layers: list[tuple[Origin, dict[str, Any]]] = []
     if file is not None:
-        from kairos_mcp.settings.schema import given_by_file
+        from kairos_mcp.settings.schema import read_settings_file
 
-        layers.append(("file", given_by_file(file)))
+        layers.append(("file", read_settings_file(file)))
     if any(name in environ for name in VARIABLES):
-        from kairos_mcp.settings.schema import given_by_environment
+        from kairos_mcp.settings.schema import read_environment
 
-        layers.append(("environment", given_by_environment(environ)))
-    layers.append(("flag", _given_by_flags(flags)))
+        layers.append(("environment", read_environment(environ)))
+    layers.append(("flag", _read_flags(flags)))
 
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = dict.fromkeys(SETTINGS, "default")
@@ -60,13 +60,13 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
         load_time_zone(values["time_zone"])
     if "workspaces" in values:
-        values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
-        _check_outside(values["workspaces"], home)
+        values["workspaces"] = tuple(dict.fromkeys(_resolve_folder(text) for text in values["workspaces"]))
+        _check_outside_home(values["workspaces"], home)
     for name in ("command_reads", "skills"):
         if name in values:
-            values[name] = tuple(dict.fromkeys(_path(text) for text in values[name]))
+            values[name] = tuple(dict.fromkeys(_absolute_path(text) for text in values[name]))
     if "script" in values:
-        values["script"] = _path(values["script"])
+        values["script"] = _absolute_path(values["script"])
     return Settings(
         home=home,
         config_dirs=(packaged_config(), home / "config"),
@@ -78,34 +78,34 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _check_outside(workspaces: tuple[Path, ...], home: Path) -> None:
+def _check_outside_home(workspaces: tuple[Path, ...], home: Path) -> None:
     """Raises ConfigError for a workspace that is the state folder, or lies in it: nothing there is for a run."""
     for folder in workspaces:
         if folder.is_relative_to(home.resolve()):
             raise ConfigError(f"The workspace {folder} lies in the state folder {home}.", "Name another folder.")
 
 
-def _home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:
+def _find_home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:
     if flags.home is not None:
-        return _path(flags.home), "flag"
+        return _absolute_path(flags.home), "flag"
     if environ.get("KAIROS_HOME"):
-        return _path(environ["KAIROS_HOME"]), "environment"
+        return _absolute_path(environ["KAIROS_HOME"]), "environment"
     from platformdirs import user_state_path
 
     return user_state_path("kairos-mcp", appauthor=False), "default"
 
 
-def _file(flags: Flags, environ: Mapping[str, str], home: Path) -> Path | None:
+def _find_settings_file(flags: Flags, environ: Mapping[str, str], home: Path) -> Path | None:
     """A file that was named has to be there; the one in the state folder may be missing."""
     named = flags.config or environ.get("KAIROS_CONFIG")
     if named:
-        check_settings_file(_path(named), environ)
-        return _path(named)
+        check_settings_file(_absolute_path(named), environ)
+        return _absolute_path(named)
     usual = home / "kairos.toml"
     return usual if usual.exists() else None
 
 
-def _given_by_flags(flags: Flags) -> dict[str, Any]:
+def _read_flags(flags: Flags) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if flags.workspaces:
         given["workspaces"] = list(flags.workspaces)
@@ -114,16 +114,16 @@ def _given_by_flags(flags: Flags) -> dict[str, Any]:
     return given
 
 
-def _path(text: str) -> Path:
+def _absolute_path(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError) as error:
         raise ConfigError(f"The path {text!r} can't be made whole: {error}.", "Give an absolute path.") from error
 
 
-def _folder(text: str) -> Path:
+def _resolve_folder(text: str) -> Path:
     try:
-        folder = _path(text).resolve(strict=True)
+        folder = _absolute_path(text).resolve(strict=True)
     except (OSError, ValueError) as error:
         raise ConfigError(f"The workspace {text!r} can't be found.", "Name a folder that is there.") from error
     if not folder.is_dir():

@@ -21,8 +21,8 @@ from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
-from kairos_mcp.settings.http_given import GivenTool, definition
-from kairos_mcp.settings.http_tool import HttpDefinition, references_in
+from kairos_mcp.settings.http_given import GivenTool, parse_http_tool
+from kairos_mcp.settings.http_tool import HttpDefinition, find_references
 from kairos_mcp.settings.server import GivenServer, ServerName
 from kairos_mcp.settings.settings import ServerSetting
 
@@ -50,27 +50,27 @@ class Proposal:
     @cached_property
     def tool(self) -> HttpDefinition:
         """The HTTP tool. Raises ConfigError."""
-        return definition(self._words)
+        return parse_http_tool(self._words)
 
     @cached_property
     def server(self) -> ServerSetting:
         """The server. Raises ConfigError."""
-        return _server(self.name, {key: value for key, value in self._words.items() if key != "name"})
+        return _parse_server(self.name, {key: value for key, value in self._words.items() if key != "name"})
 
     @property
     def address(self) -> Url | None:
         """Where it goes, if it goes anywhere; None: a program. Raises EgressDenied for what is no address."""
         if self.kind == "http_tool":
-            return self.tool.sample()
+            return self.tool.sample_url()
         return parse_url(self.server.url) if self.server.url is not None else None
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Where the keys lie that it would be given, as `env:NAME`."""
         if self.kind == "http_tool":
-            return self.tool.references
+            return self.tool.secret_references
         given = (*self.server.env, *self.server.headers)
-        return tuple(dict.fromkeys(found for _, value in given for found in references_in(value)))
+        return tuple(dict.fromkeys(found for _, value in given for found in find_references(value)))
 
     @property
     def _words(self) -> JsonObject:
@@ -78,13 +78,13 @@ class Proposal:
         return {key: value for key, value in words.items() if key != "kind"}
 
 
-def proposal(spec: JsonObject, mask: Redactor) -> Proposal:
+def parse_proposal(spec: JsonObject, redactor: Redactor) -> Proposal:
     """What an agent proposes. Raises BadArguments and TooLarge, which name the place and repeat no value; EgressDenied
     for an address that can't be read."""
     _check_kind(spec)
-    body = _body(spec)
-    _check_keys(spec, mask)
-    made = stored(body)
+    body = _canonical_body(spec)
+    _check_keys(spec, redactor)
+    made = load_proposal(body)
     try:
         checked = made.tool.name if made.kind == "http_tool" else made.server.name
         _check_url(made)
@@ -95,7 +95,7 @@ def proposal(spec: JsonObject, mask: Redactor) -> Proposal:
     return made
 
 
-def stored(body: str) -> Proposal:
+def load_proposal(body: str) -> Proposal:
     """What was proposed before, from its canonical text."""
     words = json.loads(body)
     return Proposal(words["kind"], words["name"], body)
@@ -116,7 +116,7 @@ def _check_kind(spec: JsonObject) -> None:
             raise BadArguments(f"spec has an unknown key {key[:80]!r}.", f"Valid: {', '.join(valid)}.")
 
 
-def _body(spec: JsonObject) -> str:
+def _canonical_body(spec: JsonObject) -> str:
     try:
         body = canonical_json(spec)
         size = len(body.encode())
@@ -127,19 +127,19 @@ def _body(spec: JsonObject) -> str:
     return body
 
 
-def _check_keys(spec: JsonObject, mask: Redactor) -> None:
-    for where, name, value in _texts("spec", "", spec):
+def _check_keys(spec: JsonObject, redactor: Redactor) -> None:
+    for where, name, value in _walk_texts("spec", "", spec):
         if make_visible(value)[0] != value:
             raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")
-        if any(not reference.startswith(("env:", "keyring:")) for reference in references_in(value)):
+        if any(not reference.startswith(("env:", "keyring:")) for reference in find_references(value)):
             raise BadArguments(f"{where} refers to a file.", "Say env:NAME or keyring:SERVICE/NAME.")
-        told = mask.redact_json({name: value})[1] if name else mask.redact_text(value).count
-        if told and not references_in(value):
+        told = redactor.redact_json({name: value})[1] if name else redactor.redact_text(value).count
+        if told and not find_references(value):
             raise BadArguments(f"{where} looks like a key.", "Say where it lies, as env:NAME; never send a key itself.")
     for place in ("headers", "env"):
         pairs = spec.get(place)
         for name, value in pairs.items() if isinstance(pairs, dict) else ():
-            if is_key_name(str(name)) and not (isinstance(value, str) and references_in(value)):
+            if is_key_name(str(name)) and not (isinstance(value, str) and find_references(value)):
                 raise BadArguments(f"spec.{place}.{str(name)[:80]} holds a key itself.", "Say where it lies: env:NAME.")
     words = spec.get("args")
     for word in words if isinstance(words, list) else ():
@@ -150,7 +150,7 @@ def _check_keys(spec: JsonObject, mask: Redactor) -> None:
             )
 
 
-def _texts(where: str, name: str, value: Any) -> Iterator[tuple[str, str, str]]:
+def _walk_texts(where: str, name: str, value: Any) -> Iterator[tuple[str, str, str]]:
     """Every text in it: where it stands, the name it stands under, itself."""
     match value:
         case str():
@@ -158,34 +158,34 @@ def _texts(where: str, name: str, value: Any) -> Iterator[tuple[str, str, str]]:
         case dict():
             for key, item in value.items():
                 yield f"{where} (a key)", "", str(key)
-                yield from _texts(f"{where}.{str(key)[:80]}", str(key), item)
+                yield from _walk_texts(f"{where}.{str(key)[:80]}", str(key), item)
         case list():
             for at, item in enumerate(value):
-                yield from _texts(f"{where}.{at}", "", item)
+                yield from _walk_texts(f"{where}.{at}", "", item)
         case _:
             return
 
 
-def _check_url(made: Proposal) -> None:
+def _check_url(proposal: Proposal) -> None:
     """No key in an address, and none that would go over plain http."""
-    url = made.address
+    url = proposal.address
     if url is None:
         return
     query = url.target.partition("?")[2]
     if any(is_key_name(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
         raise BadArguments("spec.url holds a key.", "Give it in a header: headers = {NAME: env:NAME}.")
-    if made.kind == "server" and made.secrets and url.scheme == "http":
+    if proposal.kind == "server" and proposal.secrets and url.scheme == "http":
         raise BadArguments("Its secret would go over http.", "Use https.")
 
 
-def _server(name: str, words: JsonObject) -> ServerSetting:
+def _parse_server(name: str, words: JsonObject) -> ServerSetting:
     try:
         _NAME.validate_python(name, strict=True)
     except ValidationError as error:
         cure = "Use up to 24 letters and digits, with single - and _ within."
         raise ConfigError(f"The server's name {name[:40]!r} is none.", cure) from error
     try:
-        return replace(GivenServer.model_validate(words).setting(name), sandbox=True)
+        return replace(GivenServer.model_validate(words).to_setting(name), sandbox=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:80] or "server"

@@ -20,7 +20,7 @@ from kairos_mcp.core.scopes import Scope
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.http_given import GivenTool
-from kairos_mcp.settings.secret_refs import FORMS, is_reference
+from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
 from kairos_mcp.settings.server import GivenServer, ServerName
 from kairos_mcp.settings.settings import (
     FILE_ONLY,
@@ -30,7 +30,7 @@ from kairos_mcp.settings.settings import (
     GateRule,
     Route,
     ServerSetting,
-    variable,
+    variable_name,
 )
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -42,10 +42,10 @@ VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 """Other words for the same verdicts."""
 
 
-def _reference(text: str) -> str:
+def _check_reference(text: str) -> str:
     """A key itself has no place in a setting, and is not repeated in the error."""
     if not is_reference(text):
-        raise PydanticCustomError("reference", "it says where a key lies: {forms}", {"forms": FORMS})
+        raise PydanticCustomError("reference", "it says where a key lies: {forms}", {"forms": REFERENCE_FORMS})
     return text
 
 
@@ -83,7 +83,7 @@ class _GateTable(_StrictTable):
     mandate: Text | None = None
 
     @model_validator(mode="after")
-    def _leaves_the_core_alone(self) -> Self:
+    def _check_protected_scopes(self) -> Self:
         """Refuse a rule that would allow what no rule can: writing the server's own files."""
         verdict = VERDICTS.get(self.verdict, self.verdict)
         if self.scope == "L0" and verdict != "deny":
@@ -92,7 +92,7 @@ class _GateTable(_StrictTable):
             raise PydanticCustomError("instructions", "scope L1 always asks; a rule on it can ask or deny")
         return self
 
-    def rule(self) -> GateRule:
+    def to_rule(self) -> GateRule:
         given = self.model_dump(exclude={"verdict", "paths"})
         return GateRule(verdict=VERDICTS.get(self.verdict, self.verdict), paths=tuple(self.paths or ()), **given)
 
@@ -105,7 +105,7 @@ class _SettingsFile(_StrictTable):
     route: Route | None = None
     script: Text | None = None
     model: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]*:\S+$")] | None = None
-    model_key: Annotated[str, AfterValidator(_reference)] | None = None
+    model_key: Annotated[str, AfterValidator(_check_reference)] | None = None
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s?#]*$")] | None = None
     dialect: DialectName | None = None
     price_input: Amount | None = None
@@ -134,16 +134,16 @@ class _SettingsFile(_StrictTable):
     skills: list[Text] | None = None
     instructions: list[PathGlob] | None = None
 
-    def flat(self) -> dict[str, Any]:
+    def to_settings(self) -> dict[str, Any]:
         """What was given, limits and those of a day one by one (`limits.usd`), tables as values."""
         given = self.model_dump(exclude_unset=True, exclude={"limits", "day", *FILE_ONLY})
         for group, caps in (("limits", self.limits), ("day", self.day)):
             if caps is not None:
                 given |= {f"{group}.{name}": cap for name, cap in caps.model_dump(exclude_unset=True).items()}
         if self.gate is not None:
-            given["gate"] = tuple(rule.rule() for rule in self.gate)
+            given["gate"] = tuple(rule.to_rule() for rule in self.gate)
         if self.servers is not None:
-            given["servers"] = tuple(server.setting(name) for name, server in sorted(self.servers.items()))
+            given["servers"] = tuple(server.to_setting(name) for name, server in sorted(self.servers.items()))
         if self.http_hosts is not None:
             given["http_hosts"] = tuple(parse_host_rule(text) for text in self.http_hosts)
         if self.private_hosts is not None:
@@ -152,11 +152,11 @@ class _SettingsFile(_StrictTable):
             if (globs := getattr(self, name)) is not None:
                 given[name] = tuple(globs)
         if self.http_tools is not None:
-            given["http_tools"] = tuple(tool.value() for tool in self.http_tools)
+            given["http_tools"] = tuple(tool.to_definition() for tool in self.http_tools)
         return given
 
 
-def given_by_file(file: Path) -> dict[str, Any]:
+def read_settings_file(file: Path) -> dict[str, Any]:
     """What the file says; its paths are relative to the folder that it lies in."""
     try:
         parsed = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -165,35 +165,35 @@ def given_by_file(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"The settings file {file} is no TOML: {error}.", "Repair that line.") from error
     try:
-        given = _SettingsFile.model_validate(parsed).flat()
+        given = _SettingsFile.model_validate(parsed).to_settings()
     except ValidationError as error:
-        raise _rejected(f"The settings file {file}", error) from error
+        raise _rejected_error(f"The settings file {file}", error) from error
     for name in FOLDERS:
         if name in given:
-            given[name] = [_beside(file, text) for text in given[name]]
+            given[name] = [_relative_to_file(file, text) for text in given[name]]
     if "script" in given:
-        given["script"] = _beside(file, given["script"])
+        given["script"] = _relative_to_file(file, given["script"])
     if "servers" in given:
-        given["servers"] = tuple(_standing(file, server) for server in given["servers"])
+        given["servers"] = tuple(_resolve_cwd(file, server) for server in given["servers"])
     return given
 
 
-def given_by_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """What KAIROS_* says; an empty variable says nothing. Folders are parted as PATH is."""
     texts: dict[str, Any] = {}
     for name in SETTINGS:
-        text = environ.get(variable(name), "")
+        text = environ.get(variable_name(name), "")
         if not text or name in FILE_ONLY or name in FOLDERS:
             continue
         group, _, leaf = name.rpartition(".")
         inner = texts.setdefault(group, {}) if group else texts
         inner[leaf] = text
     try:
-        given = _SettingsFile.model_validate_strings(texts).flat()
+        given = _SettingsFile.model_validate_strings(texts).to_settings()
     except ValidationError as error:
-        raise _rejected("The environment", error, in_environment=True) from error
+        raise _rejected_error("The environment", error, in_environment=True) from error
     for name in FOLDERS:
-        if folders := [part for part in environ.get(variable(name), "").split(os.pathsep) if part]:
+        if folders := [part for part in environ.get(variable_name(name), "").split(os.pathsep) if part]:
             given[name] = folders
     return given
 
@@ -209,28 +209,30 @@ def caps_from_texts(given: Mapping[str, str]) -> dict[str, int | float]:
     return caps
 
 
-def _standing(file: Path, server: ServerSetting) -> ServerSetting:
+def _resolve_cwd(file: Path, server: ServerSetting) -> ServerSetting:
     """A server's folder is relative to the file too, unless it begins with a reference to the workspace."""
     if server.cwd is None or server.cwd.startswith("${"):
         return server
-    return replace(server, cwd=_beside(file, server.cwd))
+    return replace(server, cwd=_relative_to_file(file, server.cwd))
 
 
-def _beside(file: Path, text: str) -> str:
+def _relative_to_file(file: Path, text: str) -> str:
     return str(file.parent / Path(text).expanduser())
 
 
-def _rejected(where: str, error: ValidationError, *, in_environment: bool = False) -> ConfigError:
+def _rejected_error(where: str, error: ValidationError, *, in_environment: bool = False) -> ConfigError:
     """The first problem as a sentence that names the key and what is valid; values are not echoed."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return ConfigError(f"{where} has an unknown setting {key[:80]!r}.", f"Valid are: {', '.join(_beneath(key))}.")
-    shown = variable(key) if in_environment else key
+        return ConfigError(
+            f"{where} has an unknown setting {key[:80]!r}.", f"Valid are: {', '.join(_valid_names(key))}."
+        )
+    shown = variable_name(key) if in_environment else key
     return ConfigError(f"{where}: {shown}: {first['msg']}.", "See config/kairos.toml for each setting.")
 
 
-def _beneath(key: str) -> list[str]:
+def _valid_names(key: str) -> list[str]:
     """The names that are valid at the place of an unknown one."""
     group = key.partition(".")[0]
     if group in ("limits", "day"):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from kairos_mcp.core.errors import ConfigError
 
-FORMS = "env:NAME, file:PATH or keyring:SERVICE/NAME"
-LARGEST_BYTES = 64 * 1024  # of a file with a key: a PEM block has a few thousand
+REFERENCE_FORMS = "env:NAME, file:PATH or keyring:SERVICE/NAME"
+MAX_KEY_FILE_BYTES = 64 * 1024  # of a file with a key: a PEM block has a few thousand
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -30,28 +30,30 @@ def is_reference(text: str) -> bool:
             return False
 
 
-def secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
+def read_secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
     """The key that the reference names, without white space around it; read anew at each call, so that a key that was
     changed counts from the next request on. Raises ConfigError, which never quotes what was read."""
     if not is_reference(reference):
-        raise ConfigError("A key is no reference to one.", f"Write {FORMS}; a key itself does not stand in a setting.")
+        raise ConfigError(
+            "A key is no reference to one.", f"Write {REFERENCE_FORMS}; a key itself does not stand in a setting."
+        )
     kind, _, place = reference.partition(":")
     match kind:
         case "env":
             found = environ.get(place, "").strip()
             cure = f"Set {place}."
         case "file":
-            found, cure = _in_file(place), "Write the key into it."
+            found, cure = _read_key_file(place), "Write the key into it."
         case _:
             service, _, name = place.partition("/")
-            found = _in_keyring(service, name)
+            found = _read_keyring(service, name)
             cure = f"Store it: keyring set {service} {name}"
     if not found:
         raise ConfigError(f"There is no key at {reference}.", cure)
     return found
 
 
-def _in_file(place: str) -> str:
+def _read_key_file(place: str) -> str:
     """A regular file; a link is followed, since secrets are often mounted so."""
     path = os.path.expanduser(place)
     try:
@@ -62,18 +64,18 @@ def _in_file(place: str) -> str:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ConfigError("What should hold a key is no regular file.", f"Check file:{place}.")
-        read = os.read(handle, LARGEST_BYTES + 1)
+        read = os.read(handle, MAX_KEY_FILE_BYTES + 1)
     finally:
         os.close(handle)
-    if len(read) > LARGEST_BYTES:
-        raise ConfigError(f"The file of a key is larger than {LARGEST_BYTES} bytes.", f"Check file:{place}.")
+    if len(read) > MAX_KEY_FILE_BYTES:
+        raise ConfigError(f"The file of a key is larger than {MAX_KEY_FILE_BYTES} bytes.", f"Check file:{place}.")
     try:
         return read.decode().strip()
     except UnicodeDecodeError:
         raise ConfigError("The file of a key holds no text.", f"Check file:{place}.") from None
 
 
-def _in_keyring(service: str, name: str) -> str:
+def _read_keyring(service: str, name: str) -> str:
     try:
         import keyring
         from keyring.errors import KeyringError

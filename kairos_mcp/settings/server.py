@@ -39,7 +39,7 @@ class GivenServer(BaseModel):
             raise PydanticCustomError("way", "headers belong to a url")
         return self
 
-    def setting(self, name: str) -> ServerSetting:
+    def to_setting(self, name: str) -> ServerSetting:
         return ServerSetting(
             name,
             (self.command, *(self.args or ())) if self.command is not None else (),

@@ -130,7 +130,7 @@ class Settings:
     config_file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
-    def prompt(self, name: str) -> str:
+    def read_prompt(self, name: str) -> str:
         """The text of `prompts/NAME.md`: the user's own where there is one, else ours."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
             raise ConfigError(f"{name[:80]!r} is no name of a prompt.", "Use lower-case letters, digits, - and _.")
@@ -145,7 +145,7 @@ class Settings:
         raise ConfigError(f"There is no prompt {name!r}.", f"Put it at {self.config_dirs[-1] / 'prompts'}/{name}.md.")
 
 
-def standing_in() -> Path:
+def current_folder() -> Path:
     """The folder that this process stands in. Raises ConfigError where it was removed."""
     try:
         return Path.cwd().resolve()
@@ -153,7 +153,7 @@ def standing_in() -> Path:
         raise ConfigError("The folder that this stands in is gone.", "Go into one that is there.") from error
 
 
-def users_home() -> Path:
+def user_home() -> Path:
     """The user's home folder. Raises ConfigError where there is none, as for a user without a name."""
     try:
         return Path.home().resolve()
@@ -180,7 +180,7 @@ def skill_folders(settings: Settings) -> tuple[Path, ...]:
     return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
 
 
-def default_of(name: str) -> Any:
+def default_value(name: str) -> Any:
     """The default of a setting, in the words of the file: None where there is none."""
     group, _, leaf = name.partition(".")
     if leaf:
@@ -189,18 +189,18 @@ def default_of(name: str) -> Any:
     return None if found.default is MISSING else found.default
 
 
-def variable(name: str) -> str:
+def variable_name(name: str) -> str:
     """The environment variable of a setting: `limits.usd` is KAIROS_LIMITS_USD."""
     return "KAIROS_WORKSPACE" if name == "workspaces" else f"KAIROS_{name.replace('.', '_').upper()}"
 
 
-TRUST = "KAIROS_TRUST_FILE_MODES"  # for a file system that has no owners and modes of its own
+TRUST_VARIABLE = "KAIROS_TRUST_FILE_MODES"  # for a file system that has no owners and modes of its own
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """Variables with our prefix that mean nothing, each with the one that may be meant: told at every start and by
     doctor, since one of them may be a slip."""
-    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG", TRUST}
+    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG", TRUST_VARIABLE}
     unknown = sorted(name for name in environ if name.upper().startswith("KAIROS_") and name not in known)
     if not unknown:
         return []
@@ -228,4 +228,4 @@ FILE_ONLY = frozenset(
 )
 """Settings that are tables or lists, which no variable can hold."""
 
-VARIABLES = frozenset(variable(name) for name in SETTINGS if name not in FILE_ONLY)
+VARIABLES = frozenset(variable_name(name) for name in SETTINGS if name not in FILE_ONLY)

@@ -110,11 +110,11 @@ def build_planner_spec(
             )
     choice = choose_model(request.route, request.limits, request.model, settings, samples=samples)
     limits, cut = narrow_limits(request.limits, settings)
-    prompts = Prompts.load(settings.prompt)
+    prompts = Prompts.load(settings.read_prompt)
     earlier = past.summaries if past is not None else ()
     history = normalize_history((*(past.conversation if past is not None else ()), *request.messages))
-    system = request.system if request.system is not None else settings.prompt("planner").strip()
-    user = render_user_prompt(settings.prompt("planner-user"), request.goal, request.context, earlier)
+    system = request.system if request.system is not None else settings.read_prompt("planner").strip()
+    user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
     spec = Spec(
         "planner",
         request.goal,
@@ -306,7 +306,7 @@ def _select_tools(request: PlannerRequest, registry: ToolRegistry) -> ToolSet:
 
 
 def load_text_prompts(settings: Settings) -> TextPrompts:
-    return TextPrompts(**{part.name: settings.prompt(f"text_{part.name}").strip() for part in fields(TextPrompts)})
+    return TextPrompts(**{part.name: settings.read_prompt(f"text_{part.name}").strip() for part in fields(TextPrompts)})
 
 
 def _script_text(settings: Settings) -> str | None:

@@ -13,6 +13,7 @@ from typing import Literal
 import apsw
 
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
+from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import approvals, settlements
 from kairos_mcp.store.approvals import LAPSED, find_by_key
 from kairos_mcp.store.connection import fetch_all, fetch_one
@@ -22,7 +23,7 @@ from kairos_mcp.store.runs import take_run
 from kairos_mcp.store.settlements import SettlementRequest
 
 Verdict = Literal["approve", "deny"]
-NO_ACTOR = ("", "", "")
+NO_ACTOR = Actor("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Decision:
     key: str
     verdict: Verdict
     digest: str
-    actor: tuple[str, str, str]
+    actor: Actor
     feedback: str | None = None
 
 
@@ -65,7 +66,7 @@ def record_responses(
     *,
     dead: Sequence[int] = (),
     settlement_requests: Sequence[SettlementRequest] = (),
-    actor: tuple[str, str, str] = NO_ACTOR,
+    actor: Actor = NO_ACTOR,
 ) -> int | None:
     """Record answers of steps, decisions, and settlements by `actor` of calls of unknown outcome, all or none.
 
@@ -73,7 +74,9 @@ def record_responses(
     `decide_approvals` and `settlements.must_record` raise.
     """
     new = check_decisions(connection, run, decisions, at)
-    unsettled = [each for each in settlement_requests if settlements.must_record(connection, run, each, actor[0])]
+    unsettled = [
+        each for each in settlement_requests if settlements.must_record(connection, run, each, actor.principal)
+    ]
     fence = deposit_answers(connection, run, deposits, by_route, owner, at, dead=dead)
     write_decisions(connection, run, new, at)
     for each in unsettled:
@@ -109,7 +112,7 @@ def only_open_decisions(
 def _must_record(connection: apsw.Connection, run: RunRow, decision: Decision, at: int) -> bool:
     """Whether the decision is still to be recorded; False where the same one was before."""
     now, found = run_by_number(connection, run.n), find_by_key(connection, run.n, decision.key)
-    if found is None or now.principal != decision.actor[0]:
+    if found is None or now.principal != decision.actor.principal:
         raise _not_waiting_error(run, decision.key)
     if found.digest != decision.digest:
         raise ApprovalMismatch(
@@ -149,7 +152,7 @@ def expire_overdue(connection: apsw.Connection, at: int) -> int:
     """
     overdue = list(_list_overdue(connection, at))
     for n, key in overdue:
-        _set_verdict(connection, n, key, "expired", ("", "clock", ""), None, at)
+        _set_verdict(connection, n, key, "expired", Actor("", "clock", ""), None, at)
         fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (LAPSED, n))
     return len(overdue)
 
@@ -169,21 +172,20 @@ def _set_verdict(
     n: int,
     key: str,
     verdict: str,
-    actor: tuple[str, str, str],
+    actor: Actor,
     feedback: str | None,
     at: int,
 ) -> None:
-    principal, via, client = actor
     first = fetch_all(
         connection,
         "update approval set verdict = ?, by = ?, through = ?, client = ?, feedback = ?, decided_at = ?"
         " where run = ? and key = ? and verdict is null returning mark",
-        (verdict, principal, via, client, feedback, at, n, key),
+        (verdict, *actor, feedback, at, n, key),
     )
     if first:
         fetch_all(
             connection,
             "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'verdict', ?, ?, ?, ?, ?)",
-            (n, key, principal, via, client, at),
+            (n, key, *actor, at),
         )
         approvals.ask_queued(connection, n, at)

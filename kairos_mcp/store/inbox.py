@@ -13,6 +13,7 @@ import apsw
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
+from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.run_spec import Spec
@@ -64,7 +65,8 @@ def deposit_answers(
 ) -> int | None:
     """Record answers of open steps with their charges, all or none; take the run over if no living server owns it.
 
-    The same answer again is no error. Returns the fence if the run was taken over. Raises NotWaiting, AlreadyAnswered.
+    `by_route`: the route that the answers came by. The same answer again is no error. Returns the fence if the run was
+    taken over. Raises NotWaiting, AlreadyAnswered.
     """
     run = run_by_number(connection, run.n)
     new = [(step, each) for each in deposits if (step := _find_open_step(connection, run, each)) is not None]
@@ -73,7 +75,7 @@ def deposit_answers(
     )
     for step, deposit in new:
         spent = deposit.tokens.plus(counts_of(step.kind))
-        if isinstance(deposit.answer, Refused):  # nobody answered: what was asked is charged as a request in vain
+        if isinstance(deposit.answer, Refused):  # no model answered: the request alone is charged, with its bound
             spent = spent._replace(model_calls=0)
         answered = AnsweredStep(
             step.id, step.path, deposit.answer, step.held, spent, by_route, deposit.cached, deposit.exactness
@@ -103,7 +105,7 @@ def _record_dialect(connection: apsw.Connection, step: StepRow, dialect: Dialect
 
 
 def _find_open_step(connection: apsw.Connection, run: RunRow, deposit: AnswerDeposit) -> StepRow | None:
-    """The step that this answers; None where the same answer is there already."""
+    """Return the step that this answers; None where the same answer is recorded already."""
     found = step_at(connection, run.n, deposit.path)
     if found is None or (found.body is None and (not found.is_open or run.outcome is not None)):
         raise NotWaiting(f"Nothing waits under {deposit.path!r}.", "run_status shows what waits now.", run_id=run.id)
@@ -123,7 +125,7 @@ def submit_request(
     run: RunRow,
     action: Action,
     body: str,
-    actor: tuple[str, str, str],
+    actor: Actor,
     owner: int,
     at: int,
     *,
@@ -153,8 +155,10 @@ def submit_request(
 
 
 def _pause_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
-    """Pause a run that no living server owns, for somebody who may not own it: nothing is under way that would have to
-    end first. False where a server owns it: that one handles the request."""
+    """Pause a run that no living server owns, in this transaction; False where one owns it and handles the request.
+
+    For a caller that may not take runs over itself. Nothing of such a run is under way that would have to end first.
+    """
     nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
     statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
     if fetch_one(connection, statement, (why, run.n, *dead)) is None:
@@ -180,8 +184,8 @@ def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int
     now = run_by_number(connection, run.n)
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
         raise FenceLost(run.id)
-    came = pending_requests(connection, run.n)
-    for each in came:
+    requests = pending_requests(connection, run.n)
+    for each in requests:
         match each.kind:
             case "pause":
                 fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (each.body, run.n))
@@ -197,10 +201,10 @@ def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int
             case _:
                 continue  # the commit that acts on a settlement marks it; a cancelled run ends
         fetch_all(connection, "update deposit set taken = ? where id = ?", (at, each.id))
-    _renew_allowance(connection, run, came)
-    kinds = {each.kind for each in came}
-    settled = [each for each in came if each.kind == "settle"]
-    return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
+    _renew_allowance(connection, run, requests)
+    kinds = {each.kind for each in requests}
+    settlements = [each for each in requests if each.kind == "settle"]
+    return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settlements)
 
 
 def _was_limit_reached(connection: apsw.Connection, n: int) -> bool:

@@ -1,6 +1,6 @@
-"""Mandates as rows: saved under an id of a principal in a workspace, found again, with the newest run of each.
+"""Mandates as rows, each with an id that is unique for a principal in a workspace, and the runs of each.
 
-A mandate has at most one open run; an index sees to it, whoever starts one.
+A mandate has at most one open run at a time; a unique index enforces it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from kairos_mcp.store.queries import RunRow, run_by_number
 
 @dataclass(frozen=True, slots=True)
 class MandateRow:
-    """A saved mandate. `workspace`: the real path of the folder that it belongs to, '' for none, None for one that was
-    saved before mandates belonged to one. `body` is its JSON; `digest` and `goal_hash` are SHA-256 in hex; times in
-    milliseconds since 1970, `last_due` the newest time of its schedule that it was run for."""
+    """A saved mandate. Times in milliseconds since 1970.
+
+    `workspace`: the real path of its folder, '' for none, None if it was saved before mandates belonged to a folder.
+    `body`: its JSON. `digest` and `goal_hash`: SHA-256 in hex. `last_due`: the newest time of its schedule that it was
+    run for.
+    """
 
     principal: str
     workspace: str | None
@@ -40,8 +43,10 @@ _COLUMNS = "principal, workspace, id, body, digest, goal_hash, saved_at, last_du
 
 
 def save(connection: apsw.Connection, new: MandateRow) -> bool:
-    """Save it under its id in its workspace; whether anything changed by that. The same text again keeps its row as it
-    is; with another schedule its times are counted from now on."""
+    """Save a mandate; return whether anything changed. The same text again leaves its row as it is.
+
+    A mandate whose schedule changed is due from now on, not for times of the past.
+    """
     known = find(connection, new.principal, new.workspace or "", new.id)
     if known is not None and known.digest == new.digest:
         return False
@@ -55,8 +60,10 @@ def save(connection: apsw.Connection, new: MandateRow) -> bool:
 
 
 def move(connection: apsw.Connection, old: MandateRow, new: MandateRow) -> None:
-    """Put a mandate into another workspace, with what its runs may still use today where it had none. Raises
-    BadArguments where that workspace has one of this id."""
+    """Move a mandate to another workspace. Raises BadArguments where that workspace has one with this id.
+
+    One that had no workspace keeps what its runs have used today.
+    """
     if find(connection, new.principal, new.workspace or "", new.id) is not None:
         raise BadArguments(
             f"That workspace has a mandate {new.id!r} already.", "Look at it with mandate_list, or name another folder."
@@ -77,14 +84,14 @@ def move(connection: apsw.Connection, old: MandateRow, new: MandateRow) -> None:
 
 
 def find(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> MandateRow | None:
-    """The mandate of this id in a workspace ('' for none)."""
+    """Return the mandate with this id in a workspace ('' for none), None where there is none."""
     statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? and workspace = ?"
     found = fetch_one(connection, statement, (principal, mandate_id, workspace))
     return None if found is None else MandateRow(*found)
 
 
 def find_by_id(connection: apsw.Connection, principal: str, mandate_id: str) -> list[MandateRow]:
-    """The mandates of this id in whatever workspace; another principal's look like unknown ones."""
+    """Return the principal's mandates with this id, in any workspace."""
     statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? order by workspace"
     return [MandateRow(*each) for each in fetch_all(connection, statement, (principal, mandate_id))]
 
@@ -95,8 +102,10 @@ _IN_WORKSPACES = "(?2 is null or workspace is null or workspace in (select value
 def list_page(
     connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, start: str = "", limit: int = -1
 ) -> list[MandateRow]:
-    """Mandates of a principal by id and workspace, beginning with the id `start`: those of these workspaces and those
-    of before mandates belonged to one; None: all."""
+    """Return a principal's mandates by id and workspace, beginning with the id `start`.
+
+    Those of these workspaces, and those saved before mandates belonged to one; `workspaces` None: all.
+    """
     statement = (
         f"select {_COLUMNS} from mandate where principal = ?1 and {_IN_WORKSPACES} and id >= ?3"
         " order by id, workspace limit ?4"
@@ -106,7 +115,7 @@ def list_page(
 
 
 def count(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None) -> int:
-    """How many `page` would give from the first on."""
+    """Count the mandates that `list_page` would list in all."""
     statement = f"select count(*) from mandate where principal = ?1 and {_IN_WORKSPACES}"
     found = fetch_one(connection, statement, (principal, _encode_workspaces(workspaces)))
     assert found is not None
@@ -118,8 +127,7 @@ def _encode_workspaces(workspaces: Sequence[str] | None) -> str | None:
 
 
 def read_mandate_text(connection: apsw.Connection, run_id: str, mandate_id: str) -> str | None:
-    """The text of the mandate that has this id for the principal and in the workspace of the run, None where there is
-    none."""
+    """Return the JSON of the mandate with this id of the run's principal and workspace, None where there is none."""
     statement = (
         "select body from mandate join run on run.principal = mandate.principal and run.workspace = mandate.workspace"
         " where run.id = ? and mandate.id = ?"
@@ -129,7 +137,7 @@ def read_mandate_text(connection: apsw.Connection, run_id: str, mandate_id: str)
 
 
 def record_start(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str, due: int) -> None:
-    """Note that it is run for a time of its schedule: each once, whoever is quicker. Raises Stale."""
+    """Record that a mandate is run for a time of its schedule. Raises Stale where another run was started for it."""
     statement = (
         "update mandate set last_due = ?1 where principal = ?2 and workspace = ?3 and id = ?4"
         " and (last_due is null or last_due < ?1) returning id"
@@ -139,7 +147,7 @@ def record_start(connection: apsw.Connection, principal: str, workspace: str, ma
 
 
 def open_run(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
-    """The run of the mandate that has not ended."""
+    """Return the mandate's run that has not ended, None where there is none."""
     statement = "select n from run where principal = ? and workspace = ? and mandate = ? and outcome is null"
     return _find_run(connection, statement, principal, workspace, mandate_id)
 
@@ -153,7 +161,7 @@ def newest_run(connection: apsw.Connection, principal: str, workspace: str, mand
 
 
 def newest_output(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> JsonObject | None:
-    """The output of the newest run that has one: a cancelled run left none, and has taught nothing."""
+    """Return the output of the newest run that has one; a cancelled run has no output, and so no lessons."""
     statement = (
         f"select json_extract({json_or_null('outcome')}, '$.output') from run"
         " where principal = ? and workspace = ? and mandate = ?"
@@ -166,7 +174,7 @@ def newest_output(connection: apsw.Connection, principal: str, workspace: str, m
 
 
 def find_run_with_output(connection: apsw.Connection, principal: str, flow: str, output: JsonObject) -> str | None:
-    """Find the run of a phase alone that gave this very output, among the newest."""
+    """Return the id of the run of a single phase that had exactly this output, among the newest; None for none."""
     statement = (
         f"select id, json_extract({json_or_null('outcome')}, '$.output') from run where principal = ? and flow = ?"
         f" and outcome is not null and json_type({json_or_null('outcome')}, '$.output') = 'object'"
@@ -177,15 +185,17 @@ def find_run_with_output(connection: apsw.Connection, principal: str, flow: str,
 
 
 def is_check_step(path: str) -> bool:
-    """Whether a step is an acceptance check: its call stands in the mandate, no model has thought of it."""
+    """Whether a step is an acceptance check, whose call is written in the mandate and not made by a model."""
     return last_part(path).name == "check"
 
 
 def find_check_approval(
     connection: apsw.Connection, run: RunRow, mandate_text: str, request: ApprovalRequest
 ) -> ReusedApproval | None:
-    """The leave that a person has given for this very check, in a run of the same version of the mandate in the same
-    workspace: an approval of a check holds for its argument list and the mandate's text."""
+    """Return the approval that a person gave for exactly this check, in a run of the same mandate and workspace.
+
+    An approval of a check is valid for its argument list and the text of the mandate; None where there is none.
+    """
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"
         " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate')"

@@ -1,4 +1,4 @@
-"""The jobs on asks: put open completions to a client, take its answers once, find what was asked before."""
+"""Write the table `ask`: ask a client to answer open steps or approvals, and record what it answers, once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import apsw
 
+from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, create_requests, requests_of_ask, withdraw
 from kairos_mcp.store.codec import decode_texts
@@ -23,7 +24,10 @@ Client = tuple[str, str]  # a principal, and the name of the client that it spea
 
 @dataclass(frozen=True, slots=True)
 class AskRow:
-    """Completions put to a client: `keys` maps the key on the wire to the path of the step. Times in ms."""
+    """A round trip in which a client is asked: `keys` maps each key on the wire to the path of its step.
+
+    Times in milliseconds since 1970. `consumed`: when its answer was used.
+    """
 
     nonce: str
     run: int
@@ -36,9 +40,12 @@ class AskRow:
 
 @dataclass(frozen=True, slots=True)
 class NewAsk:
-    """What is to be asked, of whom, and when. An ask of before that this client left unanswered stands until
-    `stale_at`; from then on it counts as refused, which `unanswered` says in the notes of a run whose route was
-    given, and so goes on being asked for; None: this one may fall to another route."""
+    """What is to be asked, of whom, and when.
+
+    An earlier ask that this client has not answered is repeated if it was made after `stale_at`; an older one counts as
+    refused. `unanswered`: the note that says so in a run whose route was requested, which is then asked again; None:
+    the run may take another route.
+    """
 
     paths: tuple[str, ...]
     client: Client
@@ -51,8 +58,10 @@ class NewAsk:
 def create_or_find_ask(
     connection: apsw.Connection, run: RunRow, new_ask: NewAsk, requests: Sequence[NewRequest], owner: int
 ) -> AskRow | RequestOutcome | None:
-    """The ask that stands, or a new one, made of these requests; None where it counts as refused, and what came of the
-    requests where something has to be done first."""
+    """Return the ask that is still outstanding, or a new one with these requests.
+
+    None where the earlier ask counts as refused; a RequestOutcome where the run's owner has to do something first.
+    """
     before = _find_unanswered(connection, run, new_ask)
     if before is not None and _is_outstanding(connection, before):
         if before.at > new_ask.stale_at:
@@ -65,13 +74,15 @@ def create_or_find_ask(
 
 
 def _is_outstanding(connection: apsw.Connection, ask: AskRow) -> bool:
-    """Whether no other client was asked since."""
+    """Whether no other client has been asked since."""
     return all(each.ended is None for each in requests_of_ask(connection, ask.nonce).values())
 
 
 def create_ask_once(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow | None:
-    """The ask of approvals that stands, or a new one. Where this client left it unanswered, nobody is there: None, for
-    this call; the next one asks anew."""
+    """Return the ask about approvals that is still outstanding, or a new one.
+
+    None where this client left an earlier one unanswered, so that nobody seems to be there; the next call asks again.
+    """
     before = _find_unanswered(connection, run, new_ask)
     if before is None:
         return _insert_ask(connection, run, new_ask)
@@ -82,7 +93,7 @@ def create_ask_once(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -
 
 
 def consume_ask(connection: apsw.Connection, run: RunRow, nonce: str, at: int) -> bool:
-    """Take the ask out of the world: of several that bring its answers, one is first."""
+    """Mark the ask as used; False for every caller but the first that brings its answers."""
     once = "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce"
     return bool(fetch_all(connection, once, (at, nonce, run.n)))
 
@@ -93,17 +104,19 @@ def record_ask_decisions(
     nonce: str | None,
     given: Sequence[Decision],
     settlement_requests: Sequence[SettlementRequest],
-    actor: tuple[str, str, str],
+    actor: Actor,
     *,
     owner: int,
     at: int,
 ) -> int | None:
-    """Consume the ask (None: a push has none) and record those decisions, and settlements by `who`, that still count.
-    Gives the fence if the run was taken."""
+    """Consume the ask (None: a push has none) and record the decisions and settlements by `actor` that still count.
+
+    Returns the fence if the run was taken over.
+    """
     if nonce is not None and not consume_ask(connection, run, nonce, at):
         return None
     decided = decisions.only_open_decisions(connection, run, given, at)
-    unsettled = settlements.only_open_settlements(connection, run, settlement_requests, actor[0])
+    unsettled = settlements.only_open_settlements(connection, run, settlement_requests, actor.principal)
     return decisions.record_responses(
         connection, run, [], decided, "", owner, at, settlement_requests=unsettled, actor=actor
     )
@@ -112,10 +125,9 @@ def record_ask_decisions(
 def deposit_ask_answers(
     connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
 ) -> int | None:
-    """Consume the ask and deposit what came, in one transaction: of several that bring it, one is first.
+    """Consume the ask and deposit its answers; only the first caller that brings them stores anything.
 
-    What comes later stores nothing; what was asked and is not answered by it is withdrawn. Gives the fence if the run
-    was taken.
+    Requests of the ask that are not answered are withdrawn. Returns the fence if the run was taken over.
     """
     if not consume_ask(connection, run, nonce, at):
         return None
@@ -129,7 +141,10 @@ def deposit_ask_answers(
 def deposit_still_open(
     connection: apsw.Connection, run: RunRow, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
 ) -> int | None:
-    """Deposit the replies whose steps still wait; a late one stores nothing. Gives the fence if the run was taken."""
+    """Deposit the answers whose steps still wait; late ones store nothing.
+
+    Returns the fence if the run was taken over.
+    """
     if run_by_number(connection, run.n).outcome is not None:
         return None
     still = open_steps(connection, run.n)
@@ -141,13 +156,13 @@ def reroute(
     connection: apsw.Connection,
     run: RunRow,
     route: str,
-    actor: tuple[str, str, str],
+    actor: Actor,
     *,
     owner: int,
     at: int,
     reason: str,
 ) -> int | None:
-    """Wish for the next route, unless the run has left this one by itself. Gives the fence if the run was taken."""
+    """Request another route, unless the run has changed its route since. Returns the fence if it was taken over."""
     now = run_by_number(connection, run.n)
     if now.outcome is not None or now.route != run.route:
         return None
@@ -155,7 +170,7 @@ def reroute(
 
 
 def list_asks(connection: apsw.Connection, n: int) -> list[AskRow]:
-    """The asks of a run, oldest first."""
+    """List the asks of a run, oldest first."""
     found = fetch_all(
         connection,
         "select nonce, run, keys, principal, client, at, consumed from ask where run = ? order by rowid",
@@ -169,7 +184,7 @@ def _decode_keys(text: str) -> dict[str, str]:
 
 
 def _insert_ask(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow:
-    """A new ask. A path that was asked before gets a new key, `path#2`: no answer counts for two asks."""
+    """Insert an ask. A path that was asked before gets a new key, `path#2`, so that no answer counts for two asks."""
     before = [key for asked in list_asks(connection, run.n) for key in asked.keys]
     keys = {_unused_key(path, before): path for path in new_ask.paths}
     fetch_all(
@@ -181,7 +196,7 @@ def _insert_ask(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> As
 
 
 def _find_unanswered(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow | None:
-    """The newest ask of these steps that this client got and did not answer, since the run was last rerouted."""
+    """Return this client's newest unanswered ask of exactly these steps since the run was last rerouted, or None."""
     rerouted = fetch_one(
         connection, "select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,)
     )

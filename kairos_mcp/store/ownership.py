@@ -1,4 +1,4 @@
-"""Who owns runs: a server is alive while the kernel holds its lock file; nothing is renewed and no clock is read."""
+"""Who owns runs. A server is alive while it holds the lock on its lock file: no heartbeat, and no clock is read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import Row, fetch_all, fetch_one
 
 LOCK_FOLDER = "owners"
-NOBODY = 0  # owns a run that has moved on while no server was there to go on with it
+NOBODY = 0  # the owner of a run that was changed while there was no server to continue it
 
 
 @dataclass(frozen=True, slots=True)
 class ServedRuns:
-    """What a server goes on with runs by: its folders, the routes that it performs itself, its file of settings, its
-    version, and a digest of each setting's value by name."""
+    """What decides which runs a server can continue: its folders, the routes that it performs itself, its settings.
+
+    `settings`: a digest of each setting's value, by name. `config`: the settings file.
+    """
 
     workspaces: tuple[str, ...]
     routes: tuple[str, ...]
@@ -31,13 +33,13 @@ class ServedRuns:
 
 
 class Ownership:
-    """This server's lock file, held until the process ends, and its number in the record."""
+    """This server's lock file, locked until the process ends, and its id in the table `owner`."""
 
     def __init__(self, home: Path, served_runs: ServedRuns | None = None) -> None:
         self._served_runs = served_runs
         folder = home / LOCK_FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.number = 0  # this server's row, written with the first run that it takes
+        self.number = 0  # this server's row, inserted with the first run that it takes
         while True:
             self.lock = f"{os.getpid()}-{secrets.token_hex(4)}"
             self._path = folder / self.lock
@@ -45,10 +47,10 @@ class Ownership:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             if os.fstat(self._descriptor).st_nlink:
                 return
-            os.close(self._descriptor)  # swept away by another server between the two calls
+            os.close(self._descriptor)  # another server removed the file between the two calls
 
     def register(self, connection: apsw.Connection, via: str, at: int) -> int:
-        """Write this server's row, once however often it is asked to, and give its number; part of a transaction."""
+        """Insert this server's row if it is not there yet, and return its id. Part of a transaction."""
         new = "insert or ignore into owner(lock, pid, via, started_at, serves) values (?, ?, ?, ?, ?)"
         serves = None if self._served_runs is None else encode(self._served_runs)
         fetch_all(connection, new, (self.lock, os.getpid(), via, at, serves))
@@ -57,7 +59,7 @@ class Ownership:
         return int(found[0])
 
     def close(self) -> None:
-        """Let go. The file is removed: a lock that is not there is free."""
+        """Remove the lock file and release the lock: a server without a file is not alive."""
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
@@ -83,7 +85,7 @@ def is_owner_alive(connection: apsw.Connection, home: Path, number: int) -> bool
 
 
 def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]:
-    """The owners of unfinished runs whose servers have ended, NOBODY included."""
+    """Return the owners of unfinished runs whose servers have ended, including NOBODY."""
     owners = fetch_all(
         connection,
         "select distinct run.owner, owner.lock from run left join owner on owner.id = run.owner"
@@ -95,8 +97,11 @@ def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]
 
 @dataclass(frozen=True, slots=True)
 class LivingServer:
-    """A server that lives: its number as an owner, its process, what it is (`serve`, `command`), whether it was
-    stopped (SIGSTOP), and how many unfinished runs it owns."""
+    """A living server, as `kairos-mcp status` shows it: its fields are keys of that JSON.
+
+    `number`: its id as an owner. `via`: what it is (`serve`, `command`). `stopped`: by SIGSTOP. `runs`: how many
+    unfinished runs it owns.
+    """
 
     number: int
     pid: int
@@ -109,13 +114,15 @@ _SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = o
 
 
 def list_living(connection: apsw.Connection, home: Path) -> list[LivingServer]:
-    """The servers that own runs or did, and still run."""
+    """List the living servers that own runs, or owned some."""
     return _only_living(home, fetch_all(connection, f"{_SERVERS} order by id"))
 
 
 def find_serving(connection: apsw.Connection, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
-    """What the server goes by that goes on with runs of this folder: one that lives and was not stopped, else the
-    newest there was; and whether it lives. A command is none."""
+    """Return what the server of this folder serves, and whether that server is alive.
+
+    One that is alive and not stopped, else the newest that there was. A command is no server.
+    """
     found = fetch_all(connection, "select lock, pid, serves from owner where serves is not null order by id desc")
     newest: ServedRuns | None = None
     for lock, pid, text in found:
@@ -129,7 +136,7 @@ def find_serving(connection: apsw.Connection, home: Path, workspace: str | None)
 
 
 def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> LivingServer | None:
-    """The owner with this number, if it lives and was stopped: it keeps its runs until a person releases it."""
+    """Return the owner with this id if it is alive but stopped: it keeps its runs until a person releases them."""
     found = _only_living(home, fetch_all(connection, f"{_SERVERS} where id = ?", (number,)))
     return next((each for each in found if each.stopped), None)
 
@@ -150,8 +157,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def release_runs(connection: apsw.Connection, number: int) -> int:
-    """Take all unfinished runs from an owner, for whoever comes next; gives how many. What it still commits of them
-    is refused, since their fencing numbers rise."""
+    """Take all unfinished runs from an owner, for any other server to continue; return how many.
+
+    Their fencing numbers rise, so that whatever that owner still commits is refused.
+    """
     taken = "update run set owner = ?, fence = fence + 1 where owner = ? and outcome is null"
     fetch_all(connection, taken, (NOBODY, number))
     return connection.changes()

@@ -167,13 +167,14 @@ class ControlRequest:
 
 
 def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = None) -> RunRow:
-    """The run, or UnknownRun; another principal's looks like an unknown one."""
+    """Return a run. Raises UnknownRun, also for a run of another principal than the given one."""
     found = fetch_one(connection, f"select {_RUN} from run where id = ?", (run_id,))
-    if found is None or (principal is not None and found[5] != principal):
+    run = None if found is None else RunRow(*found)
+    if run is None or (principal is not None and run.principal != principal):
         raise UnknownRun(
             f"There is no run {truncate(run_id, 40)!r}.", "run_status without run_ids lists the newest runs."
         )
-    return RunRow(*found)
+    return run
 
 
 def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
@@ -185,14 +186,14 @@ def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
 def newest_run_ids(
     connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, limit: int
 ) -> list[str]:
-    """The ids of the newest runs of these workspaces ('' for none); None: of all."""
+    """Return the ids of a principal's newest runs in these workspaces ('' for none); None: in all."""
     among = "" if workspaces is None else f" and workspace in ({', '.join('?' * len(workspaces))})"
     statement = f"select id from run where principal = ?{among} order by n desc limit ?"
     return [run_id for (run_id,) in fetch_all(connection, statement, (principal, *(workspaces or ()), limit))]
 
 
 def count_elsewhere(connection: apsw.Connection, principal: str, workspaces: Sequence[str]) -> int:
-    """How many runs there are of other workspaces than these."""
+    """Count the principal's runs in other workspaces than these."""
     statement = (
         f"select count(*) from run where principal = ? and workspace not in ({', '.join('?' * len(workspaces))})"
     )
@@ -202,7 +203,7 @@ def count_elsewhere(connection: apsw.Connection, principal: str, workspaces: Seq
 
 
 def runs_of_owners(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
-    """The unfinished runs of these owners, oldest first."""
+    """Return the unfinished runs of these owners, oldest first."""
     marks = ", ".join("?" * len(owners))
     statement = f"select {_RUN} from run where outcome is null and owner in ({marks}) order by n"
     return [RunRow(*found) for found in fetch_all(connection, statement, owners)]
@@ -212,12 +213,12 @@ LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the lon
 
 
 def is_due(resume_at: int, at: int) -> bool:
-    """Whether a pause is over. One that ends too far off is over as well: it began before the clock was set back."""
+    """Whether a pause is over. One that ends too far ahead is over too: it began before the clock was set back."""
     return not at < resume_at <= at + LONGEST_PAUSE_MS
 
 
 def due_runs(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
-    """The paused runs that may go on by themselves now, and that no living server owns."""
+    """Return the paused runs whose pause is over and that no living server owns (`dead`: owners that have ended)."""
     statement = (
         f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
         f" and (owner is null or owner in ({', '.join('?' * len(dead))}))"
@@ -236,29 +237,29 @@ _UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
 
 
 def step_at(connection: apsw.Connection, n: int, path: str) -> StepRow | None:
-    """The step at a path, or None where none was asked."""
+    """Return the step at a path, None where there is none."""
     found = fetch_one(connection, _STEP, (n, path))
     return _step_row(connection, found) if found is not None else None
 
 
 def unanswered_steps(connection: apsw.Connection, n: int) -> list[StepRow]:
-    """The steps of a run that have no answer yet, in the order in which they were marked."""
+    """Return the steps of a run that have no answer yet, oldest first."""
     return [_step_row(connection, found) for found in fetch_all(connection, _UNANSWERED, (n,))]
 
 
 def read_record(connection: apsw.Connection, n: int) -> list[StepRow]:
-    """Every step of a run in the order in which it was marked, with its answer."""
+    """Return every step of a run with its answer, oldest first."""
     return [_step_row(connection, found) for found in fetch_all(connection, _RECORD, (n,))]
 
 
 def _step_row(connection: apsw.Connection, found: Row) -> StepRow:
-    mark = StepRow._make((*found, None))
-    if not mark.attempts:
-        return mark
-    tries = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
-    newest = fetch_one(connection, tries, (mark.id,))
+    step = StepRow._make((*found, None))
+    if not step.attempts:
+        return step
+    statement = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
+    newest = fetch_one(connection, statement, (step.id,))
     assert newest is not None, "there are attempts"
-    return mark._replace(newest=NewestAttempt._make(newest))
+    return step._replace(newest=NewestAttempt._make(newest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,7 @@ class WaitingRow:
 
 _NEWEST = "from attempt where attempt.mark = mark.id order by attempt.id desc limit 1"
 IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
-"""Whether a step is handed out: as its newest attempt says, or its own row where there is none."""
+"""SQL for whether a step is handed out: by its newest attempt, or by its own row where there is none."""
 
 _WAITING = f"""
     select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
@@ -295,13 +296,13 @@ _WAITING = f"""
 
 
 def open_steps(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
-    """The open steps by path, in the order in which they were handed out."""
+    """Return the open steps by path, oldest first."""
     found = fetch_all(connection, _WAITING, (n,))
     return {path: WaitingRow(mark, kind, decode_sent(sent), *rest) for path, mark, kind, sent, *rest in found}
 
 
 def answer_body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
-    """The encoded answer at a path, or None."""
+    """Return the encoded answer at a path, or None."""
     found = fetch_one(
         connection,
         "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
@@ -311,7 +312,7 @@ def answer_body_at(connection: apsw.Connection, n: int, path: str) -> str | None
 
 
 def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest]:
-    """Control requests that the owner has not handled yet, in the order in which they came."""
+    """Return the control requests that the run's owner has not handled yet, oldest first."""
     found = fetch_all(
         connection,
         "select id, kind, body, via from deposit where run = ? and taken is null order by id",
@@ -331,13 +332,13 @@ def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:
 
 
 def read_answers(connection: apsw.Connection, marks: list[int]) -> list[tuple[int, str]]:
-    """The answers that have come for these marks: (mark, body)."""
+    """Return the answers that these steps have by now: (step's id, encoded answer)."""
     places = ", ".join("?" * len(marks))
     return list(fetch_all(connection, f"select mark, body from answer where mark in ({places})", marks))
 
 
 def read_data_version(connection: apsw.Connection) -> int:
-    """Changes when any other connection has committed."""
+    """Return a number that changes when any other connection has committed."""
     found = fetch_one(connection, "pragma data_version")
     assert found is not None
     return int(found[0])
@@ -357,7 +358,7 @@ class AttemptRow:
 
 
 def list_attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
-    """The further attempts of a run's steps, oldest first."""
+    """Return the further attempts of a run's steps, oldest first."""
     found = fetch_all(
         connection,
         "select attempt.mark, attempt.at, attempt.held, attempt.lost, attempt.ended, attempt.handed_out, attempt.sent"
@@ -371,7 +372,7 @@ def list_attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
 
 
 def referred_texts(run: RunRow, record: Sequence[StepRow]) -> list[str]:
-    """The hashes of the texts that a run refers to: in its spec, then in results that were too long to show."""
+    """Return the hashes of the texts that a run refers to: in its spec, then in results that were too long to show."""
     spec = decode_fields(run.spec)
     hashes = [value for name, value in spec.items() if name.endswith("_text") and isinstance(value, str)]
     for step in record:
@@ -383,9 +384,9 @@ def referred_texts(run: RunRow, record: Sequence[StepRow]) -> list[str]:
 
 @contextmanager
 def name_run_in_errors(run: RunRow) -> Iterator[None]:
-    """Within, an Unreadable error is one of this run, and is raised with its id and the way on.
+    """Add the run's id, and a hint for it, to an Unreadable error that is raised within.
 
-    A damaged row stops its own run, and no other.
+    So a damaged row stops its own run, and no other.
     """
     try:
         yield
@@ -394,7 +395,7 @@ def name_run_in_errors(run: RunRow) -> Iterator[None]:
 
 
 def with_run_id(run: RunRow, error: Unreadable) -> Unreadable:
-    """The error with the id of its run and what can be done about it."""
+    """Return the error with the id of its run and a hint for it."""
     if error.run_id is not None:
         return error
     what = f"{error.message[:1].lower()}{error.message[1:]}"

@@ -1,6 +1,6 @@
-"""What a report tells beyond a run's steps: sums over them, the newest calls, the turn before an act, notes.
+"""Queries that only reports need: sums over a run's steps, the newest calls, the turn before an act, notes.
 
-By constant statements; nothing here writes.
+Nothing here writes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Figures of a run that no account holds. `lost`: attempts whose end is unknown; `withdrawn`: requests to a
-    client's model that were given up before an answer came; `unpriced`: models that it asked although nobody knows
-    their price, so that its dollars are without them."""
+    """Figures of a run that no account holds.
+
+    `lost`: attempts whose outcome is unknown. `withdrawn`: requests to a client's model that ended without an answer.
+    `unpriced`: models without a known price, whose cost is missing from the run's dollars.
+    """
 
     attempts: int
     lost: int
@@ -42,7 +44,7 @@ class Tally:
 
 
 def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
-    """The newest answered calls, newest first."""
+    """Return the newest answered calls, newest first."""
     found = fetch_all(
         connection,
         "select path, body, spent from mark join answer on answer.mark = mark.id"
@@ -53,7 +55,7 @@ def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRo
 
 
 def find_turn_before(connection: apsw.Connection, n: int, path: str, path_pattern: str) -> Completion | None:
-    """The newest model's turn at a path like this one that was asked before the step at `path`."""
+    """Return the model's newest turn before the step at `path`, at a path that matches a SQL `like` pattern."""
     found = fetch_one(
         connection,
         "select body from mark join answer on answer.mark = mark.id where run = ?1 and path like ?2"
@@ -66,8 +68,10 @@ def find_turn_before(connection: apsw.Connection, n: int, path: str, path_patter
 
 
 def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
-    """The model of the newest completions that were asked on this route: as its answer names it, else as it was asked.
-    Only the newest two are looked at: one that waits, and one that was answered before."""
+    """Return the model of the newest completion on this route, as its answer names it, else as it was asked for.
+
+    Only the newest two are read: one that waits, and one that was answered before it.
+    """
     statement = (
         "with newest as (select id, sent from mark where run = ? and kind not in ('call', 'pause')"
         " order by id desc limit 2), asked as (select newest.id, coalesce((select attempt.sent from attempt"
@@ -114,7 +118,7 @@ def read_tally(connection: apsw.Connection, n: int) -> Tally:
 
 
 def has_private_content(connection: apsw.Connection, n: int) -> bool:
-    """Whether a provider's answer in the run holds something that only it may be sent back."""
+    """Whether an answer of the run holds content that may be sent back to its provider alone."""
     statement = (
         "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
         f" and json_extract({json_or_null('body')}, '$.private') is not null limit 1"
@@ -149,7 +153,7 @@ _LIST_DECISIONS = f"""
 
 
 def list_decisions(connection: apsw.Connection, n: int) -> dict[str, list[DecisionRow]]:
-    """What was decided about the steps of a run, by path, in the order in which it was."""
+    """Return the decisions about a run's steps by path, oldest first."""
     found: dict[str, list[DecisionRow]] = {}
     for path, *rest in fetch_all(connection, _LIST_DECISIONS, (n,)):
         found.setdefault(path, []).append(DecisionRow(*rest))

@@ -1,9 +1,8 @@
-"""Which ended runs may go, and how all that belongs to them goes: rows, accounts, texts that nobody else needs.
+"""Remove old runs with everything that belongs to them: rows, accounts, and texts that no other run needs.
 
-A run stays that has not ended, that ended later, that a run which stays goes on from (`continues`), or that is the
-newest of its mandate, since its lessons go on to the next, or whose spec can't be read: nobody knows what it goes on
-from. What belongs to a run is what refers to it by a foreign
-key, so that a new table is pruned without a word here.
+A run is kept if it has not ended or ended later, if a kept run continues from it (`continues`), if it is the newest of
+its mandate (its lessons go to the next one), or if its spec can't be read, since it is unknown what it continues from.
+Every row that refers to a run by a foreign key belongs to it, so a new table needs no change here.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
 
 Key = TypeVar("Key", int, str)
 
-RUNS_PER_TRANSACTION = 50  # runs in one transaction: others wait for it
+RUNS_PER_TRANSACTION = 50  # other writers wait while one transaction lasts
 
 _IS_UNREADABLE = f"coalesce(json_type({json_or_null('run.spec')}), '') <> 'object'"
 _CONTINUES = f"json_extract({json_or_null('run.spec')}, '$.continues')"
@@ -36,25 +35,25 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class PrunableSize:
-    """How many runs could go, and about how many bytes their rows have; texts that they share are not counted."""
+    """How many runs could be removed, and about how many bytes their rows take; shared texts are not counted."""
 
     runs: int
     bytes: int
 
 
 def find_prunable(connection: apsw.Connection, before: int) -> list[int]:
-    """The numbers of the runs that may go: ended before this moment (milliseconds since 1970) and needed by none."""
+    """Return the numbers of the runs that may be removed: ended before this moment (ms), and needed by no kept run."""
     return [n for (n,) in fetch_all(connection, _FIND_PRUNABLE, (before,))]
 
 
 def find_unreadable_runs(connection: apsw.Connection, before: int) -> list[str]:
-    """The ids of the runs that stay for no other reason than that their spec can't be read."""
+    """Return the ids of the runs that are kept only because their spec can't be read."""
     found = f"select id from run where {_IS_UNREADABLE} and outcome is not null and ended_at < ? order by n"
     return [run_id for (run_id,) in fetch_all(connection, found, (before,))]
 
 
 def measure_prunable(connection: apsw.Connection, before: int) -> PrunableSize:
-    """What pruning would remove."""
+    """Return what removing the prunable runs would free; removes nothing."""
     numbers = find_prunable(connection, before)
     total = 0
     for some in _chunks(numbers):
@@ -69,16 +68,19 @@ def measure_prunable(connection: apsw.Connection, before: int) -> PrunableSize:
 
 
 def remove_runs(connection: apsw.Connection, numbers: Sequence[int], before: int) -> int:
-    """Remove these runs with all that is theirs, as far as they may still go; how many went. Part of a transaction."""
-    allowed = set(find_prunable(connection, before))
-    leaving = [n for n in numbers if n in allowed]
-    for some in _chunks(leaving):
+    """Remove those of these runs that are still prunable, with all that belongs to them; return how many.
+
+    Part of a transaction.
+    """
+    prunable = set(find_prunable(connection, before))
+    removed = [n for n in numbers if n in prunable]
+    for some in _chunks(removed):
         accounts = [
             a for (a,) in fetch_all(connection, f"select account from run where n in ({_placeholders(some)})", some)
         ]
         _remove_rows(connection, _references(connection), "run", "n", some)
         _remove_accounts(connection, accounts)
-    return len(leaving)
+    return len(removed)
 
 
 def _remove_rows(
@@ -88,7 +90,7 @@ def _remove_rows(
     column: str,
     keys: Sequence[int],
 ) -> None:
-    """Remove the rows whose column is one of the keys, and before them what refers to them."""
+    """Remove the rows whose column is one of the keys, and before them every row that refers to them."""
     for some in _chunks(keys):
         if references.get(table):
             found = fetch_all(connection, f"select rowid from {table} where {column} in ({_placeholders(some)})", some)
@@ -98,7 +100,7 @@ def _remove_rows(
 
 
 def _remove_accounts(connection: apsw.Connection, accounts: Sequence[int]) -> None:
-    """The accounts of runs and of their branches; one above them keeps what was spent of it."""
+    """Remove the accounts of runs and of their branches; shared accounts keep what was spent of them."""
     fetch_all(
         connection,
         f"with recursive gone(id) as (select id from account where id in ({_placeholders(accounts)})"
@@ -109,8 +111,11 @@ def _remove_accounts(connection: apsw.Connection, accounts: Sequence[int]) -> No
 
 
 def find_unreferenced_texts(connection: apsw.Connection) -> list[str]:
-    """The hashes of texts that nothing refers to. Whatever looks like a hash, in any column, counts as a reference:
-    a text that is kept too long costs space, one that is removed too early is lost."""
+    """Return the hashes of texts that nothing refers to.
+
+    Whatever looks like a hash, in any column, counts as a reference: a text that is kept too long costs space, one that
+    is removed too early is lost.
+    """
     hashes = {content_hash for (content_hash,) in fetch_all(connection, "select hash from text")}
     for table, columns in _text_columns(connection).items():
         if not hashes:
@@ -140,7 +145,7 @@ def _find_hashes(connection: apsw.Connection, table: str, column: str) -> set[st
 
 
 def _text_columns(connection: apsw.Connection) -> dict[str, list[str]]:
-    """Every column of every table that may hold a text, but for the hashes of the texts themselves."""
+    """Return by table every column that may hold a hash of a text, except the texts' own primary key."""
     tables = fetch_all(connection, "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
     return {
         table: [
@@ -153,7 +158,7 @@ def _text_columns(connection: apsw.Connection) -> dict[str, list[str]]:
 
 
 def _references(connection: apsw.Connection) -> dict[str, list[tuple[str, str]]]:
-    """For each table the columns of others that refer to its rows."""
+    """Return for each table the columns of other tables that refer to its rows."""
     found: dict[str, list[tuple[str, str]]] = {}
     for (table,) in fetch_all(connection, "select name from sqlite_master where type = 'table'"):
         keys = fetch_all(connection, 'select "table", "from" from pragma_foreign_key_list(?)', (table,))
@@ -163,7 +168,7 @@ def _references(connection: apsw.Connection) -> dict[str, list[tuple[str, str]]]
 
 
 def _chunks(keys: Sequence[Key]) -> list[Sequence[Key]]:
-    return [keys[at : at + 500] for at in range(0, len(keys), 500)]  # a statement takes so many
+    return [keys[at : at + 500] for at in range(0, len(keys), 500)]  # bindings of one statement
 
 
 def _placeholders(keys: Sequence[object]) -> str:

@@ -1,4 +1,4 @@
-"""The jobs that make a run, take it, and note what was done otherwise; what is left for it is in deposits.py."""
+"""Create runs, take them over, and add notes to them. Answers and control requests for a run are in inbox.py."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from kairos_mcp.store import mandates, texts
 from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
 
-ATTACH_MS = 10 * 60 * 1000  # hosts repeat calls they gave up on; an identical start joins an open run this young
+ATTACH_MS = (
+    10 * 60 * 1000
+)  # hosts repeat calls that timed out: an identical start returns the open run, if it is younger than this
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be made: its frozen spec, the texts the spec refers to by hash, and who asked for it.
+    """A run to be created: its encoded spec, the texts (hash, body) that the spec refers to, and who started it.
 
-    `mandate`: the id of the one whose cycles it runs; `due`: for which time of its schedule (milliseconds since 1970).
+    `mandate`: the id of the mandate whose cycles it runs. `due`: for which time of its schedule (ms since 1970).
     """
 
     id: str
@@ -45,15 +47,19 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class CreatedRun:
-    """The run of a start: a new one, or the one that the same start made before."""
+    """The run of a start. `is_attached`: it is one that the same start created before."""
 
     run: RunRow
     is_attached: bool
 
 
 def create_run(connection: apsw.Connection, new: NewRun, owner: int) -> CreatedRun:
-    """Make the run, owned; or find the one with this key, the open one of its mandate, or the identical start that is
-    still open. Raises Stale where the time it is due for was run before."""
+    """Create the run, owned by `owner`; or return the one that this start has created before.
+
+    That is the one with this key, the open run of its mandate, or a recent open run of an identical start. Raises Stale
+    where its mandate was run before for the time that it is due for, BadArguments where the key belongs to another
+    start.
+    """
     if (same := _find_same_start(connection, new)) is not None:
         return CreatedRun(same, True)
     texts.keep_texts(connection, new.texts)
@@ -62,10 +68,10 @@ def create_run(connection: apsw.Connection, new: NewRun, owner: int) -> CreatedR
     if new.mandate is not None and new.due is not None:
         mandates.record_start(connection, new.principal, new.workspace or "", new.mandate, new.due)
     n = _insert_row(connection, "run", {**_run_columns(new), "account": account, "owner": owner, "fence": 1})
-    made = run_by_number(connection, n)
-    for said in new.notes:
-        add_note(connection, made, said)
-    return CreatedRun(made, False)
+    run = run_by_number(connection, n)
+    for text in new.notes:
+        add_note(connection, run, text)
+    return CreatedRun(run, False)
 
 
 def _run_columns(new: NewRun) -> dict[str, Any]:
@@ -87,7 +93,7 @@ def _run_columns(new: NewRun) -> dict[str, Any]:
 
 
 def _insert_row(connection: apsw.Connection, table: str, columns: dict[str, Any]) -> int:
-    """A row of ours, by its columns' names; gives its number."""
+    """Insert a row, given by its columns' names, and return its id."""
     places = ", ".join("?" * len(columns))
     fetch_all(connection, f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
     return connection.last_insert_rowid()
@@ -118,7 +124,7 @@ def _find_same_start(connection: apsw.Connection, new: NewRun) -> RunRow | None:
 
 
 def take_run(connection: apsw.Connection, n: int, owner: int, dead: Sequence[int]) -> int | None:
-    """Own the run if nobody living does: the new fencing number, or None."""
+    """Take the run over if no living server owns it: return the new fencing number, or None."""
     places = ", ".join("?" * len(dead))
     statement = (
         "update run set owner = ?, fence = fence + 1"
@@ -132,7 +138,7 @@ RESUME_SQL = "update run set paused = null, resume_at = null where n = ?"
 
 
 def take_due_run(connection: apsw.Connection, n: int, owner: int, at: int, dead: Sequence[int] = ()) -> int | None:
-    """Own a run whose pause is over, if nobody was quicker: the new fencing number, or None."""
+    """Take over and resume a run whose pause is over, if no other server was first: its new fencing number, or None."""
     run = run_by_number(connection, n)
     if run.resume_at is None or not is_due(run.resume_at, at):
         return None
@@ -143,5 +149,5 @@ def take_due_run(connection: apsw.Connection, n: int, owner: int, at: int, dead:
 
 
 def add_note(connection: apsw.Connection, run: RunRow, text: str) -> None:
-    """Say of a run what was done otherwise than asked; the same text once."""
+    """Add a note to a run: what was done otherwise than asked. The same text is stored once."""
     fetch_all(connection, "insert or ignore into note(run, text) values (?, ?)", (run.n, text))

@@ -1,8 +1,8 @@
-"""A call whose end nobody knows: what a person says of it, and the jobs that record that.
+"""Settle calls of unknown outcome, where a server crashed before it could record the result: a person decides.
 
-It stands in the rows as a further attempt that was handed out, with the one before ended `unknown`. What a person
-says is a deposit of kind `settle`, which the run's owner takes up in the turn that acts on it. It is bound by a digest
-to that one attempt: the same call, lost once more, is another question.
+In the rows such a call has a further attempt that was handed out, and the attempt before it ended as `unknown`. A
+settlement is a deposit of kind `settle`, which the run's owner handles in the commit that acts on it. A digest binds it
+to that one attempt: if the same call is lost again, a person is asked again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal
 import apsw
 
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
+from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import fetch_all
@@ -28,8 +29,10 @@ Settlement = Literal["reattempt", "already_done"]
 
 @dataclass(frozen=True, slots=True)
 class SettlementRequest:
-    """What somebody said of the call at `path`: make it again, or go on as if it had been made. `digest`: of what they
-    were shown (digest_of)."""
+    """What somebody decided about the call at `path`: make it again, or go on as if it had been made.
+
+    `digest`: of what they were shown (settlement_digest).
+    """
 
     path: str
     settlement: Settlement
@@ -38,33 +41,35 @@ class SettlementRequest:
 
 
 def is_settlement_key(key: str) -> bool:
-    """Whether a waiting key is that of a call whose end nobody knows."""
+    """Whether a waiting key is that of a call of unknown outcome."""
     return key.endswith(KEY_SUFFIX)
 
 
 def settlement_digest(run: RunRow, path: str, step: WaitingRow) -> str:
-    """SHA-256 in hex over what is settled: the run and its workspace, the call, and which attempt at it was lost."""
+    """Return the SHA-256 in hex of what is settled: run and workspace, the call, and which attempt at it was lost."""
     about = [run.id, run.workspace, path, step.digest.hex(), step.attempt]
     return sha256(canonical_json(about).encode()).hexdigest()
 
 
 def current_digest(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
-    """The digest of the lost call that waits at this path now; None where none does."""
+    """Return the digest of the call of unknown outcome that waits at this path now; None where there is none."""
     step = open_steps(connection, run.n).get(path)
     return settlement_digest(run, path, step) if step is not None and step.needs_settlement else None
 
 
 def pending_paths(connection: apsw.Connection, n: int) -> set[str]:
-    """The paths of lost calls that somebody has settled, where nobody has gone on with the run since."""
-    said = fetch_all(
+    """Return the paths of calls whose settlement the run's owner has not handled yet."""
+    found = fetch_all(
         connection, "select body from deposit where run = ? and kind = ? and taken is null", (n, DEPOSIT_KIND)
     )
-    return {decode(SettlementRequest, body).path for (body,) in said}
+    return {decode(SettlementRequest, body).path for (body,) in found}
 
 
 def must_record(connection: apsw.Connection, run: RunRow, request: SettlementRequest, principal: str) -> bool:
-    """Whether it is still to be recorded; False where the same was said before. Raises NotWaiting, ApprovalMismatch,
-    AlreadyAnswered."""
+    """Whether a settlement is still to be recorded; False where the same one was before.
+
+    Raises NotWaiting, ApprovalMismatch, AlreadyAnswered.
+    """
     key = f"{request.path}{KEY_SUFFIX}"[:120]
     now = run_by_number(connection, run.n)
     step = open_steps(connection, run.n).get(request.path) if now.outcome is None else None
@@ -88,9 +93,9 @@ def must_record(connection: apsw.Connection, run: RunRow, request: SettlementReq
 
 
 def record_settlement(
-    connection: apsw.Connection, run: RunRow, request: SettlementRequest, actor: tuple[str, str, str], at: int
+    connection: apsw.Connection, run: RunRow, request: SettlementRequest, actor: Actor, at: int
 ) -> None:
-    """Leave for the owner what was checked in this transaction."""
+    """Insert the deposit for the run's owner; `must_record` has checked it in this transaction."""
     fetch_all(
         connection,
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
@@ -101,7 +106,7 @@ def record_settlement(
 def only_open_settlements(
     connection: apsw.Connection, run: RunRow, requests: Sequence[SettlementRequest], principal: str
 ) -> list[SettlementRequest]:
-    """Those that still count; what came too late, or is about something else, is passed over. Writes nothing."""
+    """Return the settlements that still count; those too late or about something else are left out. Writes nothing."""
 
     def counts(each: SettlementRequest) -> bool:
         try:
@@ -113,16 +118,16 @@ def only_open_settlements(
 
 
 def _newest_settlement(connection: apsw.Connection, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
-    """What was said last of this call, and whether the owner has taken it up."""
-    of_run = "select body, taken from deposit where run = ? and kind = ? order by id desc"
-    for body, taken in fetch_all(connection, of_run, (run, DEPOSIT_KIND)):
-        said: SettlementRequest = decode(SettlementRequest, body)
-        if said.path == path:
-            return said, taken is not None
+    """Return the newest settlement of this call, and whether the owner has handled it."""
+    statement = "select body, taken from deposit where run = ? and kind = ? order by id desc"
+    for body, taken in fetch_all(connection, statement, (run, DEPOSIT_KIND)):
+        request: SettlementRequest = decode(SettlementRequest, body)
+        if request.path == path:
+            return request, taken is not None
     return None, False
 
 
 def decode_settlement(deposit: ControlRequest) -> SettlementRequest:
-    """What a deposit of this kind says."""
-    said: SettlementRequest = decode(SettlementRequest, deposit.body)
-    return said
+    """Return the settlement in a deposit of this kind. Raises Unreadable."""
+    request: SettlementRequest = decode(SettlementRequest, deposit.body)
+    return request

@@ -1,7 +1,8 @@
-"""The jobs behind a tool's memory: a text is kept once under a name, and only by whoever owns the run.
+"""Store what tools remember about a run: texts by name, written once, and only by the run's owner.
 
-What a call keeps of what it changes goes with its answer: it holds files as they were, secrets and all. And the look by
-which a call finds out, right before it is made, that the run is another's by now."""
+What a call is about to change is stored as its intent, and deleted with the call's answer: it holds the files as they
+were, including any secrets. `check_owner` tells a call right before it is made whether the run is still its server's.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import apsw
 from kairos_mcp.core.errors import FenceLost, Stale
 from kairos_mcp.store.connection import fetch_all, fetch_one
 
-_INTENT, _AFTER_INTENTS = "intent ", "intent!"  # names of what is kept for one call, and the first beyond them
+_INTENT, _AFTER_INTENTS = "intent ", "intent!"  # the prefix of intents' names, and the first name after all of them
 _RECALL_FROM_CALLS = (
     "select memory.body from run as mine join run as other on other.principal = mine.principal"
     " and other.workspace is mine.workspace and other.flow = mine.flow join memory on memory.run = other.n"
@@ -20,13 +21,16 @@ _HAS_ANSWER = "select 1 from mark join answer on answer.mark = mark.id where run
 
 
 def intent_name(path: str) -> str:
-    """The name of what the call at this path keeps until it has its answer."""
+    """Return the name under which the call at this path stores its intent."""
     return f"{_INTENT}{path}"
 
 
 def keep_text(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
-    """Keep the text; the same again is no error. Raises FenceLost, ValueError for another text, and Stale for a call
-    that has its answer, since nobody would forget it then."""
+    """Store a text under a name; the same text again is no error.
+
+    Raises FenceLost, ValueError for another text under the same name, and Stale for the intent of a call that has its
+    answer, since nothing would delete it any more.
+    """
     check_owner(connection, run, run_id, owner, fence)
     known = recall(connection, run, name)
     if known is None:
@@ -42,24 +46,27 @@ def _is_answered(connection: apsw.Connection, run: int, path: str) -> bool:
 
 
 def forget_call(connection: apsw.Connection, run: int, path: str) -> None:
-    """The call at this path has its answer, or begins anew: what it kept is needed no more. Part of a transaction."""
+    """Delete the intent of the call at this path, which has its answer or begins again. Part of a transaction."""
     fetch_all(connection, "delete from memory where run = ? and name = ?", (run, intent_name(path)))
 
 
 def forget_calls(connection: apsw.Connection, run: int) -> None:
-    """As `forget`, for all calls of a run that ends, those that nobody has settled among them."""
+    """Delete the intents of all calls of a run that ends, including those of unknown outcome."""
     fetch_all(connection, "delete from memory where run = ? and name >= ? and name < ?", (run, _INTENT, _AFTER_INTENTS))
 
 
 def check_owner(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int) -> None:
-    """Raises FenceLost where the run does not belong to this owner with this fencing number."""
+    """Raise FenceLost where the run does not belong to this owner with this fencing number."""
     if fetch_one(connection, "select 1 from run where n = ? and owner = ? and fence = ?", (run, owner, fence)) is None:
         raise FenceLost(run_id)
 
 
 def recall(connection: apsw.Connection, run: int, name: str) -> str | None:
-    """The text that this run keeps under the name. A single call, which is a run of its own, also recalls what another
-    single call in the same workspace keeps for it, as a plan of edits: each is one act of the same user's."""
+    """Return the text that this run has stored under the name, or None.
+
+    A single call, which is a run of its own, also finds what other single calls of the same principal and workspace
+    have stored, such as a plan of edits.
+    """
     found = fetch_one(connection, "select body from memory where run = ? and name = ?", (run, name))
     if found is None and not name.startswith(_INTENT):
         found = fetch_one(connection, _RECALL_FROM_CALLS, (run, name))

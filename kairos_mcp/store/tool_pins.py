@@ -1,6 +1,6 @@
-"""The definitions of tools from elsewhere, pinned by hash: which are approved, which wait for a person.
+"""Definitions of tools from other sources, pinned by hash: which are approved, and which wait for a person.
 
-Its callers are worker threads and commands, so each act opens a connection of its own and is one short transaction.
+Its callers are worker threads and commands, so each method opens a connection of its own for one short transaction.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kairos_mcp.store.database import Store
 
 State = Literal["approved", "pending", "removed"]
 FIRST_USE = "first use"  # who approved what a server listed when it was met first
-MAX_PENDING = 500  # of one source: one that makes up new definitions at each start must not fill the store
-REGISTERED = "registered"  # the source of what agents proposed; no server's pins stand under a name without an @
-MAX_PROPOSED = 16  # of these at most wait
-SOURCE_ROW = ""  # the name of the row that says a source was met, whatever it listed
-ADOPTED = "adopted"  # who approved what stood under a source of an earlier version; its body is the source of today
+MAX_PENDING = 500  # of one source: one with new definitions at each start must not fill the store
+REGISTERED = "registered"  # the source of what agents proposed; a server's source has an @ in its name
+MAX_PROPOSED = 16  # proposals that wait at a time
+SOURCE_ROW = ""  # the name of the row that says that a source was seen, whatever it listed
+ADOPTED = "adopted"  # in `by`: a source of an earlier version was adopted; `body` names the source of today
 
 _COLUMNS = "source, name, hash, body, state, at, by"
 _INSERT_ADOPTION = (
@@ -33,7 +33,7 @@ _INSERT_ADOPTION = (
 
 @dataclass(frozen=True, slots=True)
 class DefinitionRow:
-    """A definition as a source gave it. `body` is JSON; `at` in milliseconds; `by` is who put it into its state."""
+    """A definition as a source gave it. `body`: JSON. `at`: milliseconds since 1970. `by`: who set its state."""
 
     source: str
     name: str
@@ -52,12 +52,12 @@ class DefinitionTable:
         self._path = store.path
 
     def read_source(self, source: str) -> tuple[DefinitionRow, ...] | None:
-        """What is known of a source, by name; None: it was never met."""
+        """Return a source's definitions by name; None if the source was never seen."""
         with self._open_connection() as connection:
             return _read_source(connection, source)
 
     def is_approved(self, source: str, name: str, content_hash: str) -> bool:
-        """Whether this very definition is approved now."""
+        """Whether exactly this definition is approved now."""
         key = (source, name, content_hash)
         with self._open_connection() as connection:
             found = fetch_one(
@@ -66,14 +66,16 @@ class DefinitionTable:
         return found is not None and found[0] == "approved"
 
     def list_pending(self) -> tuple[DefinitionRow, ...]:
-        """What waits for a person, of all sources."""
+        """Return the definitions of all sources that wait for a person."""
         with self._open_connection() as connection:
             return _select(connection, "where state = 'pending' order by source, name, at")
 
     def resolve_source(self, source: str, earlier: str, at: int) -> str:
-        """The source that a server's definitions stand under: its own, or the one that an earlier version named with
-        less (`earlier`). That one is adopted by the first source that asks for it and by no other, so that nobody is
-        asked about what already ran, and what changes from then on is another source."""
+        """Return the source under which a server's definitions are stored: its own, or its name in an earlier version.
+
+        Earlier versions named a source with less (`earlier`). That one is adopted by the first source that asks for it
+        and by no other: so nobody is asked about what already ran, and whatever changes later is another source.
+        """
         with self._open_connection() as connection:
             if (adopter := _find_adopter(connection, earlier)) == "":
                 with _transaction(connection):
@@ -82,17 +84,17 @@ class DefinitionTable:
             return earlier if adopter == source else source
 
     def list_adopted(self) -> Mapping[str, str]:
-        """The sources that were adopted, by the source of today that did."""
+        """Return the adopted sources of earlier versions, by the source of today that adopted them."""
         with self._open_connection() as connection:
             found = _select(connection, "where name = ? and by = ? order by source", (SOURCE_ROW, ADOPTED))
         return {each.body: each.source for each in found}
 
     def record_listing(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
-        """Take note of what a source lists now: {name: (hash, body)}; gives what is known of it then.
+        """Record what a source lists now, {name: (hash, body)}; return its definitions then.
 
-        The first time all is approved, since a person has configured the source (trust on first use). Later a hash
-        that was not seen before waits for a person. So does all of a source whose server's name another source has
-        had: a person knew that name as another program or address. What a person has removed stays removed.
+        The first time all are approved, since a person has configured the source (trust on first use). Later a hash
+        that was not seen before waits for a person. So does everything of a source whose server's name another source
+        had before: a person knew that name as another program or address. What a person has removed stays removed.
         """
         with self._open_connection() as connection, _transaction(connection):
             known = _read_source(connection, source)
@@ -112,8 +114,11 @@ class DefinitionTable:
             return _read_source(connection, source) or ()
 
     def propose(self, name: str, content_hash: str, body: str, by: str, at: int) -> State:
-        """Let what an agent proposes wait for a person, in place of what waited under its name; gives the state that
-        this very definition has then. What a person has approved or removed stays so. Raises ApprovalsFull."""
+        """Insert an agent's proposal, which waits for a person in place of an earlier one with its name.
+
+        Returns the state of exactly this definition: one that a person has approved or removed keeps its state. Raises
+        ApprovalsFull.
+        """
         key = (REGISTERED, name, content_hash)
         with self._open_connection() as connection, _transaction(connection):
             found = fetch_one(
@@ -132,7 +137,7 @@ class DefinitionTable:
         return "pending"
 
     def approve(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
-        """Let a definition count; one of that name that counted before is removed. Raises NotFound."""
+        """Approve a definition; every other of its name is removed. Raises NotFound."""
         with self._open_connection() as connection, _transaction(connection):
             _require_definition(connection, source, name, content_hash)
             fetch_all(
@@ -144,7 +149,7 @@ class DefinitionTable:
             _set_state(connection, "approved", (source, name, content_hash), by, at)
 
     def remove(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
-        """Let a definition count no more, or never. Raises NotFound."""
+        """Remove a definition, approved or pending. Raises NotFound."""
         with self._open_connection() as connection, _transaction(connection):
             _require_definition(connection, source, name, content_hash)
             _set_state(connection, "removed", (source, name, content_hash), by, at)
@@ -165,7 +170,7 @@ def _read_source(connection: apsw.Connection, source: str) -> tuple[DefinitionRo
 
 
 def _find_adopter(connection: apsw.Connection, source: str) -> str | None:
-    """The source of today that has adopted this one; '': none has; None: nothing stands under it."""
+    """Return the source of today that has adopted this one; '' if none has; None if the source is unknown."""
     found = fetch_one(connection, "select body from definition where source = ? and name = ?", (source, SOURCE_ROW))
     if found is not None:
         return str(found[0])
@@ -173,7 +178,7 @@ def _find_adopter(connection: apsw.Connection, source: str) -> str | None:
 
 
 def _has_namesake(connection: apsw.Connection, source: str) -> bool:
-    """Whether another source stands under the same server's name, which is what goes before the @."""
+    """Whether there is another source with the same server's name, which is the part before the @."""
     name = source.partition("@")[0] + "@"
     others = "select 1 from definition where substr(source, 1, ?) = ? and source <> ? limit 1"
     return fetch_one(connection, others, (len(name), name, source)) is not None
@@ -195,8 +200,10 @@ def _insert(connection: apsw.Connection, new: DefinitionRow) -> None:
 
 
 def _insert_pending(connection: apsw.Connection, new: DefinitionRow) -> None:
-    """Let a definition wait; the one of its name that waited before was never seen, and goes. Beyond PENDING nothing
-    is kept: what can't be approved is not offered either."""
+    """Insert a pending definition in place of an earlier pending one of its name.
+
+    Beyond MAX_PENDING nothing is stored: a definition that can't be approved is not offered either.
+    """
     gone = "delete from definition where source = ? and name = ? and state = 'pending'"
     fetch_all(connection, gone, (new.source, new.name))
     waiting = fetch_one(
@@ -224,7 +231,7 @@ def _set_state(connection: apsw.Connection, state: State, key: tuple[str, str, s
 
 
 def list_registered(connection: apsw.Connection) -> tuple[DefinitionRow, ...]:
-    """What agents proposed and what became of it, by name; quick enough for the event loop."""
+    """Return what agents proposed, by name, in whatever state; quick enough for the event loop."""
     return _select(connection, "where source = ? order by name, at", (REGISTERED,))
 
 

@@ -1,8 +1,8 @@
-"""The one connection that writes. What arrives together is one commit; the event loop never waits for a lock.
+"""The one connection that writes. Jobs that arrive together share one commit; the event loop never waits for a lock.
 
 A job is a function of the connection, run inside a transaction. It refuses (KairosError, NotForCallers) before its
-first write, so that jobs of many runs share a transaction without savepoints. Where the commit runs was measured:
-one run is quickest in the loop; many runs at full durability share one sync in a thread.
+first write, so that jobs of many runs share a transaction without savepoints. Where a commit runs was measured: with
+one active run, in the event loop is quickest; many runs at full durability share one sync in a thread.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kairos_mcp.store.connection import Durability, as_store_error, connect, mak
 T = TypeVar("T")
 Job = Callable[[apsw.Connection], T]
 
-CHECKPOINT_PAGES = 1_000  # passive, as the log grows by this much
-GATHER_S = 0.001  # after a sync, which takes longer, those who were told of it may come with their next turn
-RESTART_PAGES = 10_000  # beyond this readers are waited for, so that the log starts anew
+CHECKPOINT_PAGES = 1_000  # a passive checkpoint each time the log has grown by this much
+GATHER_S = 0.001  # after a commit, wait so long for the next jobs of those it served; a sync takes longer anyway
+RESTART_PAGES = 10_000  # from here on a checkpoint waits for readers, so that the log starts again from its beginning
 
 
 @dataclass(slots=True)
 class _QueuedJob:
-    """A job and what came of it. `done` is there while somebody waits: who commits in the loop asks at once."""
+    """A job and its result. `done`: set while somebody awaits it; a commit in the event loop needs none."""
 
     job: Job[Any]
     done: asyncio.Future[Any] | None = None
@@ -47,7 +47,7 @@ class _QueuedJob:
 
 
 class Writer:
-    """Commits jobs: in the loop while one run moves, grouped while several do."""
+    """Commits jobs: in the event loop while one run is active, in groups while several are."""
 
     def __init__(self, path: Path, durability: Durability, connection: apsw.Connection) -> None:
         self.commits = 0
@@ -67,7 +67,7 @@ class Writer:
 
     @contextmanager
     def active_run(self) -> Iterator[None]:
-        """While a run moves: two at once, and their commits are grouped."""
+        """Count a run as active within; commits are grouped while two or more are."""
         self._active_runs += 1
         try:
             yield
@@ -75,7 +75,10 @@ class Writer:
             self._active_runs -= 1
 
     async def submit(self, job: Job[T]) -> T:
-        """Run the job in a transaction; it is durable when this returns. Raises what the job or the store raises."""
+        """Run the job in a transaction and return its result once it is durable.
+
+        Raises what the job raises, or the store's errors.
+        """
         queued = _QueuedJob(job)
         if self._active_runs <= 1 and not self._is_committing and not self._queue and self._commit_here([queued]):
             if queued.error is not None:
@@ -89,7 +92,7 @@ class Writer:
         return value
 
     async def close(self) -> None:
-        """Commit what is queued, shorten the log, close."""
+        """Commit what is queued, let a running checkpoint end, and close the connection."""
         while self._queue or self._is_committing or self._is_flush_scheduled:
             await asyncio.sleep(0)
             if self._is_committing:
@@ -120,7 +123,7 @@ class Writer:
             self._commit_in_thread(group)
 
     def _commit_here(self, group: list[_QueuedJob]) -> bool:
-        """Commit in the loop without waiting; False where another process holds the lock."""
+        """Commit in the event loop without waiting; False where another process holds the lock."""
         self._connection.set_busy_handler(None)
         try:
             _commit(self._connection, group)
@@ -150,7 +153,7 @@ class Writer:
         def work() -> None:
             try:
                 _commit(self._connection, group)
-            except BaseException as error:  # whatever it was, those who wait must hear of it
+            except BaseException as error:  # whatever it was, everyone who waits has to be told
                 for queued in group:
                     queued.error = queued.error or as_store_error(error)
             loop.call_soon_threadsafe(committed)
@@ -163,7 +166,7 @@ class Writer:
 
     def _checkpoint_if_grown(self) -> None:
         if self._log_pages < self._checkpointed_pages:
-            self._checkpointed_pages = 0  # the log has started anew
+            self._checkpointed_pages = 0  # the log has started again from its beginning
         if self._is_checkpointing or self._log_pages - self._checkpointed_pages < CHECKPOINT_PAGES:
             return
         if self._checkpoint_thread is None:
@@ -180,18 +183,18 @@ class Writer:
             finally:
                 connection.close()
         except (apsw.Error, KairosError):
-            pass  # a checkpoint that fails costs space alone; the next one tries again
+            pass  # a failed checkpoint costs only space; the next one tries again
         finally:
             self._is_checkpointing = False
 
 
 def _commit(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
-    """One transaction for all; if the store or a job fails in it, each again in its own. Raises BusyError only."""
+    """Run all jobs in one transaction; if that fails, each in its own. Raises BusyError only."""
     try:
         _transact(connection, group)
     except apsw.BusyError:
         raise
-    except Exception as error:  # also a bug in one job: the others don't pay for it, and nobody waits for ever
+    except Exception as error:  # also a bug in one job: the others are not affected, and nobody waits for ever
         if len(group) == 1:
             group[0].error = as_store_error(error)
             return

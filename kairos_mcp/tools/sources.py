@@ -97,9 +97,9 @@ class RegisteredSource:
 
     def _add_registration(self, row: DefinitionRow) -> None:
         """Raises ConfigError for a row that an older or newer program wrote, or somebody changed."""
-        from kairos_mcp.settings.proposal import stored
+        from kairos_mcp.settings.proposal import load_proposal
 
-        proposed = stored(row.body)
+        proposed = load_proposal(row.body)
         if proposed.kind == "http_tool":
             self._tools[row.name] = self._guard_tool(row, self._factory.make_tool(proposed.tool))
         elif row.name not in self._servers:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import apsw
 
-from kairos_mcp.core.calendar import parse_timestamp
+from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
@@ -108,9 +108,8 @@ def _next_for_held_up(connection: apsw.Connection, run: RunRow) -> JsonObject:
 def _next_for_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObject:
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None and not lacks:
-        why = (
-            f"It goes on by itself from {parse_timestamp(run.resume_at)} on, in a server that can; resume tries it now."
-        )
+        resumes_at = format_timestamp(run.resume_at)
+        why = f"It goes on by itself from {resumes_at} on, in a server that can; resume tries it now."
         return _call("run_control", resume, why)
     if run.paused == approvals.LAPSED:
         return _call("run_control", resume, "Nobody decided in time; resume asks again, for what is there then.")

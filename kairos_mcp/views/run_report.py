@@ -13,10 +13,10 @@ from typing import Any
 import apsw
 
 from kairos_mcp.budget.units import NOTHING, Account, Units
-from kairos_mcp.core.calendar import parse_timestamp
+from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import KairosError, Unreadable
-from kairos_mcp.core.identity import ANYBODY_LOCAL, Caller
+from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
@@ -112,7 +112,7 @@ class ServerView:
     decides: Decides = "person"
     at: int = 0
     backing_off: tuple[BackOff, ...] = ()
-    caller: Caller = ANYBODY_LOCAL
+    caller: Caller = LOCAL_CALLER
 
 
 def status_of(run: RunRow, waits: WaitingItems, around: ServerView) -> str:
@@ -152,7 +152,7 @@ def report(
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=_model(connection, run),
-        resume_at=None if run.resume_at is None or run.outcome is not None else parse_timestamp(run.resume_at),
+        resume_at=None if run.resume_at is None or run.outcome is not None else format_timestamp(run.resume_at),
         usage=_usage(account.spent, tally),
         remaining=_remaining_limits(account),
         calls=tuple(newest_calls(connection, run)),

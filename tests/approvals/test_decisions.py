@@ -38,7 +38,7 @@ from kairos_mcp.core.errors import (
     NotWaiting,
     UnknownRun,
 )
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, queries
@@ -310,7 +310,7 @@ def writing(place: Place) -> Iterator[apsw.Connection]:
 async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
     async with opened(place) as host:
         run_id = await waiting(host, place, caller=Caller("alice"))
-        forged = Decision(KEY, "approve", digest(place, run_id), ("bob", "mcp", ""))
+        forged = Decision(KEY, "approve", digest(place, run_id), Actor("bob", "mcp", ""))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
             with pytest.raises(NotWaiting):
@@ -322,7 +322,7 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
 async def test_a_verdict_is_never_written_over(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
-        yes, no = (Decision(KEY, said, digest(place, run_id), ME.as_row) for said in ("approve", "deny"))
+        yes, no = (Decision(KEY, said, digest(place, run_id), ME.actor) for said in ("approve", "deny"))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
             decisions.write_decisions(connection, run, [yes, no], NOW)
@@ -333,7 +333,7 @@ async def test_a_verdict_is_never_written_over(place):
 async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
-        yes = Decision(KEY, "approve", digest(place, run_id), ME.as_row)
+        yes = Decision(KEY, "approve", digest(place, run_id), ME.actor)
         with writing(place) as connection:
             run, stray = queries.run_by_id(connection, run_id), AnswerDeposit("round-7", ToolResult("x"))
             with pytest.raises(NotWaiting):

@@ -10,7 +10,7 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.core.calendar import day_at, parse_timestamp
+from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.errors import ConfigError
 
 HOUR_MS = 3_600_000
@@ -27,7 +27,7 @@ def test_each_moment_belongs_to_a_day_that_ends_where_the_next_begins(now: int, 
     day = day_at(now, zone)
     assert day.begins <= now < day.ends
     assert 0 < day.ends - day.begins <= 26 * HOUR_MS
-    after, before = day_at(day.ends, zone), day_at(day.before(), zone)
+    after, before = day_at(day.ends, zone), day_at(day.moment_before(), zone)
     assert after.begins == day.ends
     assert before.ends == day.begins
     assert before.name < day.name < after.name
@@ -70,7 +70,7 @@ def test_budget_022_moments_far_off_have_a_day_too(text: str, zone: str) -> None
     now = round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
     day = day_at(now, zone)
     assert day.begins <= now < day.ends
-    assert parse_timestamp(now).startswith(text)
+    assert format_timestamp(now).startswith(text)
 
 
 def test_an_unknown_zone_is_refused() -> None:

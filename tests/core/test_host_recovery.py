@@ -401,8 +401,7 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
             assert await host._store.submit(lambda c: deposit_answers(c, run, [brought], "caller", owner, 1)) is None
         elif came == "a wish":
             assert (
-                await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.as_row, owner, 1))
-                is None
+                await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, owner, 1)) is None
             )
         turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_marks=(waits.mark,))
         assert await host._store.submit(lambda c: apply_commit.release_run(c, turn)) == (came == "nothing")

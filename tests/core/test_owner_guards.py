@@ -47,7 +47,7 @@ async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) 
 async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
-        await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.as_row, mine, 1))
+        await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, mine, 1))
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
             with pytest.raises(FenceLost):
                 await host._store.submit(lambda c, o=owner, n=number: drain_inbox(c, run, o, n, 1))
@@ -181,6 +181,6 @@ class Forestalling:
         self._place.rows(
             "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'cancel', '', ?, ?, ?, 1)",
             *found[0],
-            *ME.as_row,
+            *ME.actor,
         )
         self._host._pool.nudge(found[0][0], interrupt=True)

@@ -11,7 +11,7 @@ from net.netpeer import Peer, peer, rules, text
 
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.http_given import parse_http_tool
 
 WITHIN_S = 10.0
 
@@ -60,7 +60,7 @@ async def test_reads_of_one_turn_are_under_way_at_the_same_time(place, web):
         text("here")(peer, line)
 
     web.will(reply)
-    tool = definition({"name": "look", "description": "Looks.", "url": web.url("/look"), "effect": "read"})
+    tool = parse_http_tool({"name": "look", "description": "Looks.", "url": web.url("/look"), "effect": "read"})
     lines = ({"tool_calls": [{"name": "look", "arguments": {}}] * 3}, says("done"))
     private = tuple(rules(f"127.0.0.1:{web.port}"))
     async with watched(place.settings(*lines, http_tools=(tool,), private_hosts=private)) as host:

@@ -20,7 +20,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.core.run_spec import Phase, PlannerRequest
 from kairos_mcp.core.urls import parse_host_rule
-from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.http_given import parse_http_tool
 from kairos_mcp.settings.settings import GateRule, Settings
 
 TURNS = 60  # of a person with a run; none needs half as many
@@ -139,7 +139,7 @@ def _served(connection: socket.socket, posts: Any) -> None:
 def note(port: int) -> Any:
     text = {"name": "text", "in": "body", "required": True, "schema": {"type": "string"}}
     given = {"name": "note", "description": "Leaves a note.", "method": "POST", "parameters": [text]}
-    return definition({**given, "url": f"http://127.0.0.1:{port}/notes", "effect": "irreversible"})
+    return parse_http_tool({**given, "url": f"http://127.0.0.1:{port}/notes", "effect": "irreversible"})
 
 
 # -- the runs ----------------------------------------------------------------------------------------------------------

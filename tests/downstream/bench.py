@@ -16,7 +16,7 @@ import sandboxed
 from waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.settings.secret_refs import secret
+from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionTable
@@ -67,7 +67,7 @@ class Bench:
             sandboxed.required()
 
         def resolve(reference: str) -> str:
-            return secret(reference, self.environ)
+            return read_secret(reference, self.environ)
 
         hidden = (self.root / "home",)
         shared = ServerResources(

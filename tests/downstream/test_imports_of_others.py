@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.settings.schema import given_by_file
+from kairos_mcp.settings.schema import read_settings_file
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.config_import import ImportedServers, from_claude_desktop, from_mcp_json, from_vscode
 
@@ -110,7 +110,7 @@ def test_what_was_imported_loads_as_settings(tmp_path: Path) -> None:
     for n, imported in enumerate((from_mcp_json(json.dumps(CLAUDE_CODE)), from_vscode(VSCODE))):
         file = tmp_path / f"{n}.toml"
         file.write_text(imported.as_toml(), encoding="utf-8")
-        assert given_by_file(file)["servers"] == imported.servers
+        assert read_settings_file(file)["servers"] == imported.servers
 
 
 words = some.text(some.characters(exclude_categories=["Cs"]), max_size=20)
@@ -140,4 +140,4 @@ def test_whatever_names_and_values_there_are_the_result_loads(
         assert len(imported.servers) == len(servers)
         file = tmp_path_factory.mktemp("toml") / "k.toml"
         file.write_text(imported.as_toml(), encoding="utf-8", newline="")
-        assert given_by_file(file).get("servers", ()) == imported.servers
+        assert read_settings_file(file).get("servers", ()) == imported.servers

@@ -394,7 +394,7 @@ LEAVES = (
     ),
     Guard(
         "store/decisions.py",
-        "if found is None or now.principal != decision.actor[0]:",
+        "if found is None or now.principal != decision.actor.principal:",
         "if found is None:",
         DECISIONS + "a_job_takes_a_decision_of_the_runs_own_principal_alone",
     ),
@@ -813,8 +813,8 @@ PROGRAMS = (
 OUTSIDE = (
     Guard(
         "core/strict_json.py",
-        'if text.count("[") + text.count("{") <= DEPTH:',
-        'if text.count("[") <= DEPTH:',
+        'if text.count("[") + text.count("{") <= MAX_DEPTH:',
+        'if text.count("[") <= MAX_DEPTH:',
         DECODING + "what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack",
     ),
     Guard(
@@ -1329,13 +1329,13 @@ OWN_MACHINE = (
     ),
     Guard(
         "settings/file_ownership.py",
-        "(above and found.st_mode & stat.S_ISVTX)",
+        "(is_parent and found.st_mode & stat.S_ISVTX)",
         "found.st_mode & stat.S_ISVTX",
         OWNERSHIP + "a_folder_of_everybodys_is_fine_above_where_it_is_sticky_and_never_as_the_state_folder",
     ),
     Guard(
         "settings/load.py",
-        "        check_settings_file(_path(named), environ)\n",
+        "        check_settings_file(_absolute_path(named), environ)\n",
         "",
         OWNERSHIP + "a_settings_file_elsewhere_that_others_may_write_is_refused",
     ),

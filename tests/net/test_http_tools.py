@@ -14,7 +14,7 @@ from netpeer import Names, Peer, around, called, egress_to, json_text, leads_to,
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.http_given import parse_http_tool
 from kairos_mcp.settings.http_tool import HttpDefinition, Parameter
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -38,7 +38,7 @@ def tool_at(web: Peer, path: str = "/v1/items/{id}", **more: object) -> Tool:
     given: JsonObject = {"name": "item", "description": "An item.", "url": web.url(path), **more}
     if "{id}" in path and "parameters" not in more:
         given["parameters"] = [{"name": "id", "in": "path"}]
-    return http_tool(definition(given), egress_to(web), secret)
+    return http_tool(parse_http_tool(given), egress_to(web), secret)
 
 
 # -- where an argument goes ------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_secret_that_is_not_there_is_said_and_nothing_is_sent(web: Peer) -> No
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "abc", "schlüssel", "\0\0\0\0"])
 def test_a_secret_that_can_not_stand_in_a_header_is_not_sent_and_not_repeated(web: Peer, value: str) -> None:
     given = {"name": "x", "description": "x", "url": web.url(), "headers": {"X-Key": "env:ODD"}}
-    result = called(http_tool(definition(given), egress_to(web), lambda _: value))
+    result = called(http_tool(parse_http_tool(given), egress_to(web), lambda _: value))
     assert (result.code, web.connections) == ("config_error", 0)
     assert value not in result.content
 
@@ -236,7 +236,7 @@ def test_a_secret_stays_behind_when_a_redirect_leaves_the_origin(web: Peer, othe
     web.will(leads_to(other.url("/", "b.test")))
     egress = egress_to(web, other, hosts=[f"b.test:{other.port}"], names=names)
     given = {"name": "x", "description": "x", "url": web.url("/", "a.test"), "headers": {"X-Key": "key"}}
-    called(http_tool(definition(given), egress, secret))
+    called(http_tool(parse_http_tool(given), egress, secret))
     assert (web.heard[0].header("x-key"), other.heard[0].header("x-key")) == ("key", None)
 
 
@@ -245,7 +245,7 @@ def test_a_secret_in_an_error_is_taken_out(web: Peer, where: str) -> None:
     web.will(reply(b"no", status="302 Found", **{where: f"http://elsewhere.test/?k={KEY.replace(chr(34), '')}"}))
     odd = KEY.replace('"', "")
     given = {"name": "x", "description": "x", "url": web.url(), "headers": {"X-Key": "env:ODD"}}
-    result = called(http_tool(definition(given), egress_to(web), lambda _: odd))
+    result = called(http_tool(parse_http_tool(given), egress_to(web), lambda _: odd))
     assert result.is_error
     assert odd not in f"{result.content} {result.data}"
     assert web.heard[0].header("x-key") == odd
@@ -285,7 +285,7 @@ def test_where_nothing_stands_the_whole_reply_is_shown_and_it_is_said(web: Peer,
 def test_a_part_of_a_reply_that_was_cut_is_too_large(web: Peer) -> None:
     web.will(json_text(json.dumps({"a": "x" * 5000})))
     given = {"name": "x", "description": "x", "url": web.url(), "result": "/a"}
-    result = called(http_tool(definition(given), egress_to(web, body_bytes=1000), secret))
+    result = called(http_tool(parse_http_tool(given), egress_to(web, body_bytes=1000), secret))
     assert result.code == "too_large"
 
 
@@ -320,7 +320,7 @@ def test_a_server_error_may_be_repeated_only_where_that_is_stated(web: Peer, eff
 
 def test_what_was_never_sent_may_be_tried_again() -> None:
     given = {"name": "x", "description": "x", "url": "http://127.0.0.1:1/", "method": "POST"}
-    result = called(http_tool(definition(given), HttpClient((), rules("127.0.0.1:1")), secret))
+    result = called(http_tool(parse_http_tool(given), HttpClient((), rules("127.0.0.1:1")), secret))
     assert (result.code, result.data["retryable"]) == ("unreachable", True)
 
 
@@ -331,7 +331,7 @@ def test_an_empty_reply_says_its_status(web: Peer) -> None:
 
 def test_a_host_that_is_not_public_has_to_be_listed(web: Peer) -> None:
     given = {"name": "x", "description": "x", "url": web.url()}
-    tool = http_tool(definition(given), HttpClient(), secret)
+    tool = http_tool(parse_http_tool(given), HttpClient(), secret)
     assert called(tool).code == "egress_denied"
     shown = preview_call(tool, {}, around())
     assert isinstance(shown, ToolResult)
@@ -396,19 +396,20 @@ GOOD: JsonObject = {
     ],
 )
 def test_a_definition_that_does_not_hold_together_is_refused(change: JsonObject) -> None:
-    definition(GOOD)
+    parse_http_tool(GOOD)
     with pytest.raises(ConfigError) as refused:
-        definition(GOOD | change)
+        parse_http_tool(GOOD | change)
     assert refused.value.hint
     assert len(str(refused.value)) < 400
 
 
 def test_a_definition_comes_back_from_its_own_words_and_its_pin_changes_with_it() -> None:
-    made = definition(GOOD | {"headers": {"X": "env:KEY"}, "effect": "read", "result": "/a", "timeout_s": 3})
-    again = definition(json.loads(json.dumps(made.as_json())))
+    made = parse_http_tool(GOOD | {"headers": {"X": "env:KEY"}, "effect": "read", "result": "/a", "timeout_s": 3})
+    again = parse_http_tool(json.loads(json.dumps(made.as_json())))
     assert (again, again.pin) == (made, made.pin)
     pins = {
-        definition(GOOD | change).pin for change in ({}, {"effect": "read"}, {"description": "y"}, {"timeout_s": 3})
+        parse_http_tool(GOOD | change).pin
+        for change in ({}, {"effect": "read"}, {"description": "y"}, {"timeout_s": 3})
     }
     assert len(pins) == 4
     assert http_tool(made, HttpClient(), secret).spec.source == f"http#{made.pin[:16]}"
@@ -456,7 +457,7 @@ def test_tools_over_ipv6_are_reached() -> None:
         with serving as web:
             egress = HttpClient((), rules(f"[::1]:{web.port}"))
             given = {"name": "x", "description": "x", "url": f"http://[::1]:{web.port}/"}
-            assert not called(http_tool(definition(given), egress, secret)).is_error
+            assert not called(http_tool(parse_http_tool(given), egress, secret)).is_error
             assert web.heard[0].header("host") == f"[::1]:{web.port}"
     except OSError:
         pytest.skip("this machine has no IPv6")

@@ -8,7 +8,7 @@ import pytest
 from house import Place, place_in, rests, started, watched
 from netpeer import Peer, json_text, rules
 
-from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.http_given import parse_http_tool
 
 KEY = "q7Zp-planted-0K3x9"
 
@@ -22,7 +22,7 @@ async def test_a_run_uses_an_http_tool_and_its_secret_is_in_no_file(place: Place
     key = tmp_path / "key"
     key.write_text(KEY)
     web.will(json_text(f'{{"pet": "Rex", "you": "{KEY}"}}'))
-    tool = definition(
+    tool = parse_http_tool(
         {
             "name": "pet",
             "description": "A pet by its id.",

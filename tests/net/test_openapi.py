@@ -12,7 +12,7 @@ from netpeer import Peer, called, egress_to, json_text, leads_to
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.http_given import parse_http_tool
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -123,14 +123,14 @@ def test_an_operation_becomes_a_tool_with_its_path_query_and_headers() -> None:
     assert made.description == "One pet.\nAll of it.\nNot offered here: filter, session."
     assert made.headers == (("Authorization", "Bearer ${env:PETS}"),)
     assert made.effect == "irreversible"
-    assert [(each.name, each.place, each.wire, each.required) for each in made.parameters] == [
+    assert [(each.name, each.place, each.wire_name, each.required) for each in made.parameters] == [
         ("petId", "path", "petId", True),
         ("expand", "query", "expand[]", False),
         ("X-Trace", "header", "X-Trace", False),
         ("limit", "query", "limit", False),
     ]
     assert made.input_schema["properties"]["X-Trace"] == {"type": "string", "description": "An id."}
-    assert definition(made.as_json()) == made
+    assert parse_http_tool(made.as_json()) == made
 
 
 def test_only_what_is_said_to_read_reads() -> None:
@@ -195,7 +195,7 @@ def test_a_tool_in_the_words_of_the_settings_is_the_same_tool(tmp_path: Path, op
 
 
 def test_a_text_of_any_characters_survives_the_settings(tmp_path: Path) -> None:
-    odd = definition({"name": "x", "description": 'a"\\\n\x7f\u0085ä😀\x01', "url": "https://a.test/"})
+    odd = parse_http_tool({"name": "x", "description": 'a"\\\n\x7f\u0085ä😀\x01', "url": "https://a.test/"})
     (tmp_path / "kairos.toml").write_text(snippet(odd), encoding="utf-8", newline="")
     assert load_settings(Flags(home=str(tmp_path)), {}).http_tools == (odd,)
 

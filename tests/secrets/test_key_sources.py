@@ -9,7 +9,7 @@ import pytest
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.secret_refs import is_reference, secret
+from kairos_mcp.settings.secret_refs import is_reference, read_secret
 from kairos_mcp.settings.settings import Flags
 
 KEY = "kq-4711-c0ffee-4711"
@@ -19,11 +19,11 @@ def test_a_key_in_a_variable_and_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
     (tmp_path / "link").symlink_to(file)
-    assert secret("env:MY_KEY", {"MY_KEY": f" {KEY} "}) == KEY
-    assert secret(f"file:{file}") == KEY
-    assert secret(f"file:{tmp_path / 'link'}") == KEY
+    assert read_secret("env:MY_KEY", {"MY_KEY": f" {KEY} "}) == KEY
+    assert read_secret(f"file:{file}") == KEY
+    assert read_secret(f"file:{tmp_path / 'link'}") == KEY
     file.write_text("changed-4711")
-    assert secret(f"file:{file}") == "changed-4711"
+    assert read_secret(f"file:{file}") == "changed-4711"
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "large", "binary", "empty"])
@@ -43,7 +43,7 @@ def test_a_file_without_a_key_is_refused_in_plain_words(tmp_path: Path, kind: st
         case _:
             pass
     with pytest.raises(ConfigError) as refused:
-        secret(f"file:{file}")
+        read_secret(f"file:{file}")
     assert refused.value.hint
     assert KEY not in str(refused.value)
 
@@ -52,13 +52,13 @@ def test_a_file_without_a_key_is_refused_in_plain_words(tmp_path: Path, kind: st
 def test_what_is_no_reference_is_refused_and_not_repeated(text: str) -> None:
     assert not is_reference(text)
     with pytest.raises(ConfigError) as refused:
-        secret(text)
+        read_secret(text)
     assert KEY not in str(refused.value)
 
 
 def test_a_missing_variable_says_which() -> None:
     with pytest.raises(ConfigError, match="Set MY_KEY"):
-        secret("env:MY_KEY", {})
+        read_secret("env:MY_KEY", {})
 
 
 def test_a_keyring_is_asked_or_its_package_named() -> None:
@@ -66,10 +66,10 @@ def test_a_keyring_is_asked_or_its_package_named() -> None:
         import keyring  # noqa: F401 - is it there?
     except ImportError:
         with pytest.raises(ConfigError, match=r"kairos-mcp\[keyring\]"):
-            secret("keyring:kairos/openai")
+            read_secret("keyring:kairos/openai")
         return
     with pytest.raises(ConfigError, match="keyring"):
-        secret("keyring:kairos-has-no-such-service/nobody")
+        read_secret("keyring:kairos-has-no-such-service/nobody")
 
 
 def test_a_setting_holds_a_reference_and_never_a_key(tmp_path: Path) -> None:

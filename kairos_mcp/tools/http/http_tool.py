@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, Kair
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.urls import parse_url
-from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, with_secrets
+from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, fill_secrets
 from kairos_mcp.tools.http.addresses import why_local
 from kairos_mcp.tools.http.body import spell_out_line
 from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest, check_request
@@ -45,7 +45,7 @@ def http_tool(definition: HttpDefinition, client: HttpClient, secret: Secret) ->
     )
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        secrets = {reference: _read_secret(reference, secret) for reference in definition.references}
+        secrets = {reference: _read_secret(reference, secret) for reference in definition.secret_references}
         filled, redactor = fill(definition, arguments, secrets), _CallRedactor(secrets)
         try:
             reply = client.send(filled, ctx.deadline, ctx.stop, ctx.recheck_for(spec.effect))
@@ -77,19 +77,23 @@ def fill(definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str
     url = definition.url
     for parameter, value in given:
         if parameter.place == "path":
-            url = url.replace(f"{{{parameter.wire}}}", _path_segment(parameter, value))
+            url = url.replace(f"{{{parameter.wire_name}}}", _path_segment(parameter, value))
     pairs = [
         pair for parameter, value in given if parameter.place == "query" for pair in _query_pairs(parameter, value)
     ]
     if pairs:
         url += ("&" if "?" in url else "?") + "&".join(pairs)
-    filled, meant = parse_url(url), definition.sample()
+    filled, meant = parse_url(url), definition.sample_url()
     if filled.origin != meant.origin or _path_shape(filled.target) != _path_shape(meant.target):
         raise BadArguments("An argument would change where the request goes.", "Send plain values.")
-    fixed = [(name, with_secrets(value, secrets)) for name, value in definition.headers]
+    fixed = [(name, fill_secrets(value, secrets)) for name, value in definition.headers]
     headers = [
         *fixed,
-        *((parameter.wire, _plain_text(parameter, value)) for parameter, value in given if parameter.place == "header"),
+        *(
+            (parameter.wire_name, _plain_text(parameter, value))
+            for parameter, value in given
+            if parameter.place == "header"
+        ),
     ]
     body = _body(given)
     if body and not any(name.lower() == "content-type" for name, _ in headers):
@@ -109,7 +113,7 @@ def _path_segment(parameter: Parameter, value: Any) -> str:
 
 def _query_pairs(parameter: Parameter, value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
-    return [f"{quote(parameter.wire, safe='')}={quote(_plain_text(parameter, item), safe='')}" for item in values]
+    return [f"{quote(parameter.wire_name, safe='')}={quote(_plain_text(parameter, item), safe='')}" for item in values]
 
 
 def _plain_text(parameter: Parameter, value: Any) -> str:
@@ -128,7 +132,7 @@ def _body(given: list[tuple[Parameter, Any]]) -> bytes:
     for parameter, value in given:
         if parameter.place == "json":
             return as_json(value)
-    members = {parameter.wire: value for parameter, value in given if parameter.place == "body"}
+    members = {parameter.wire_name: value for parameter, value in given if parameter.place == "body"}
     return as_json(members) if members else b""
 
 

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule, parse_url
-from kairos_mcp.settings.http_tool import READING, HttpDefinition, Method, Parameter, Place, is_plain
+from kairos_mcp.settings.http_tool import READ_METHODS, HttpDefinition, Method, Parameter, Place, is_plain_schema
 from kairos_mcp.tools.http.body import decode_body
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, refuse, said
@@ -132,9 +132,9 @@ def _definition(
     for number, each in enumerate(parameters):
         if names.count(each.name) > 1:  # id in the path and id in the query are two arguments
             parameters[number] = Parameter(
-                f"{each.place}_{each.name}", each.place, each.schema, each.required, each.wire
+                f"{each.place}_{each.name}", each.place, each.schema, each.required, each.wire_name
             )
-    effect: Effect = "read" if reads and operation.method in READING else "irreversible"
+    effect: Effect = "read" if reads and operation.method in READ_METHODS else "irreversible"
     return HttpDefinition(
         tool_name(operation.id),
         _description(operation, left_out),
@@ -209,7 +209,7 @@ def _parameter(place: str, name: str, parameter: JsonObject, inlined: SchemaInli
     joined = schema.get("type") == "array" and parameter.get("explode") is False
     if place not in _PLACES or style not in ("form", "simple") or joined:
         return None
-    if not is_plain(schema, lists=place == "query"):
+    if not is_plain_schema(schema, lists=place == "query"):
         return None
     if parameter.get("description"):
         schema = schema | {"description": str(parameter["description"])[:DESCRIPTION_CHARS]}

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import ConfigError, SchemaRejected
-from kairos_mcp.core.json_schema_rules import safe_pattern
+from kairos_mcp.core.json_schema_rules import compile_safe_pattern
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 
@@ -98,7 +98,7 @@ def _state_pattern(schema: JsonObject, pattern: object) -> None:
     if not isinstance(pattern, str):
         return
     try:
-        safe_pattern(pattern)
+        compile_safe_pattern(pattern)
     except SchemaRejected:
         schema["description"] = f"{schema.get('description', '')} Pattern: {pattern[:SAID_CHARS]}".strip()
     else:
