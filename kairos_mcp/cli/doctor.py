@@ -15,11 +15,11 @@ from kairos_mcp.cli.output import command_line_for
 from kairos_mcp.cli.session import with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit
-from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.secret_forms import strip_passwords
+from kairos_mcp.core.text import count_of
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.settings import SETTINGS, GateRule, ServerSetting, Settings

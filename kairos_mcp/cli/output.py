@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kairos_mcp.app.command_text import CommandLine, for_this_terminal
 from kairos_mcp.cli.terminal import DiffLine, diff_lines, one_line
 from kairos_mcp.core import placeholders
-from kairos_mcp.core.counting import count_of, format_age
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import count_of, format_age, truncate
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:

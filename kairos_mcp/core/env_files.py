@@ -1,7 +1,7 @@
-"""Says which files hold settings with secrets by their name (`.env`, `.env.local`), and hides every value in them.
+"""Recognise `.env` files by name (`.env`, `.env.local`), and hide every value in them.
 
-Of such a file each value is hidden, whatever its form: a short word may be a password there. `.env.example` is made to
-be shown. Names, comments and the number of lines stay as they are.
+Every value is hidden, whatever its form: even a short word may be a password there. `.env.example` is made to be shown.
+Names, comments and the number of lines stay as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kairos_mcp.core.secret_forms import MASK
 _EXAMPLE = ".env.example"
 _SETTING = re.compile(r"(?P<name>[ \t]*(?:export[ \t]+)?[^\s=:#][^=:\n]*?[ \t]*[=:][ \t]*)(?P<value>[^\s].*)")
 _CONTINUED = re.compile(r"(?:[^\\]|\\.)*\\")
-_MARK = "\0"  # no text file holds it
+_MARK = "\0"  # does not occur in text files
 
 
 def is_env_file(path: str) -> bool:
@@ -25,8 +25,11 @@ def is_env_file(path: str) -> bool:
 
 
 def redact_env_file(text: str, *, distinguish: bool = False) -> Redacted:
-    """The text of such a file without its values. `told_apart`: two different values are two different marks, so that
-    a comparison finds what changed; `alike` makes them one again."""
+    """Return the text of an `.env` file with all values hidden.
+
+    `distinguish`: different values get different marks, so that a diff shows what changed; `unify_marks` then makes all
+    marks equal.
+    """
     lines: list[str] = []
     count, open_with = 0, ""  # the quote, or the backslash, by which a value goes on in the next line
     for line in text.split("\n"):
@@ -41,7 +44,7 @@ def redact_env_file(text: str, *, distinguish: bool = False) -> Redacted:
             lines.append(found["name"] + _hide_value(value, distinguish) + end)
             open_with, count = _open_quote(value, ""), count + 1
         elif found is None and body.strip() and not body.lstrip().startswith("#") and not _is_bare_name(body):
-            lines.append(_hide_value(body, distinguish) + end)  # no setting: nobody knows what it is a part of
+            lines.append(_hide_value(body, distinguish) + end)  # not a setting: it may be part of a value
             count += 1
         else:
             lines.append(line)
@@ -49,7 +52,7 @@ def redact_env_file(text: str, *, distinguish: bool = False) -> Redacted:
 
 
 def unify_marks(text: str) -> str:
-    """The text with all values hidden in the same way."""
+    """Return the text with all marks of hidden values made equal."""
     return re.sub(f"{_MARK}[0-9a-f]*{_MARK}", MASK, text)
 
 
@@ -62,8 +65,10 @@ def _is_bare_name(line: str) -> bool:
 
 
 def _open_quote(text: str, quote: str) -> str:
-    """The quote that is still open at the end of a line, given what was open at its start; a backslash at the end of a
-    value without quotes; "" where the value ends."""
+    """Return the quote that is still open at the end of a line; `quote` was open at its start.
+
+    A backslash where a value without quotes goes on in the next line; "" where the value ends.
+    """
     if not quote or quote == "\\":
         rest = text.lstrip()
         if rest[:1] not in ("'", '"', "`"):

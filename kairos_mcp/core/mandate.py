@@ -20,6 +20,20 @@ from kairos_mcp.core.strict_json import find_unfit_value
 
 Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
 
+MandateStatus = Literal[
+    "created",
+    "active",
+    "paused_at_checkpoint",
+    "paused_risk_exceeded",
+    "paused_goal_drift",
+    "interrupted",
+    "terminated",
+]
+"""The status of a mandate: `created` without a run, `active` while its newest run is under way.
+
+A paused run gives the reason of its pause, an ended one `terminated` or `interrupted`.
+"""
+
 ACTIONS: tuple[Action, ...] = ("code_edit", "edit_plan", "create_file", "run_tool", "noop")
 DEFAULT_EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
 DEFAULT_OBSERVE: tuple[str, ...] = ("file_tree",)

@@ -1,4 +1,4 @@
-"""A model's patterns, regular expressions and globs, compiled by RE2 alone and within bounds."""
+"""Compile a model's regular expressions and globs, with RE2 alone and within bounds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ GLOB_SYNTAX = "As in *.py, src/**/*.{ts,tsx}, docs/[a-c]?.md."
 
 
 def compile_line_pattern(text: str) -> Any:
-    """A compiled RE2 pattern over bytes that never matches across a line's end, ^ and $ at every line.
+    """Compile an RE2 pattern over bytes that never matches across lines; ^ and $ match at every line.
 
-    Raises BadArguments with RE2's own reason. Untyped, since google-re2 ships no types.
+    Raises BadArguments with RE2's own reason. The result is untyped, since google-re2 ships no types.
     """
     if len(text) > PATTERN_CHARS:
         raise BadArguments(f"The pattern has {len(text)} characters; {PATTERN_CHARS} are the most.", SYNTAX)
@@ -30,9 +30,9 @@ def compile_line_pattern(text: str) -> Any:
 
 
 def compile_glob(text: str) -> Callable[[str], bool]:
-    """Whether a path, relative to where a search starts, fits. Without / a glob is about names at any depth.
+    """Compile a glob to a function that says whether a path, relative to the start of a search, matches.
 
-    Raises BadArguments for one that is too long or holds too many **.
+    A glob without / matches names at any depth. Raises BadArguments for one that is too long or has too many **.
     """
     if len(text) > GLOB_CHARS or text.count("**") > GLOB_STARS:
         most = f"at most {GLOB_CHARS} characters and {GLOB_STARS} times **"
@@ -45,10 +45,10 @@ def compile_glob(text: str) -> Callable[[str], bool]:
         expression = f"(?:.*/)?{expression}"
     pattern = _compile(f"(?s){expression}", "glob", GLOB_SYNTAX)
 
-    def fits(path: str) -> bool:
+    def matches(path: str) -> bool:
         return pattern.fullmatch(path.encode("utf-8", "replace")) is not None
 
-    return fits
+    return matches
 
 
 def _compile(text: str, what: str, hint: str, *, never_nl: bool = False) -> Any:
@@ -84,7 +84,7 @@ def _glob_to_regex(text: str) -> str:
 
 
 def _next_piece(text: str, at: int, depth: int) -> tuple[str, int]:
-    """What the special part at `at` stands for, and its width in characters; 0 for an ordinary character."""
+    """Return the regex for the special part at `at`, and its width in characters; 0 for an ordinary character."""
     starts = at == 0 or text[at - 1] in "/{,"
     match text[at]:
         case "*" if starts and text.startswith("**/", at):
@@ -107,7 +107,7 @@ def _next_piece(text: str, at: int, depth: int) -> tuple[str, int]:
 
 
 def _translate_class(text: str, at: int) -> tuple[str, int]:
-    """A bracket class; an unclosed bracket is an ordinary character."""
+    """Translate a bracket class, as `_next_piece` does; an unclosed bracket is an ordinary character."""
     negated = text[at + 1 : at + 2] in ("!", "^")
     first = at + 2 if negated else at + 1
     end = text.find("]", first + 1)

@@ -1,7 +1,7 @@
-"""The values that come from outside and become rows, without the secrets in them: one function for each.
+"""Redact the values that come from outside and become rows: one function for each kind.
 
-A model's own turn loses the values that are known here and nothing else: what it writes into a file has to be what it
-wrote, and a shape like a key's may be an example.
+Of a model's own turn only known values are redacted: what it writes into a file has to stay what it wrote, and a text
+with the shape of a key may be an example.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ LABEL_CHARS = 200  # of what a client calls itself
 
 
 def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
-    """What a tool gave, or a caller for one."""
+    """Redact the result of a tool, or one that a caller brings for a tool."""
     content = redactor.redact_text(result.content)
     has_some = result.data is not None and redactor.redact_text(json.dumps(result.data, ensure_ascii=False)).count
     if not (content.count or has_some):
-        return result  # as most: seen in one look at each of the two texts
+        return result  # as most do; one search of each text has shown it
     return replace(result, content=content.text, data=redactor.redact_json(result.data)[0])
 
 
 def redact_completion(turn: Completion, redactor: Redactor) -> Completion:
-    """A model's turn, and what its provider wants back: it holds the turn once more, and is a row like any other. What
-    is signed in it is thinking, which was never shown a key."""
+    """Redact known values in a model's turn, and in the private content that its provider wants back.
+
+    That content repeats the turn. What is signed in it is thinking, which was never shown a key.
+    """
     content, calls = (
         redactor.redact_known(turn.content),
         tuple(_redact_call(call, redactor) for call in turn.tool_calls),
@@ -45,13 +47,13 @@ def redact_completion(turn: Completion, redactor: Redactor) -> Completion:
 
 
 def redact_failure(failure: Failure, redactor: Redactor) -> Failure:
-    """Why no turn could be had: a provider may repeat what it was sent."""
-    said = redactor.redact_text(failure.message)
-    return replace(failure, message=said.text) if said.count else failure
+    """Redact the reason of a failed model call: a provider may repeat what it was sent."""
+    message = redactor.redact_text(failure.message)
+    return replace(failure, message=message.text) if message.count else failure
 
 
 def redact_answer(answer: object, redactor: Redactor) -> object:
-    """What a caller brings for an open step: a result, or a turn with the calls that are to be made."""
+    """Redact what a caller brings for an open step: a result, or a turn with the calls to be made."""
     match answer:
         case {"tool_calls": calls, **rest}:
             return {**redactor.redact_json(rest)[0], "tool_calls": _redact_known(calls, redactor)}
@@ -60,18 +62,18 @@ def redact_answer(answer: object, redactor: Redactor) -> object:
 
 
 def redact_arguments(arguments: JsonObject, redactor: Redactor) -> tuple[JsonObject, int]:
-    """The arguments of a call from outside, and how many secrets were taken out."""
+    """Redact the arguments of a call from outside; also return how many secrets they held."""
     return redactor.redact_json(arguments)
 
 
 def redact_value(value: JsonObject, redactor: Redactor) -> JsonObject:
-    """What one phase gave and the next takes: texts of a model's among it, which lose known values alone."""
+    """Redact known values in what one phase gave and the next takes: a model wrote texts in it."""
     plain: JsonObject = _redact_known(value, redactor)
     return plain
 
 
 def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[PlannerRequest, int]:
-    """What a run is started with, and how many secrets were taken out."""
+    """Redact what a run is started with; also return how many secrets it held."""
     texts = {
         name: redactor.redact_text(text) for name in ("goal", "system", "context") if (text := getattr(request, name))
     }
@@ -85,12 +87,12 @@ def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[Planner
 
 
 def redact_label(name: str, redactor: Redactor) -> str:
-    """What a client calls itself; cut only then, since half a secret is not known as one."""
+    """Redact a client's name for itself, then cut it: half a secret would not be found."""
     return redactor.redact_text(name).text.strip()[:LABEL_CHARS]
 
 
 def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Texts]:
-    """What a run is made of, a script, prompts and the tools' own words among it, without the values known here."""
+    """Redact known values in the texts of a run's spec, such as a script, prompts and tool descriptions."""
     plain = {name: redactor.redact_known(body) for name, body in texts}
     if not any(found.count for found in plain.values()):
         return spec, texts
@@ -102,7 +104,7 @@ def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Tex
 
 
 def redaction_note(count: int) -> str:
-    """What is said of a start from which secrets were taken out."""
+    """Return the note for a run whose start held secrets."""
     what = "one secret was" if count == 1 else f"{count} secrets were"
     return f"{what} taken out of what this run was started with; a tool is given a key by its configuration."
 

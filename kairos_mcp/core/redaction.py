@@ -1,6 +1,6 @@
-"""Takes secrets out of a text, once, before it becomes a row, a log line or an error: known values, names and shapes.
+"""Take secrets out of a text before it becomes a row, a log line or an error: by known value, by name, by shape.
 
-Every pattern is RE2's, so that no text, however it was made, costs more than its length.
+Every pattern is RE2's, so that the time is linear in the length of the text, whatever it holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from kairos_mcp.core.secret_forms import MASK, MIN_SECRET_CHARS, encoded_patterns
 
-ONE_CLASS_CHARS = 16  # a shorter one of nothing but letters, or of nothing but digits, is a word or a number
+ONE_CLASS_CHARS = 16  # a shorter value of letters alone, or of digits alone, is an ordinary word or number
 
 _NAMES = (
     r"api[_-]?key|apikey|access[_-]?key|secret[_-]?key|private[_-]?key|account[_-]?key|auth[_-]?key|signing[_-]?key|"
@@ -69,7 +69,7 @@ _NO_VALUE = re.compile(  # a reference, code, a type, nothing
     re.IGNORECASE | re.DOTALL,
 )
 _COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
-_HEADED, _BORNE, _QUOTE, _VALUE, _PASSWORD = range(1, 6)  # the groups of these patterns
+_HEADER, _BEARER, _QUOTE, _VALUE, _PASSWORD = range(1, 6)  # the groups of _NAMED_SECRETS
 _VARIABLE = re.compile(
     r"(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|PAT|COOKIE|DSN)(?:_\d+)?",
     re.IGNORECASE,
@@ -81,19 +81,19 @@ _MAX_MEM = 64 << 20
 
 
 def find_secret_values(environ: Mapping[str, str]) -> Iterator[str]:
-    """The values of variables that name a key, as `OPENAI_API_KEY`; a path to a file with one is no secret."""
+    """Yield the values of variables whose name is a key's, as `OPENAI_API_KEY`; the path of a key file is no secret."""
     for name, value in environ.items():
         if _VARIABLE.fullmatch(name) and is_maskable(value.strip()) and not _PATH.fullmatch(value.strip()):
             yield value.strip()
 
 
 def is_key_name(name: str) -> bool:
-    """Whether a header, a variable, an option or a parameter of this name carries a key, as `X-Api-Key`."""
+    """Whether a header, variable, option or parameter of this name holds a key, as `X-Api-Key`."""
     return len(name) <= 200 and _VARIABLE.fullmatch(re.sub(r"[-. ]", "_", name)) is not None
 
 
 def is_maskable(value: str) -> bool:
-    """Whether a value is long and mixed enough to be masked wherever it stands."""
+    """Whether a value is long and mixed enough to be redacted wherever it occurs."""
     return len(value) >= (ONE_CLASS_CHARS if value.isalpha() or value.isdigit() else MIN_SECRET_CHARS)
 
 
@@ -106,34 +106,36 @@ class Redacted:
 
 
 class Redactor:
-    """What is taken out of texts: the values that are known here, and whatever has the name or the shape of a key."""
+    """Takes secrets out of texts: known values, and whatever has the name or the shape of a key."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = {value for value in known if is_maskable(value)}
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Redactor:
-        """The mask of a process with this environment."""
+        """Return a redactor that knows the keys in this environment."""
         return cls(find_secret_values(environ))
 
     def learn(self, value: str) -> None:
-        """Know a further secret, as one that was read from a file. A short one can't be known: see LEAST_CHARS."""
+        """Add a known secret, as one that was read from a file. One that is too short is ignored (is_maskable)."""
         if is_maskable(value.strip()) and value.strip() not in self._known:
-            self._known = self._known | {value.strip()}  # a new set: worker threads look at the old one
+            self._known = self._known | {value.strip()}  # a new set, since worker threads may be reading the old one
             self.__dict__.pop("_forms", None)
 
     def redact_text(self, text: str) -> Redacted:
-        """The text without its secrets."""
-        here = (self._forms,) if self._known else ()
-        return _redact_matches((*here, _shape_patterns(), _assignment_patterns(), _named_patterns()), text)
+        """Replace every secret in a text by `[secret]`."""
+        known = (self._forms,) if self._known else ()
+        return _redact_matches((*known, _shape_patterns(), _assignment_patterns(), _named_patterns()), text)
 
     def redact_known(self, text: str) -> Redacted:
-        """The text without the values that are known here; names and shapes stay, since they may be meant: a model
-        writes an example of a key into a file."""
+        """Replace known values alone.
+
+        For what a model writes: a name or a shape may be meant, as an example of a key in a file.
+        """
         return _redact_matches((self._forms,), text) if self._known else Redacted(text, 0)
 
     def redact_json(self, value: Any) -> tuple[Any, int]:
-        """A JSON value without secrets in its texts, nor under the names of keys; and how many there were."""
+        """Return a JSON value without secrets in its texts or under key names, and how many there were."""
         match value:
             case str():
                 masked = self.redact_text(value)
@@ -151,9 +153,9 @@ class Redactor:
                 return value, 0
 
     def _redact_member(self, name: str, value: Any) -> tuple[Any, int]:
-        named = len(name) <= 80 and _key_name_pattern().fullmatch(name) is not None
+        is_key = len(name) <= 80 and _key_name_pattern().fullmatch(name) is not None
         if isinstance(value, str) and value and not value.startswith(MASK):
-            if named and _looks_secret(value, quoted=True):
+            if is_key and _looks_secret(value, quoted=True):
                 return MASK, 1
             if len(name) <= 80 and _variable().fullmatch(name) and _is_secret_value(value):
                 return MASK, 1
@@ -163,7 +165,7 @@ class Redactor:
 
     @cached_property
     def _forms(self) -> Any:
-        """The known values in each of the usual forms; the longest first."""
+        """A pattern for the known values in each of their usual encodings, the longest first."""
         forms = {form for value in self._known for form in encoded_patterns(value)}
         return _compile(sorted(forms, key=len, reverse=True))
 
@@ -184,14 +186,14 @@ def _redact_matches(patterns: Iterable[Any], text: str) -> Redacted:
 
 
 def _span_finder(pattern: Any) -> Any:
-    """How the secret is told in a match of this pattern."""
+    """Return the function that finds the secret's (start, end) within a match of this pattern."""
     if pattern is _assignment_patterns():
         return _find_value
     return _find_named_secret if pattern.groups else _find_shape
 
 
 def _find_value(found: Any, text: bytes) -> tuple[int, int]:
-    """What a variable is set to, but for a reference, code, or nothing."""
+    """Find the value of an assignment; an empty span for a reference, code, or nothing."""
     start, end = next(span for span in (found.span(group) for group in range(1, len(_ASSIGNMENTS) + 1)) if span[0] >= 0)
     value = text[start:end].decode("utf-8", "replace")
     name = text[slice(*found.span())].decode("utf-8", "replace").casefold()
@@ -206,29 +208,29 @@ def _is_secret_value(value: str) -> bool:
 
 
 def _find_shape(found: Any, text: bytes) -> tuple[int, int]:
-    """The match, but for words that only begin like a key, as sk-learn does."""
+    """Find the whole match; an empty span for a word that only begins like a key, as sk-learn does."""
     start, end = found.span()
     word = text[start : start + 5] != b"-----" and not re.search(rb"\d", text[start:end])
     return (start, start) if word else (start, end)
 
 
 def _find_named_secret(found: Any, text: bytes) -> tuple[int, int]:
-    """The part of a match that is the secret beside its name; empty where it only stands where one would."""
-    for group in (_HEADED, _PASSWORD, _BORNE, _VALUE):
+    """Find the secret beside its name; an empty span for a value that is not one."""
+    for group in (_HEADER, _PASSWORD, _BEARER, _VALUE):
         start, end = found.span(group)
         if start >= 0:
             break
     value = text[start:end].decode("utf-8", "replace")
     if value.startswith(MASK):
         return start, start
-    if group == _HEADED:
+    if group == _HEADER:
         digit = any(letter.isdigit() for letter in value)
         cookie = b"cookie" in text[slice(*found.span())].lower() and re.search(r"=[^\s<{$;]", value) is not None
         return (start, end) if value[0] not in "{<$%" and (digit or _is_cased(value) or cookie) else (start, start)
     if group == _PASSWORD:
         word = len(value) < 2 * MIN_SECRET_CHARS and value.isalpha() and value.islower()
         return (start, start) if word or value[0] in "{<$[" else (start, end)
-    if group == _BORNE:
+    if group == _BEARER:
         return (start, end) if _is_mixed(value) else (start, start)
     if group == _VALUE:
         mark = text[slice(*found.span(_QUOTE))]
@@ -239,7 +241,7 @@ def _find_named_secret(found: Any, text: bytes) -> tuple[int, int]:
 
 
 def _looks_secret(value: str, *, quoted: bool) -> bool:
-    """Whether a value beside the name of a key is one, and not words, a path, an address or another name."""
+    """Whether a value beside a key's name looks like a key, and not like words, a path, an address or a name."""
     if len(value) < MIN_SECRET_CHARS or len(set(value)) < 4 or "://" in value:
         return False
     if _PATH.fullmatch(value) or _WORDS.fullmatch(value) or _IDENTIFIERS.fullmatch(value):
@@ -251,13 +253,13 @@ def _looks_secret(value: str, *, quoted: bool) -> bool:
 
 
 def _is_mixed(value: str) -> bool:
-    """Lower case, upper case and digits, as keys are made of; or many digits among letters."""
+    """Whether it has lower case, upper case and digits, as keys do; or many digits among letters."""
     digits = sum(letter.isdigit() for letter in value)
     return 0 < digits < len(value) and (_is_cased(value) or digits >= 4)
 
 
 def _is_cased(value: str) -> bool:
-    """Both cases in one word."""
+    """Whether it is one word with letters of both cases."""
     return (
         " " not in value and any(letter.islower() for letter in value) and any(letter.isupper() for letter in value[1:])
     )
@@ -289,7 +291,7 @@ def _named_patterns() -> Any:
 
 
 def _compile(patterns: Iterable[str]) -> Any:
-    import re2  # at first use: a server that is only looked at masks nothing
+    import re2  # at first use: many starts redact nothing
 
     options = re2.Options()
     options.log_errors = False

@@ -1,6 +1,6 @@
-"""Whose file a path of the workspace is: L0 the server's own, L1 instructions to agents, L2 all else.
+"""The scope of a path in the workspace: L0 the server's own files, L1 instructions to agents, L2 everything else.
 
-Text only. Links are never followed by the opener, so a plain path is the real one.
+Text only. The workspace never follows links when it opens a file, so a plain path is the real one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OWN_GLOBS = (".git",)
 INSTRUCTION_GLOBS = (
     *("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "SKILL.md", ".cursorrules", ".windsurfrules"),
     *(".claude", ".codex", ".cursor", ".gemini", ".github", ".vscode"),
-    *(".devcontainer", ".envrc", ".husky", ".mcp.json"),  # name programs that are started by a host, a shell or git
+    *(".devcontainer", ".envrc", ".husky", ".mcp.json"),  # name programs that an editor, a shell or git starts
     *("skills/*", "prompts/*", "agents/*"),
 )
 _WILD = re.compile(r"[*?\[/]")
@@ -26,17 +26,17 @@ _NOT_RELATIVE = re.compile(r"/|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://|file:", re.I
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """Globs of the paths that are L0 and L1, compared without regard to case; the rest is L2.
+    """Globs of the paths that are L0 (`own`) and L1 (`instructions`), compared without regard to case; the rest is L2.
 
-    One without a slash names a file or folder at any depth, with all that is in it; one with a slash is a whole
-    path from the workspace's root. A `*` stands for slashes too.
+    A glob without a slash names a file or folder at any depth, with everything in it; one with a slash is a full path
+    from the workspace's root. A `*` matches slashes too.
     """
 
     own: tuple[str, ...] = OWN_GLOBS
     instructions: tuple[str, ...] = INSTRUCTION_GLOBS
 
     def scope_of(self, path: str) -> Scope:
-        """The scope of a path; one that is not plain can't be told from one of the server's own."""
+        """Return the scope of a path; one that is not plain counts as L0, since it may lead there."""
         plain = plain_path_or_none(path)
         if plain is None or _matches_any(self.own, plain):
             return "L0"
@@ -45,9 +45,9 @@ class Scopes:
 
 @dataclass(frozen=True, slots=True)
 class Globs:
-    """Globs as `Scopes` reads them, made ready for looking through a workspace from its top, folder by folder.
+    """Globs as `Scopes` reads them, compiled for a walk through a workspace, folder by folder from its root.
 
-    `names` are those that name one file or folder without any wildcard.
+    `names`: those without a wildcard, which name one file or folder.
     """
 
     names: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Globs:
         names = tuple(each for each in given if not _WILD.search(each))
         wild = [each.casefold() for each in given if _WILD.search(each) and "/" not in each]
         paths = [each.casefold() for each in given if "/" in each]
-        whole = [each.removesuffix("/*") for each in paths]  # with all that lies in it, a folder is meant itself
+        whole = [each.removesuffix("/*") for each in paths]  # `docs/*` means the folder docs too
         return Globs(
             names,
             frozenset(map(str.casefold, names)),
@@ -72,7 +72,7 @@ class Globs:
         )
 
     def matches(self, path: str) -> bool:
-        """Whether a plain path is meant, when no folder above it is."""
+        """Whether a plain path matches, given that no folder above it does."""
         folded = path.casefold()
         name = folded.rpartition("/")[2]
         if name in self._literal or (self._name is not None and self._name.match(name)):
@@ -80,16 +80,16 @@ class Globs:
         return self._path is not None and self._path.match(folded) is not None
 
     def may_match_below(self, folder: str) -> bool:
-        """Whether a glob with a slash could mean something that lies in this folder."""
+        """Whether a glob with a slash could match something below this folder."""
         parts = folder.casefold().split("/")
         return any(_may_match_below(glob.split("/"), parts) for glob in self._paths)
 
 
 def _may_match_below(glob: list[str], parts: list[str]) -> bool:
-    for wanted, part in zip(glob, parts, strict=False):
-        if "*" in wanted:  # stands for slashes too
-            return fnmatchcase(part, wanted[: wanted.index("*") + 1])
-        if not fnmatchcase(part, wanted):
+    for piece, part in zip(glob, parts, strict=False):
+        if "*" in piece:  # which matches slashes too
+            return fnmatchcase(part, piece[: piece.index("*") + 1])
+        if not fnmatchcase(part, piece):
             return False
     return len(glob) > len(parts)
 
@@ -99,9 +99,9 @@ def _compile_globs(globs: list[str]) -> re.Pattern[str] | None:
 
 
 def plain_path_or_none(path: str) -> str | None:
-    """The path relative to the workspace without `.` and doubled slashes; None for what leaves it or is none.
+    """Return the path relative to the workspace without `.` and doubled slashes; None where it is no such path.
 
-    Stricter than the opener's rule: `..` is refused everywhere, so that two texts never name one file.
+    Stricter than `core.paths.plain_path`: any `..` is refused, so that two texts never name one file.
     """
     if not path or len(path) > PATH_CHARS or _NOT_RELATIVE.match(path) or "\\" in path or not path.isprintable():
         return None
@@ -113,7 +113,7 @@ def _matches_any(globs: tuple[str, ...], plain: str) -> bool:
     folded = plain.casefold()
     parts = folded.split("/")
     for glob in globs:
-        wanted = glob.casefold()
-        if fnmatchcase(folded, wanted) if "/" in wanted else any(fnmatchcase(part, wanted) for part in parts):
+        lower = glob.casefold()
+        if fnmatchcase(folded, lower) if "/" in lower else any(fnmatchcase(part, lower) for part in parts):
             return True
     return False

@@ -1,4 +1,4 @@
-"""The forms in which a known secret may stand in a text, as RE2 patterns: plain, in URLs, JSON, HTML, hex, base64."""
+"""The forms in which a known secret may occur in a text, as RE2 patterns: plain, URL, JSON, HTML, hex, base64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
-MIN_SECRET_CHARS = 8  # a shorter value stands in ordinary texts too often
+MIN_SECRET_CHARS = 8  # a shorter value occurs in ordinary texts too often
 
 MASK = "[secret]"
 _USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"'?#]{0,200}:)[^\s/\"'?#]{1,400}@")
@@ -17,7 +17,7 @@ _ANY_BASE64 = "[A-Za-z0-9+/_-]"
 
 
 def encoded_patterns(value: str) -> Iterator[str]:
-    """Yield a pattern for each form of a value; some may be the same."""
+    """Yield an RE2 pattern for each encoding of a value; some may be equal."""
     for text in (value, *_url_forms(value), *_json_forms(value), *_html_forms(value)):
         yield _literal_pattern(text)
     in_hex = value.encode().hex()
@@ -27,12 +27,12 @@ def encoded_patterns(value: str) -> Iterator[str]:
 
 
 def strip_passwords(text: str) -> str:
-    """The text with the password of each `scheme://user:password@host` left out, however short or plain it is."""
+    """Redact the password of each `scheme://user:password@host`, however short or plain it is."""
     return _USERINFO.sub(rf"\1{MASK}@", text) if "://" in text else text
 
 
 def _url_forms(value: str) -> Iterator[str]:
-    """Once and twice percent-encoded, as a URL within a URL is."""
+    """Yield it percent-encoded once and twice, as in a URL within a URL."""
     for safe in ("", "/"):
         once = quote(value, safe=safe)
         for escaped in (once, quote(once, safe="")):
@@ -49,7 +49,7 @@ def _json_forms(value: str) -> Iterator[str]:
 
 
 def _html_forms(value: str) -> Iterator[str]:
-    """With named and with numbered entities."""
+    """Yield it with named and with numbered entities."""
     escaped = html.escape(value)
     yield html.escape(value, quote=False)
     for quoted in (escaped, escaped.replace("&quot;", "&#34;")):
@@ -61,19 +61,21 @@ def _html_forms(value: str) -> Iterator[str]:
 
 
 def _base64_patterns(raw: bytes) -> Iterator[str]:
-    """At each of the three places in a group where it may begin. What its first group shares with what stands before
-    is left; of its last group all goes."""
+    """Yield a pattern for each of the three offsets in a base64 group at which the value may begin.
+
+    The letters of its first group that also encode what stands before it are left; its whole last group is matched.
+    """
     for lead in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             text = encode(b"\0" * lead + raw).decode().rstrip("=")
-            begin, whole = (0, 2, 3)[lead], (lead + len(raw)) // 3 * 4
-            if whole - begin < MIN_SECRET_CHARS + 2:
+            begin, end = (0, 2, 3)[lead], (lead + len(raw)) // 3 * 4  # `end`: of the last full group
+            if end - begin < MIN_SECRET_CHARS + 2:
                 continue
-            last = text[whole:-1]  # its very last letter holds bits of what follows, if anything does
-            tail = f"(?:{_literal_pattern(last)}{_ANY_BASE64}={{0,2}})?" if text[whole:] else ""
-            yield f"{_literal_pattern(text[begin:whole])}{tail}"
+            last = text[end:-1]  # its very last letter holds bits of what follows, if anything does
+            tail = f"(?:{_literal_pattern(last)}{_ANY_BASE64}={{0,2}})?" if text[end:] else ""
+            yield f"{_literal_pattern(text[begin:end])}{tail}"
 
 
 def _literal_pattern(text: str) -> str:
-    """A pattern that matches just this text."""
+    """Return a pattern that matches exactly this text."""
     return "".join(char if char.isalnum() or ord(char) > 127 else f"\\x{{{ord(char):x}}}" for char in text)

@@ -1,7 +1,8 @@
-"""A text made fit to decide on: nothing in it is invisible, turned round or out of sight without being said.
+"""Prepare texts for a person to read: cut, count, and show what would stay hidden.
 
-What a file, a model or a server wrote may hold characters that no screen shows, that reverse the direction of
-writing, or so much space that the rest is out of sight. They are spelled out, counted, and named before the text.
+What a file, a model or a server wrote may hold characters that no screen shows, that reverse the direction of writing,
+or so much space that the rest is out of sight. `make_visible` spells them out and counts them, so that a person who
+decides about the text sees all of it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ _EMPTY = re.compile(rf"(?:\n[ +-]?[^\S\n]*){{{LONG_SPACE},}}\n")
 _HIDING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, formats, halves, private, unassigned, separators
 _BLANK = frozenset("\u00a0\u115f\u1160\u1680\u2800\u3164\uffa0") | {chr(code) for code in range(0x2000, 0x200B)}
 _PLAIN = frozenset("\n\t")
-_DIRECTION_MARKS = frozenset(
-    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-)  # of directions
+_DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _PICTURE = r"[\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff#*0-9]"
 _DRAWN = re.compile(rf"(?<={_PICTURE})[\ufe0e\ufe0f]|(?<={_PICTURE})\u200d(?=[\u2100-\u2bff\U0001f000-\U0001faff])")
 
 
 def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with everything invisible spelled out as `\\u{200b}`, and a remark on each way in which something in it
-    might escape a reader. Nothing is cut."""
+    """Spell out everything invisible, as `\\u{200b}`; also return a remark for each thing that a reader might miss.
+
+    Nothing is cut.
+    """
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text, tuple(_remarks(text, 0))
     spelled = [_spell_out(character) for character in text]
@@ -36,31 +37,50 @@ def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def truncate(text: str, limit: int, marker: str = "…") -> str:
-    """Cut a text after `limit` characters; `marker` takes the place of the rest. It may name `{limit}`, `{total}` and
-    `{left_out}`, all in characters."""
+    """Cut a text after `limit` characters; `marker` takes the place of the rest.
+
+    `marker` may name `{limit}`, `{total}` and `{left_out}`, all in characters.
+    """
     if len(text) <= limit:
         return text
     return text[:limit] + marker.format(limit=limit, total=len(text), left_out=len(text) - limit)
 
 
+def count_of(count: int, word: str, words: str | None = None) -> str:
+    """Return a count with its noun in the right number: `1 call`, `2,000 calls`. `words`: an irregular plural."""
+    return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
+def format_age(seconds: float) -> str:
+    """Return an age in its largest whole unit: `40 s`, `3 h`, `12 d`."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
 def has_hidden_characters(text: str) -> bool:
-    """Whether a text holds a character that no screen shows or that turns the direction of writing. The ends of DOS
-    lines and what shapes an emoji hide nothing."""
+    """Whether a text holds a character that no screen shows, or that turns the direction of writing.
+
+    Line ends as in DOS and selectors that shape an emoji don't count.
+    """
     return bool(_count_hidden(text))
 
 
 def adds_hidden_characters(before: str, after: str) -> bool:
-    """Whether a change of a text brings such a character: more of one than went with the lines that it replaces, or one
-    that turns the direction in a line that was not there."""
+    """Whether a change of a text adds hidden characters.
+
+    That is more of one than the replaced lines held, or any that turns the direction of writing in a new line.
+    """
     if not _count_hidden(after):
         return False
     old, new = Counter(before.split("\n")), Counter(after.split("\n"))
-    went, came = _count_hidden("\n".join((old - new).elements())), _count_hidden("\n".join((new - old).elements()))
-    return any(count > went[character] or character in _DIRECTION_MARKS for character, count in came.items())
+    removed, added = _count_hidden("\n".join((old - new).elements())), _count_hidden("\n".join((new - old).elements()))
+    return any(count > removed[character] or character in _DIRECTION_MARKS for character, count in added.items())
 
 
 def _count_hidden(text: str) -> Counter[str]:
-    """What hides in a text, with how often."""
+    """Count the hidden characters of a text."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return Counter()
     plain = text.replace("\r\n", "\n")
@@ -80,7 +100,7 @@ def _spell_out(character: str) -> str:
 
 
 def _is_selector(character: str) -> bool:
-    """Variation selectors are marks, drawn as nothing: one can carry a text of its own."""
+    """Whether it is a variation selector: nothing is drawn for it, and a row of them can carry a text of its own."""
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 

@@ -10,7 +10,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
@@ -18,7 +17,7 @@ from kairos_mcp.core.messages import ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
-from kairos_mcp.core.text import make_visible
+from kairos_mcp.core.text import count_of, make_visible
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval

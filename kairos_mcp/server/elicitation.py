@@ -12,8 +12,7 @@ import mcp_types as wire
 
 from kairos_mcp.app.client_requests import Question, UnsettledCall, UserDecision, UserSettlement
 from kairos_mcp.app.inspect import RunPurpose
-from kairos_mcp.core.counting import format_age
-from kairos_mcp.core.text import make_visible, truncate
+from kairos_mcp.core.text import format_age, make_visible, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow

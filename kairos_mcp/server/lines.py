@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import count_of
 from kairos_mcp.server.framing import on_one_line
 
 

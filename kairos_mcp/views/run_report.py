@@ -14,7 +14,6 @@ import apsw
 
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.calendar import format_timestamp
-from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
@@ -23,7 +22,7 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.step_path import round_of, turn_of
 from kairos_mcp.core.steps import Step
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, queries, report_queries
 from kairos_mcp.store.accounts import read_account

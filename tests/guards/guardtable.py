@@ -1113,14 +1113,14 @@ OUTSIDE = (
     ),
     Guard(
         "core/redaction.py",
-        "_redact_matches((*here, _shape_patterns(), _assignment_patterns(), _named_patterns()), text)",
-        "_redact_matches((*here, _assignment_patterns(), _named_patterns()), text)",
+        "_redact_matches((*known, _shape_patterns(), _assignment_patterns(), _named_patterns()), text)",
+        "_redact_matches((*known, _assignment_patterns(), _named_patterns()), text)",
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
     ),
     Guard(
         "core/redaction.py",
-        "here = (self._forms,) if self._known else ()",
-        "here = ()",
+        "known = (self._forms,) if self._known else ()",
+        "known = ()",
         "secrets/test_masking.py::test_a_known_value_survives_in_no_form",
     ),
     Guard(

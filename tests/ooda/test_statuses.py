@@ -11,8 +11,8 @@ from house import Place
 from sampling.minds import MODERN
 
 from kairos_mcp.app.mandates import LISTED_CHARS, LOOKED_AT
+from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.outcome import CYCLE_REASONS
-from kairos_mcp.core.statuses import MandateStatus
 from ooda.scenes import EDITS_ALLOWED, MANDATE, cycle, edit, gives, judged, noop, opened, oriented
 
 FREE = {**MANDATE, "checkpoint_every": 3}

@@ -15,9 +15,9 @@ from functools import partial
 from itertools import count
 from typing import Literal
 
+from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcome import CYCLE_REASONS, Outcome, StopReason, make_outcome
-from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RouteArgument, Wait
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 from feeding import Fed
 from orders import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, calls, gives, order, run, world
 
+from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF
-from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
 from kairos_mcp.flows.ooda.cycles import mandate_run

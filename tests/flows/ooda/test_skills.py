@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from skills_ref import read_properties, validate
 
-from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, parse_mandate
-from kairos_mcp.core.statuses import MandateStatus
+from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, MandateStatus, parse_mandate
 from kairos_mcp.flows.ooda.act import ActStatus
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.flows.ooda.structured_answer import FailureStatus

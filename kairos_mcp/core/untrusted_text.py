@@ -1,7 +1,7 @@
-"""What comes from outside, made visible: characters that can't be seen, and markup that imitates a conversation.
+"""Make text from outside safe for a model to read: spell unseen characters, and markup that imitates a conversation.
 
-Such a character, or the first one of such a mark, is spelled as ⟦U+200B⟧, and everything else stays as it is, so that a
-text can still be quoted to the letter; the result says that something is spelled. Doing it twice changes nothing.
+Such a character, or the first one of such markup, is spelled as ⟦U+200B⟧. Everything else stays as it is, so that the
+text can still be quoted exactly; a note says that something is spelled. Doing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IN_USE = re.compile(  # what writing systems and emoji need, between characters
 _HIDDEN = re.compile(f"[{_UNSEEN}]")
 _RUN = re.compile(rf"([{_UNSEEN}])\1*")
 _RETURN = re.compile(r"(\r)(?!\n)\1*")  # one that ends no line goes back to its start
-_MARK = re.compile(  # every way begins with one of three characters, which a search finds quickly
+_MARK = re.compile(  # each alternative begins with one of three characters, which a search finds quickly
     r"[<\[\n](?:"
     r"(?<=<)(?:"
     r"[|\uff5c](?:\w|\u2581){1,40}[|\uff5c]>"  # <|im_start|> and its kin
@@ -46,18 +46,18 @@ _MAX_REPEAT = 1_000_000  # characters that one spelling may stand for
 
 
 def show_with_note(text: str) -> str:
-    """The text as a model may read it, with a note at its end where something is spelled."""
+    """Return the text as a model may read it, with a note at its end where something is spelled."""
     shown, unseen, imitating = _spell_all(text)
     return f"{shown}\n{_spelling_note(unseen, imitating)}" if unseen or imitating else text
 
 
 def spell_hidden(text: str) -> str:
-    """The same without the note, for a text that is a part of something."""
+    """As `show_with_note`, without the note: for a text that is a part of another."""
     return _spell_all(text)[0]
 
 
 def unspell(text: str) -> str:
-    """The text that was spelled so: for whoever has to find in a file what a model quotes from a result."""
+    """Undo the spelling, to find in a file what a model quotes from a result."""
     return _SPELLED.sub(_unspell_match, text) if "⟦U+" in text else text
 
 
@@ -75,10 +75,10 @@ def _spell_all(text: str) -> tuple[str, int, int]:
         text = _RUN.sub(spell, text)
     if "\r" in text:
         text = _RETURN.sub(spell, text)
-    whole = f"\n{text}"  # so that a turn at the very start begins a line too
-    if _MARK.search(whole) is not None:
-        whole, imitating = _MARK.subn(_spell_mark, whole)
-        text = whole[1:]
+    with_newline = f"\n{text}"  # so that a turn at the very start begins a line too
+    if _MARK.search(with_newline) is not None:
+        with_newline, imitating = _MARK.subn(_spell_mark, with_newline)
+        text = with_newline[1:]
     return text, unseen, imitating
 
 
