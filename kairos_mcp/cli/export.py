@@ -19,8 +19,8 @@ from kairos_mcp.cli.options import AllFlags, AsJson, Run
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit, print_note
-from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments, NoSpace
+from kairos_mcp.core.text import count_of
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

@@ -19,7 +19,7 @@ from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.settings import Flags, standing_in, users_home
+from kairos_mcp.settings.settings import Flags, current_folder, user_home
 
 ENTRY = "kairos"
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
@@ -49,7 +49,7 @@ def install(
     """Make a host start this server: print the entry for its file, or write it."""
     config = find_host_config(host, os.environ, project=project)
     if project and not flags.workspaces:
-        flags = Flags(flags.home, (str(standing_in()),), flags.config)
+        flags = Flags(flags.home, (str(current_folder()),), flags.config)
     settings = read_settings(flags)  # an entry that could not start is not installed
     entry = server_entry(config, flags)
     if settings.origins["workspaces"] not in ("flag", "file"):  # the host has another environment
@@ -64,7 +64,7 @@ def install(
 
 def find_host_config(host: HostName, environ: Mapping[str, str], *, project: bool) -> HostConfig:
     """The file of a host: the user's, or with `project` that of the current folder. Raises BadArguments."""
-    home, here = users_home(), standing_in()
+    home, here = user_home(), current_folder()
     match host, project:
         case "claude-desktop", True:
             raise BadArguments("claude-desktop has no file for a project.", "Leave out --project.")

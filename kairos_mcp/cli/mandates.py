@@ -17,9 +17,9 @@ from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
 from kairos_mcp.cli.session import PERSON, follow_run, print_ending, with_app
 from kairos_mcp.cli.settings import parse_limits, settings_for_list, settings_here
 from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
-from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:

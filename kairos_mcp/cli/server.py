@@ -14,8 +14,8 @@ from kairos_mcp.cli.serve import serve_http, serve_stdio
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit
-from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pathlib import Path
 from kairos_mcp.cli.terminal import print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits, limits_from_json
-from kairos_mcp.settings.file_ownership import readable_secrets
+from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, Settings, standing_in, users_home
+from kairos_mcp.settings.settings import Flags, Settings, current_folder, user_home
 
 
 def read_settings(flags: Flags) -> Settings:
@@ -24,7 +24,7 @@ def read_settings(flags: Flags) -> Settings:
 
 def note_readable_secrets(settings: Settings) -> None:
     """Print a note for each secret that other users of this machine can read."""
-    for text in readable_secrets(settings, os.environ):
+    for text in list_readable_secrets(settings, os.environ):
         print_note(f"kairos-mcp: {text}")
 
 
@@ -56,7 +56,7 @@ def settings_for_list(flags: Flags) -> Settings:
 
 def current_workspace(settings: Settings) -> Path:
     """The configured workspace that holds the current folder, else the first one."""
-    here = standing_in()
+    here = current_folder()
     return next((folder for folder in settings.workspaces if here.is_relative_to(folder)), settings.workspaces[0])
 
 
@@ -75,7 +75,7 @@ def parse_limits(texts: tuple[str, ...]) -> Limits:
 
 def _current_folder() -> Path:
     """The current folder; never `/`, the home folder or one above it: that would open far more than was meant."""
-    here, home = standing_in(), users_home()
+    here, home = current_folder(), user_home()
     if here == Path(here.anchor) or here == home or here in home.parents:
         cure = "Go into the folder of a project, or name one by --workspace DIR."
         raise ConfigError(f"{here} is too wide to be a workspace.", cure)
