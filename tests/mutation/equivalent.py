@@ -12,13 +12,13 @@ ELSEWHERE = "stands for systems that are not this one, where the flag is not the
 NOT_AGAIN = "the kernel says so only where a path holds `..` or a file system is interrupted, and no plain path does"
 
 EQUIVALENT: dict[tuple[str, str, str, str], str] = {
-    ("core/strict_json.py", "_only_balanced", "depth, start = 0, 0", "depth, start = 0, 1"): (
+    ("core/strict_json.py", "_find_balanced_object", "depth, start = 0, 0", "depth, start = 0, 1"): (
         "the first token is an opening bracket at depth 0, which sets start before anybody reads it"
     ),
     (
         "core/strict_json.py",
         "_refuse_depth",
-        'if text.count("[") + text.count("{") <= DEPTH:',
+        'if text.count("[") + text.count("{") <= MAX_DEPTH:',
         "if (text.count('[') + text.count('{') < DEPTH):",
     ): "a shorter way for texts with few brackets: the loop behind it comes to the same with exactly DEPTH of them",
     **{
@@ -95,7 +95,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:',
         "with open(f\"/proc/self/fdinfo/{fd}\", encoding='ascii?') as info:",
     ): "a codec is found by the letters and digits of its name",
-    ("core/strict_json.py", "_only_balanced", "elif depth > 0:", "elif (depth >= 0):"): (
+    ("core/strict_json.py", "_find_balanced_object", "elif depth > 0:", "elif (depth >= 0):"): (
         "at depth 0 only opening brackets are looked for, so that no other one comes here"
     ),
     (
