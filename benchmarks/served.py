@@ -117,8 +117,8 @@ def fastmcp(transport: str, port: int, _folder: str) -> None:
 
 
 def kairos(transport: str, port: int, folder: str) -> None:
-    from kairos_mcp.server.bounds import RequestBounds
     from kairos_mcp.server.http import ListenOptions, serve
+    from kairos_mcp.server.http_bounds import RequestBounds
     from kairos_mcp.server.stdio import serve as serve_stdio
     from kairos_mcp.settings.load import load_settings
     from kairos_mcp.settings.settings import Flags

@@ -1,1 +1,1 @@
-"""The MCP server: validates calls, hands them to the app and words the results. Nothing is decided here."""
+"""The MCP server: checks calls, passes them to the app and words the results. Nothing is decided here."""

@@ -1,8 +1,8 @@
-"""The four hints of a listed tool: what it may do at most, from its effect class and this configuration.
+"""The four hints of a listed tool: the most that it may do, by its effect class and the settings.
 
-A tool that moves runs may do what a run may do without an approval of ours: what the gate's rules let through, and
-under `approvals = "host"` all that the gate asks about, since whoever calls gives that leave. Settings alone decide, so
-the list is the same at each look, and nothing is started for it. Where a rule may or may not match, it counts.
+A tool that moves runs may do whatever a run may do without an approval: what the gate's rules allow, and with
+`approvals = "host"` also what the gate asks about, since then the caller approves. Only settings decide, so the list is
+always the same and nothing is started for it. A rule that may or may not match counts as matching.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ MOVES_RUNS = frozenset(
         *("ooda_observe", "ooda_orient", "ooda_decide", "ooda_reflect"),
     )
 )
-"""Tools that go on with a run. ooda_act and registry_call always state the most there is."""
+"""Tools that move a run. ooda_act and registry_call always state the maximum."""
 
-PHASES_THAT_READ = frozenset(("ooda_observe", "ooda_orient", "ooda_decide", "ooda_reflect"))
+READING_PHASES = frozenset(("ooda_observe", "ooda_orient", "ooda_decide", "ooda_reflect"))
 
 BUILT_IN: tuple[tuple[str, Effect], ...] = (
     *(("edit_file", "checked"), ("write_file", "checked"), ("apply_edit_plan", "checked"), ("apply_edits", "checked")),
     ("run_command", "irreversible"),
 )
-"""The tools of a workspace that do more than read; a test holds this to the tools themselves."""
+"""The tools of a workspace that do more than read; a test compares this with the tools themselves."""
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 
 
 @dataclass(frozen=True, slots=True)
 class PossibleEffect:
-    """The most that may happen without an approval of ours: an effect class, and whether it leaves this machine."""
+    """The most that may happen without an approval: an effect class, and whether it reaches beyond this machine."""
 
     effect: Effect = "read"
     open_world: bool = False
 
 
 def hints(effect: Effect, *, open_world: bool = False) -> wire.ToolAnnotations:
-    """All four hints of the protocol."""
+    """The four hints of the protocol for an effect class."""
     return wire.ToolAnnotations(
         read_only_hint=effect == "read",
         destructive_hint=effect in ("checked", "irreversible"),
@@ -54,71 +54,71 @@ def hints(effect: Effect, *, open_world: bool = False) -> wire.ToolAnnotations:
 
 
 def annotate_tool(tool: wire.Tool, settings: Settings) -> wire.Tool:
-    """The tool with the hints that hold under these settings."""
+    """The tool with the hints that hold with these settings."""
     if tool.name not in MOVES_RUNS:
         return tool
     most = possible_effect(settings)
-    own: Effect = "idempotent" if tool.name in PHASES_THAT_READ else max("idempotent", most.effect, key=EFFECTS.index)
+    own: Effect = "idempotent" if tool.name in READING_PHASES else max("idempotent", most.effect, key=EFFECTS.index)
     return tool.model_copy(update={"annotations": hints(own, open_world=most.open_world)})
 
 
 def possible_effect(settings: Settings) -> PossibleEffect:
-    """The most that a run may do under these settings without an approval of ours."""
+    """The most that a run may do without an approval with these settings."""
     effects: list[Effect] = ["read"]
     for name, effect in _changing_tools(settings):
-        word = _most_lenient_verdict(settings.gate, name, effect)
-        if word == "allow" or (word == "ask" and settings.approvals == "host"):
+        verdict = _most_lenient_verdict(settings.gate, name, effect)
+        if verdict == "allow" or (verdict == "ask" and settings.approvals == "host"):
             effects.append(effect)
-    leaves = bool(settings.servers or settings.http_tools or (settings.http_fetch and settings.http_hosts))
-    return PossibleEffect(max(effects, key=EFFECTS.index), leaves)
+    is_open_world = bool(settings.servers or settings.http_tools or (settings.http_fetch and settings.http_hosts))
+    return PossibleEffect(max(effects, key=EFFECTS.index), is_open_world)
 
 
 def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:
-    """The tools that do more than read: by name; those of a server, whose names are known once it was started, as
-    `SERVER__*`, with every effect that they may have."""
+    """Name and effect of each tool that does more than read. Those of a server are named `SERVER__*`, since their names
+    are known only once it was started, with every effect that they may have."""
     if settings.workspaces:
-        yield from (each for each in BUILT_IN if each[0] != "run_command" or settings.commands != "off")
+        yield from ((name, effect) for name, effect in BUILT_IN if name != "run_command" or settings.commands != "off")
     if settings.http_fetch:
         yield "http_fetch", "irreversible"
-    yield from ((each.name, each.effect) for each in settings.http_tools if each.effect != "read")
+    yield from ((tool.name, tool.effect) for tool in settings.http_tools if tool.effect != "read")
     for server in settings.servers:
         stated: set[Effect] = {effect for _, effect in server.effects}
         unstated: set[Effect] = {"irreversible"}
-        everything = any(glob == "*" for glob, _ in server.effects)
-        for effect in stated if everything else stated | unstated:  # what nobody states is irreversible
+        covers_all = any(glob == "*" for glob, _ in server.effects)
+        for effect in stated if covers_all else stated | unstated:  # what is not stated is irreversible
             if effect != "read":
                 yield f"{server.name}__*", effect
 
 
 def _most_lenient_verdict(rules: tuple[GateRule, ...], name: str, effect: Effect) -> str:
-    """What the gate says at most of a call of this tool: rules that look further than its name may let it through."""
-    about = [rule for rule in rules if rule.effect in (None, effect) and _may_fit(rule.tools, name)]
-    if any(rule.verdict == "deny" and _is_for_all(rule, name) for rule in about):
+    """The most lenient verdict that a call of this tool may get: a rule that looks beyond its name may match."""
+    matching = [rule for rule in rules if rule.effect in (None, effect) and _may_match(rule.tools, name)]
+    if any(rule.verdict == "deny" and _covers_every_call(rule, name) for rule in matching):
         return "deny"
-    for rule in about:
-        if rule.verdict == "allow" and (effect != "irreversible" or rule.effect or _names(rule.tools, name)):
+    for rule in matching:
+        if rule.verdict == "allow" and (effect != "irreversible" or rule.effect or _is_full_name(rule.tools, name)):
             return "allow"
-        if rule.verdict == "ask" and _is_for_all(rule, name):
+        if rule.verdict == "ask" and _covers_every_call(rule, name):
             return "ask"
     return "ask"
 
 
-def _may_fit(glob: str, name: str) -> bool:
-    """Whether the rule may be about a tool of this name; of `SERVER__*`, about any that begins so."""
+def _may_match(glob: str, name: str) -> bool:
+    """Whether the glob may match a tool of this name; of `SERVER__*`, any tool of that server."""
     if not name.endswith("*"):
         return fnmatchcase(name, glob)
-    start = name[:-1]
+    prefix = name[:-1]
     literal = glob[: min((glob.index(sign) for sign in "*?[" if sign in glob), default=len(glob))]
-    return literal.startswith(start) or start.startswith(literal)
+    return literal.startswith(prefix) or prefix.startswith(literal)
 
 
-def _names(glob: str, name: str) -> bool:
-    """Whether the rule names the tool in full, or one tool of the server."""
+def _is_full_name(glob: str, name: str) -> bool:
+    """Whether the glob is the full name of the tool, or of one tool of the server."""
     return glob == name or (name.endswith("*") and not any(sign in glob for sign in "*?["))
 
 
-def _is_for_all(rule: GateRule, name: str) -> bool:
-    """Whether the rule is about every call of all these tools."""
+def _covers_every_call(rule: GateRule, name: str) -> bool:
+    """Whether the rule matches every call of the tool, or of all tools of the server."""
     if rule.paths or (rule.scope, rule.risk, rule.agent, rule.mandate) != (None, None, None, None):
         return False
     return fnmatchcase(name, rule.tools) and (not name.endswith("*") or rule.tools in ("*", name))

@@ -1,4 +1,4 @@
-"""Who comes in over HTTP, and how often: a bearer token names a principal, each principal has its rate."""
+"""Authentication over HTTP: a bearer token names a principal, and each principal has a rate limit."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp.core.identity import LOCAL
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.call import set_principal
+from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import header, refuse
 from kairos_mcp.server.tokens import TokenStore
-from kairos_mcp.server.who import speaks_for
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="kairos-mcp"'}
 
 
 class AccessRule:
-    """Whether a token is needed: beyond loopback always, else from the first one on until the server ends.
+    """Whether a token is needed: beyond loopback always, else once there is a token, until the server ends.
 
-    Revoking the last token must not open the door to everybody.
+    Revoking the last token must not give access to everybody.
     """
 
-    def __init__(self, tokens: TokenStore, *, guarded: bool) -> None:
+    def __init__(self, tokens: TokenStore, *, needs_token: bool) -> None:
         self._tokens = tokens
-        self._guarded = guarded
+        self._needs_token = needs_token
 
     def principal(self, authorization: str) -> str | None:
-        """Whose request this is, or None for somebody who is not let in."""
-        self._guarded = self._guarded or self._tokens.any()
-        if not self._guarded:
+        """The principal of a request with this Authorization header; None if it is refused."""
+        self._needs_token = self._needs_token or self._tokens.any()
+        if not self._needs_token:
             return LOCAL
-        scheme, _, text = authorization.partition(" ")
-        return self._tokens.principal_of(text.strip()) if scheme.lower() == "bearer" else None
+        scheme, _, token = authorization.partition(" ")
+        return self._tokens.find_principal(token.strip()) if scheme.lower() == "bearer" else None
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """What a principal may still ask for, as of `at`."""
+    """How many requests a principal may still make, as of `at`."""
 
     left: float
     at: float
 
 
 class RateLimiter:
-    """So many requests a second for each principal, after a burst."""
+    """Limits each principal to so many requests a second, after a burst."""
 
     def __init__(self, bounds: RequestBounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = bounds.calls_per_s
@@ -58,7 +58,7 @@ class RateLimiter:
         self._buckets: dict[str, _Bucket] = {}
 
     def wait_s(self, principal: str) -> float:
-        """0 where the request may go on; else the seconds until the next one may."""
+        """Count a request: 0 if it may go on, else the seconds until the next one may."""
         now = self._clock()
         bucket = self._buckets.setdefault(principal, _Bucket(self._burst, now))
         bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_s)
@@ -70,28 +70,28 @@ class RateLimiter:
 
 
 class Authentication:
-    """Lets requests in under their principal's name, for our rows and for the SDK's owners of sessions."""
+    """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions."""
 
-    def __init__(self, app: ASGIApp, entrance: AccessRule, rates: RateLimiter) -> None:
+    def __init__(self, app: ASGIApp, access: AccessRule, rates: RateLimiter) -> None:
         self._app = app
-        self._named = AuthContextMiddleware(app)
-        self._entrance = entrance
+        self._with_user = AuthContextMiddleware(app)
+        self._access = access
         self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = self._entrance.principal(header(scope, b"authorization"))
+        principal = self._access.principal(header(scope, b"authorization"))
         if principal is None:
             refusal = refuse(401, "A bearer token is needed: `kairos-mcp token add NAME`.", headers=_CHALLENGE)
             await refusal(scope, receive, send)
             return
         wait_s = self._rates.wait_s(principal)
         if wait_s:
-            later = {"retry-after": str(math.ceil(wait_s))}
-            await refuse(429, "Too many requests; slow down.", headers=later)(scope, receive, send)
+            headers = {"retry-after": str(math.ceil(wait_s))}
+            await refuse(429, "Too many requests; slow down.", headers=headers)(scope, receive, send)
             return
-        speaks_for(principal)
+        set_principal(principal)
         if principal == LOCAL:
             await self._app(scope, receive, send)
             return
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=principal, scopes=[]))
-        await self._named(scope, receive, send)
+        await self._with_user(scope, receive, send)

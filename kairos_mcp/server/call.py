@@ -1,33 +1,65 @@
-"""One call from outside, as those who carry it out need it: whose it is, what its client can do, what it carries."""
+"""One tool call of a client: whose it is, what its client can do, what it continues, how long it may wait."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anyio.abc import TaskGroup
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.identity import LOCAL, Caller
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.server.client_sessions import ClientSession
-from kairos_mcp.server.patience import WaitPolicy
-from kairos_mcp.views.run_report import Heartbeat
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
     from mcp.server.context import ServerRequestContext
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.views.run_report import Heartbeat
+
+
+NOBODY = ""
+"""What the HTTP server starts with: a message whose sender was lost owns nothing."""
+
+_principal: ContextVar[str] = ContextVar("kairos_principal", default=LOCAL)
+
+
+def current_principal() -> str:
+    """Whose message is being answered: over HTTP the principal of its token, else the person at this machine."""
+    return _principal.get()
+
+
+def set_principal(name: str) -> None:
+    """Answer messages as this principal's from here on, in this context."""
+    _principal.set(name)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPolicy:
+    """How long a call waits for its client (seconds), and how often it asks. Tests use shorter times."""
+
+    first_s: float = 30.0  # for a client's first answer: some declare sampling and never answer
+    later_s: float = 300.0  # once it has answered
+    again_s: float = 30.0  # a client that calls again this long after it was asked, without an answer, has refused
+    instant_s: float = 0.3  # a dialog that was declined sooner was seen by nobody
+    settle_s: float = 1.0  # for a run on the sampling route to come to rest when its call is over
+    rounds: int = 8  # a stock client gives up after 10 rounds of one call
+    state_s: float | None = None  # how long a requestState is valid; None: as long as an approval
+
+
+DEFAULT_WAIT_POLICY = WaitPolicy()
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCapabilities:
-    """What the client of one call declared for it: capabilities may differ from call to call.
+    """What the client declared for this call; capabilities may differ from call to call. `modern`: from 2026-07-28 on.
 
-    `refused`: within this call it has said that its model won't answer, so it is asked no more. `elicits`: it can show
-    its user a form.
+    `samples`: its model can be asked. `refused`: within this call it has refused that, so it is not asked again.
+    `elicits`: it can show its user a form.
     """
 
     ctx: ServerRequestContext[Any]
@@ -40,26 +72,26 @@ class ClientCapabilities:
     @staticmethod
     def from_context(ctx: ServerRequestContext[Any]) -> ClientCapabilities:
         declared = ctx.session.client_capabilities
-        samples = declared.sampling if declared is not None else None
-        native = samples is not None and samples.tools is not None
+        sampling = declared.sampling if declared is not None else None
+        native = sampling is not None and sampling.tools is not None
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        dialogs = declared.elicitation if declared is not None else None
-        forms = dialogs is not None and (dialogs.form is not None or dialogs.url is None)
-        return ClientCapabilities(ctx, modern, samples is not None, "native" if native else "text", elicits=forms)
+        elicitation = declared.elicitation if declared is not None else None
+        forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+        return ClientCapabilities(ctx, modern, sampling is not None, "native" if native else "text", elicits=forms)
 
 
 @dataclass(frozen=True, slots=True)
 class ResumedRequest:
-    """What a sealed requestState says: the run, the asks that it answers, how many rounds this call has had, in which
-    dialect it was asked, when (milliseconds since 1970), and which approvals it asks about no more. `digests`: of what
-    its user was shown, by key."""
+    """The content of a sealed requestState: the run, the nonces of the requests that are answered, how many rounds this
+    call has had, the dialect and time (milliseconds since 1970) of asking, the keys of approvals that are not asked
+    about again, and the digest of what the user was shown under each key."""
 
     run_id: str
     nonces: tuple[str, ...]
     rounds: int
     dialect: DialectName
     at: int
-    passed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     digests: tuple[tuple[str, str], ...] = ()
 
     def as_sealed(self) -> str:
@@ -69,25 +101,24 @@ class ResumedRequest:
     def from_sealed(state: str | None) -> ResumedRequest | None:
         if state is None:
             return None
-        run_id, nonces, rounds, dialect, at, passed, *rest = json.loads(state)
-        digests = tuple((key, digest) for key, digest in rest[0]) if rest else ()  # none in states of before
-        return ResumedRequest(run_id, tuple(nonces), rounds, dialect, at, tuple(passed), digests)
+        run_id, nonces, rounds, dialect, at, skipped, *rest = json.loads(state)
+        digests = tuple((key, digest) for key, digest in rest[0]) if rest else ()  # older states have none
+        return ResumedRequest(run_id, tuple(nonces), rounds, dialect, at, tuple(skipped), digests)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """To whom it goes, from whom it comes, what it goes on with, whom to tell how it goes, how long to wait; in which
-    session it comes, and the tasks for what it asks.
-
-    `passed`: the keys of approvals that this call asks about no more, since its user left them or is not there.
+    """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_beat`: reports progress
+    to the client; `tasks`: run what the client is asked. `skipped`: keys of approvals that this call does not ask about
+    again, since the user left them undecided or is not there.
     """
 
-    host: App
+    app: App
     caller: Caller
     client: ClientCapabilities
     resumed: ResumedRequest | None
     on_beat: Callable[[Heartbeat], Awaitable[None]]
-    patience: WaitPolicy
+    policy: WaitPolicy
     session: ClientSession
     tasks: TaskGroup
-    passed: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)

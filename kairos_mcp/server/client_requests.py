@@ -1,7 +1,7 @@
-"""Put a run's open completions to the client's own model, and its approvals to the client's user, as its era knows.
+"""Ask the client: its model for a run's completions, its user for approvals, in the way of its protocol era.
 
-Up to 2025-11-25 they are pushed within the call (pushing.py). On 2026-07-28 they travel in an InputRequiredResult,
-which the client answers by calling again, perhaps another process, perhaps tomorrow.
+Up to 2025-11-25 requests are pushed within the call (push.py). On 2026-07-28 they are part of an InputRequiredResult,
+which the client answers by calling again, perhaps in another process, perhaps tomorrow.
 """
 
 from __future__ import annotations
@@ -22,99 +22,100 @@ from kairos_mcp.store.approvals import is_approval_key
 from kairos_mcp.store.client_requests import RequestOutcome
 
 
-async def ask(call: ToolRequest, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
-    """Ask for what is open. The result to return to the client; or whether the run has moved by it.
+async def ask_client(call: ToolRequest, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
+    """Ask the client what its run waits for. Returns the result for the client, or whether the run has moved.
 
-    `until_s`: when this call ends, by `time.monotonic`. What is not answered then waits for the next call.
+    `until_s`: when this call ends, by `time.monotonic`. What is unanswered then waits for the next call.
     """
     if time.monotonic() >= until_s:
         return False
-    found = _pushable_requests(call, run_id)
+    found = _find_requests(call, run_id)
     if not (found.completions or found.approvals):
         return False
-    if found.completions and call.host.asks.is_silent(run_id, call.caller):
-        why = "this client has left such a request without an answer before"
-        return await call.host.asks.fall_back(run_id, why, call.caller)
+    if found.completions and call.app.asks.is_silent(run_id, call.caller):
+        reason = "this client has left such a request without an answer before"
+        return await call.app.asks.fall_back(run_id, reason, call.caller)
     if not call.client.modern:
-        return await push.push_all(call, run_id, lambda: _pushable_requests(call, run_id), until_s)
+        return await push.push_all(call, run_id, lambda: _find_requests(call, run_id), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
-    return False if rounds >= call.patience.rounds else await _input_required(call, run_id, found, rounds + 1)
+    return False if rounds >= call.policy.rounds else await _input_required(call, run_id, found, rounds + 1)
 
 
-def _pushable_requests(call: ToolRequest, run_id: str) -> PushableRequests:
-    """Nothing is asked of a client that did not declare it."""
-    asks, client = call.host.asks, call.client
+def _find_requests(call: ToolRequest, run_id: str) -> PushableRequests:
+    """What the client can be asked now, by the capabilities that it declared."""
+    asks, client = call.app.asks, call.client
     return PushableRequests(
         asks.open(run_id, call.caller) if client.samples and not client.refused else (),
-        asks.undecided_questions(run_id, call.caller, call.passed) if client.elicits else (),
+        asks.undecided_questions(run_id, call.caller, call.skipped) if client.elicits else (),
     )
 
 
-async def take(call: ToolRequest, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:
-    """Take what a client brings for its asks. False where its model refused, and the run's route was given.
+async def take_responses(call: ToolRequest, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:
+    """Store a client's responses to what it was asked. False if its model refused and the run's route was fixed.
 
-    Keys that were not asked are ignored; those that are missing, or answered with another kind, are asked again.
+    Unknown keys are ignored; keys that are missing, or answered with another kind, are asked again.
     """
-    refused = None
+    refusal = None
     for nonce in resumed.nonces if responses else ():
-        row = call.host.asks.find_ask(resumed.run_id, nonce, call.caller)
+        row = call.app.asks.find_ask(resumed.run_id, nonce, call.caller)
         if row is None or row.consumed is not None:
             continue
-        brought = {path: (responses or {}).get(key) for key, path in row.keys.items()}
-        if any(is_approval_key(path) or settlements.is_settlement_key(path) for path in brought):
-            await _take_decisions(call, resumed, nonce, brought)
+        answers = {path: (responses or {}).get(key) for key, path in row.keys.items()}
+        if any(is_approval_key(path) or settlements.is_settlement_key(path) for path in answers):
+            await _take_decisions(call, resumed, nonce, answers)
         else:
-            refused = await _take_completions(call, resumed, nonce, brought)
-    return refused is None or await call.host.asks.fall_back(resumed.run_id, refused, call.caller)
+            refusal = await _take_completions(call, resumed, nonce, answers)
+    return refusal is None or await call.app.asks.fall_back(resumed.run_id, refusal, call.caller)
 
 
 async def _take_completions(
-    call: ToolRequest, resumed: ResumedRequest, nonce: str, brought: Mapping[str, object]
+    call: ToolRequest, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]
 ) -> str | None:
-    """Why the client's model refused, if it did."""
-    waiting = {each.path: each for each in call.host.asks.open(resumed.run_id, call.caller)}
+    """Store completions; return why the client's model refused, if it did."""
+    waiting = {request.path: request for request in call.app.asks.open(resumed.run_id, call.caller)}
     replies: dict[str, ClientReply] = {}
-    refused = None
-    for path, reply in brought.items():
+    refusal = None
+    for path, reply in answers.items():
         match reply:
             case wire.CreateMessageResult() | wire.CreateMessageResultWithTools() if path in waiting:
                 try:
-                    said = sampling.parse_sampling_reply(reply, waiting[path].step, path, resumed.dialect)
-                    replies[path] = ClientReply(said, dialect=resumed.dialect)
-                except BadSamplingReply as bad:
-                    refused = bad.reason
+                    completion = sampling.parse_sampling_reply(reply, waiting[path].step, path, resumed.dialect)
+                    replies[path] = ClientReply(completion, dialect=resumed.dialect)
+                except BadSamplingReply as error:
+                    refusal = error.reason
             case _:
                 pass
-    await call.host.asks.take(resumed.run_id, nonce, replies, call.caller)
-    return refused
+    await call.app.asks.take(resumed.run_id, nonce, replies, call.caller)
+    return refusal
 
 
 async def _take_decisions(
-    call: ToolRequest, resumed: ResumedRequest, nonce: str, brought: Mapping[str, object]
+    call: ToolRequest, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]
 ) -> None:
-    took_s = (call.host.asks.now() - resumed.at) / 1000
-    said: dict[str, UserDecision | UserSettlement] = {}
+    took_s = (call.app.asks.now() - resumed.at) / 1000
+    decisions: dict[str, UserDecision | UserSettlement] = {}
     digests = dict(resumed.digests)
-    for key, reply in brought.items():
+    for key, reply in answers.items():
         match reply:
             case wire.ElicitResult():
-                word = elicitation.word(key, digests.get(key, ""), reply, took_s, call.patience.instant_s)
-                if isinstance(word, UserDecision | UserSettlement):
-                    said[key] = word
+                decision = elicitation.decide(key, digests.get(key, ""), reply, took_s, call.policy.instant_s)
+                if isinstance(decision, UserDecision | UserSettlement):
+                    decisions[key] = decision
                     continue
-                call.passed.update(brought if word == "nobody" else (key,))
-                if word != "unclear":
-                    call.host.asks.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
+                call.skipped.update(answers if decision == "nobody" else (key,))
+                if decision != "unclear":
+                    call.app.asks.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
             case _:
                 pass
-    await call.host.asks.decide(resumed.run_id, said, call.caller, nonce=nonce)
+    await call.app.asks.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
 
 
 async def _input_required(
     call: ToolRequest, run_id: str, found: PushableRequests, rounds: int
 ) -> wire.InputRequiredResult | bool:
-    """A client that calls again without a state, some time after it was asked, has refused: nothing else says so."""
-    asks, again_s = call.host.asks, call.patience.again_s if call.resumed is None else None
+    """Make the result that asks the client, or fall back: a client that calls again without a requestState, some time
+    after it was asked, has refused; nothing else tells."""
+    asks, again_s = call.app.asks, call.policy.again_s if call.resumed is None else None
     requests: wire.InputRequests = {}
     nonces = []
     digests: tuple[tuple[str, str], ...] = ()
@@ -125,24 +126,26 @@ async def _input_required(
             return await asks.fall_back(run_id, "the client called again without an answer", call.caller)
         if isinstance(row, RequestOutcome):
             await asks.news()
-            return True  # what another session was asked has to be charged first
-        dialect, by_path = call.client.dialect, {each.path: each for each in found.completions}
+            return True  # the request to another session has to be charged first
+        dialect, by_path = call.client.dialect, {request.path: request for request in found.completions}
         for key, path in row.keys.items():
-            asked = by_path[path]
-            requests[key] = sampling.make_sampling_request(asked.step, asked.sent, dialect, asked.prompts)
+            request = by_path[path]
+            requests[key] = sampling.make_sampling_request(request.step, request.sent, dialect, request.prompts)
         nonces.append(row.nonce)
     if found.approvals:
         row = await asks.create_approval_ask(run_id, found.approvals, call.caller, again_s=again_s)
-        by_key = {each.key: each for each in found.approvals}
+        by_key = {question.key: question for question in found.approvals}
         if row is None:
-            call.passed.update(by_key)
+            call.skipped.update(by_key)
         else:
-            purpose = call.host.purpose(run_id, call.caller)
-            requests |= {wired: elicitation.request(purpose, by_key[key]) for wired, key in row.keys.items()}
-            digests = tuple((key, each.digest) for key, each in by_key.items())
+            purpose = call.app.purpose(run_id, call.caller)
+            requests |= {
+                request_key: elicitation.request(purpose, by_key[key]) for request_key, key in row.keys.items()
+            }
+            digests = tuple((key, question.digest) for key, question in by_key.items())
             nonces.append(row.nonce)
     if not requests:
         return False
-    passed = tuple(sorted(call.passed))
-    state = ResumedRequest(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed, digests).as_sealed()
+    skipped = tuple(sorted(call.skipped))
+    state = ResumedRequest(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), skipped, digests).as_sealed()
     return wire.InputRequiredResult(input_requests=requests, request_state=state)

@@ -1,8 +1,8 @@
-"""The session in which a call comes, and the tasks in which what its client is asked goes on.
+"""The session of a call, and the tasks in which requests to its client go on.
 
-On stdio and SSE a session is the connection: what is asked goes on in it after the call that asked, and ends with it.
-On Streamable HTTP it is the `mcp-session-id`, and what is asked ends with its call, since a client that has gone away
-is not noticed there. From 2026-07-28 on nothing is pushed, and a session is a principal with the name of its client.
+On stdio and SSE a session is the connection: a request to the client goes on after the call that made it, and ends with
+the connection. On Streamable HTTP it is the `mcp-session-id`, and a request ends with its call, since there nobody
+notices a client that goes away. From 2026-07-28 on nothing is pushed, and a session is a principal and a client's name.
 """
 
 from __future__ import annotations
@@ -23,46 +23,47 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-KEPT = 1_024  # sessions over HTTP that are known; the one that was longest unheard of goes first
+MAX_SESSIONS = 1_024  # over HTTP; the least recently used one is forgotten first
 ID_CHARS = 16
 HEADER = "mcp-session-id"
 
 
 @dataclass(slots=True, eq=False)
 class PushedRequest:
-    """One request to the client. `request`: a completion's number in the rows. `patience_s`: how long its client may
-    stay silent. `stands`: no other session has taken over from it. `told`: that it is silent was said. `closing`: what
-    came of it is being written.
+    """One request to the client. `request`: a completion's number in the rows. `max_silence_s`: how long the client may
+    take. `is_current`: no other session has taken over. `is_noted`: its silence was reported. `is_closing`: its answer
+    is being stored.
 
-    Once it has `ended`: `failure` says why the client's model did not answer; `gone`, that the client went away;
-    `passed`, that its user decided nothing; `unseen`, that none was there; `trouble` is what went wrong here.
+    Once it `has_ended`: `failure` says why the client's model did not answer; `client_gone`, that the client went away;
+    `undecided`, that the user decided nothing; `unseen`, that no user saw it; `error` is what went wrong here.
     """
 
     run_id: str
     key: str
     is_dialog: bool = False
     request: int | None = None
-    patience_s: float = 0.0
-    since_s: float = field(default_factory=time.monotonic)
-    stands: bool = True
-    told: bool = False
-    closing: bool = False
-    ended: bool = False
+    max_silence_s: float = 0.0
+    sent_s: float = field(default_factory=time.monotonic)
+    is_current: bool = True
+    is_noted: bool = False
+    is_closing: bool = False
+    has_ended: bool = False
     failure: str | None = None
-    gone: bool = False
-    passed: bool = False
+    client_gone: bool = False
+    undecided: bool = False
     unseen: bool = False
-    trouble: Exception | None = None
+    error: Exception | None = None
 
     @property
     def silent_s(self) -> float:
-        return time.monotonic() - self.since_s
+        """Seconds since the request was sent."""
+        return time.monotonic() - self.sent_s
 
 
 @dataclass(slots=True, eq=False)
 class ClientSession:
-    """`tasks`: in which what is asked goes on after its call; None: it ends with the call. `pushes`: what is in the
-    air, by run and waiting key. `newest`: the newest open call about a run, by the run's id."""
+    """A client's session. `tasks`: in which requests to the client go on after their call; None: they end with it.
+    `pushes`: requests without an answer yet, by run and waiting key. `newest`: the newest open call for each run id."""
 
     id: str
     tasks: TaskGroup | None = None
@@ -70,29 +71,29 @@ class ClientSession:
     newest: dict[str, object] = field(default_factory=dict)
 
     def pushes_of(self, run_id: str) -> list[PushedRequest]:
-        """What is in the air about a run."""
+        """The requests about a run that have no answer yet."""
         return [push for (run, _), push in self.pushes.items() if run == run_id]
 
     @asynccontextmanager
-    async def ask_tasks(self) -> AsyncIterator[TaskGroup]:
-        """The tasks for what a call asks: they end with it where the session keeps none."""
+    async def open_tasks(self) -> AsyncIterator[TaskGroup]:
+        """The task group for a call's requests to the client: the session's, else one that ends with the call."""
         if self.tasks is not None:
             yield self.tasks
             return
-        wrong: Exception | None = None
+        raised: Exception | None = None
         async with anyio.create_task_group() as tasks:
             try:
                 yield tasks
             except Exception as error:  # raised below: a group would wrap it
-                wrong = error
+                raised = error
             finally:
                 tasks.cancel_scope.cancel()
-        if wrong is not None:
-            raise wrong
+        if raised is not None:
+            raise raised
 
     @contextmanager
     def newest_call(self, run_id: str, call: object) -> Iterator[None]:
-        """While the block lasts, this call is the newest about the run, until another one comes."""
+        """Mark this call as the newest about the run while the block lasts, unless another one comes."""
         self.newest[run_id] = call
         try:
             yield
@@ -101,37 +102,39 @@ class ClientSession:
                 del self.newest[run_id]
 
     def may_push(self, run_id: str, call: object) -> bool:
-        """Whether what this call asks can reach the client: over HTTP an older call's stream may be gone unseen."""
+        """Whether a request of this call can reach the client: over HTTP, an older call's stream may be gone."""
         return self.tasks is not None or self.newest.get(run_id, call) is call
 
 
 class ClientSessions:
-    """The sessions of what one lifespan serves: a connection, or all that comes over Streamable HTTP."""
+    """The sessions of one lifespan: a connection, or everything over Streamable HTTP."""
 
     def __init__(self, tasks: TaskGroup) -> None:
-        self._own = ClientSession(secrets.token_hex(ID_CHARS // 2), tasks)
-        self._others: OrderedDict[str, ClientSession] = OrderedDict()
+        self._connection = ClientSession(secrets.token_hex(ID_CHARS // 2), tasks)
+        self._by_name: OrderedDict[str, ClientSession] = OrderedDict()
 
     def session_of(self, ctx: ServerRequestContext[Any], principal: str, client: str) -> ClientSession:
-        """The session of a call by this principal through the client of this name."""
+        """The session of a call by this principal with the client of this name."""
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return self._other(f"{principal}|{client}")
+            return self._find_or_add(f"{principal}|{client}")
         header = None if ctx.request is None else ctx.request.headers.get(HEADER)
         if header is None:
-            return self._own
-        return self._other(hashlib.sha256(header.encode()).hexdigest()[:ID_CHARS])  # the header lets its bearer in
+            return self._connection
+        return self._find_or_add(
+            hashlib.sha256(header.encode()).hexdigest()[:ID_CHARS]
+        )  # hashed: the header itself gives access
 
-    def _other(self, name: str) -> ClientSession:
-        session = self._others.setdefault(name, ClientSession(name))
-        self._others.move_to_end(name)
-        while len(self._others) > KEPT:
-            self._others.popitem(last=False)
+    def _find_or_add(self, name: str) -> ClientSession:
+        session = self._by_name.setdefault(name, ClientSession(name))
+        self._by_name.move_to_end(name)
+        while len(self._by_name) > MAX_SESSIONS:
+            self._by_name.popitem(last=False)
         return session
 
 
 @asynccontextmanager
 async def serve_sessions(_server: object) -> AsyncIterator[ClientSessions]:
-    """The sessions while a server serves: one connection on stdio and SSE, all of them on Streamable HTTP."""
+    """The sessions of a server while it runs: of one connection on stdio and SSE, of all on Streamable HTTP."""
     async with anyio.create_task_group() as tasks:
         try:
             yield ClientSessions(tasks)

@@ -1,6 +1,6 @@
-"""What a person decides as a dialog of the client's: our row as the protocol's form, what they did as a decision.
+"""Dialogs in which the client's user decides: from a row to the protocol's form, and from the reply to a decision.
 
-The same request object travels as a push (up to 2025-11-25) and inside an InputRequiredResult (2026-07-28).
+The same request is pushed (up to 2025-11-25) or part of an InputRequiredResult (2026-07-28).
 """
 
 from __future__ import annotations
@@ -19,50 +19,53 @@ from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.views.waiting import iso
 
 
-def _form(name: str, choices: list[str], words: str, about: str) -> dict[str, Any]:
-    """A choice, and words that may go with it."""
-    text = {"type": "string", "title": words.capitalize(), "description": about, "maxLength": MAX_FEEDBACK_CHARS}
+def _form(name: str, choices: list[str], comment: str, about: str) -> dict[str, Any]:
+    """A form with a choice and an optional comment."""
+    text = {"type": "string", "title": comment.capitalize(), "description": about, "maxLength": MAX_FEEDBACK_CHARS}
     choice = {"type": "string", "title": name.capitalize(), "enum": choices}
-    return {"type": "object", "properties": {name: choice, words: text}, "required": [name]}
+    return {"type": "object", "properties": {name: choice, comment: text}, "required": [name]}
 
 
 FORM = _form("decision", ["approve", "deny"], "feedback", "What the model should know or do instead.")
 SETTLE_FORM = _form("settlement", ["leave", "already_done", "reattempt"], "note", "What you saw; the model reads it.")
-"""The first choice is the one that some clients send by themselves: it decides nothing."""
+"""Some clients send the first choice by themselves, so that one decides nothing."""
 
-GOAL_CHARS = 300  # of the goal in a dialog: it says what for, the preview what
+GOAL_CHARS = 300  # of the goal in a dialog, beside the preview
 
-Left = Literal["unclear", "left", "nobody"]
-"""No decision: the form came back without one, the user left the dialog, or nobody was there to see it."""
+Undecided = Literal["unclear", "left", "nobody"]
+"""No decision: the form came back without one, the user left the dialog, or nobody saw it."""
 
 
 def request(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
-    """The dialog: what it is about, whole, what for, and the form."""
+    """The dialog for a question: its full preview, what it is for, and the form."""
     match question:
         case UnsettledCall(tool=tool, path=path):
             form, began = (
                 SETTLE_FORM,
-                f"{tool} was begun by {purpose.run_id}{_place(purpose)} at {path}{_goal(purpose)}",
+                f"{tool} was begun by {purpose.run_id}{_format_place(purpose)} at {path}{_format_goal(purpose)}",
             )
-            told = f"{began}\nThe server ended during this call: nobody knows whether it was carried out. Look first."
+            heading = (
+                f"{began}\nThe server ended during this call: nobody knows whether it was carried out. Look first."
+            )
         case ApprovalRow(tool=tool, effect=effect, path=path):
-            form, asked = FORM, f"asked by {purpose.run_id}{_place(purpose)} at {path} until {iso(question.expires_at)}"
-            told = f"Leave for {tool} ({effect}), {asked}{_goal(purpose)}:"
-    params = wire.ElicitRequestFormParams(message=f"{told}\n\n{question.preview}", requested_schema=form)
+            form = FORM
+            asked = f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {iso(question.expires_at)}"
+            heading = f"Permission for {tool} ({effect}), {asked}{_format_goal(purpose)}:"
+    params = wire.ElicitRequestFormParams(message=f"{heading}\n\n{question.preview}", requested_schema=form)
     return wire.ElicitRequest(params=params)
 
 
-def _place(purpose: RunPurpose) -> str:
-    """How old the run is, and the folder that it works in, as a path that nothing can hide in."""
-    old = f", {format_age(purpose.age_s)} old"
+def _format_place(purpose: RunPurpose) -> str:
+    """How old the run is, and its folder, with hidden characters spelled out."""
+    age = f", {format_age(purpose.age_s)} old"
     if purpose.workspace is None:
-        return old
+        return age
     folder, _ = make_visible(purpose.workspace)
-    return f"{old}, in {folder},"
+    return f"{age}, in {folder},"
 
 
-def _goal(purpose: RunPurpose) -> str:
-    """The goal in quotes on a line of its own: whoever started the run wrote it, which may have been a model."""
+def _format_goal(purpose: RunPurpose) -> str:
+    """The goal in quotes on a line of its own: it was written by whoever started the run, perhaps a model."""
     if purpose.goal is None:
         return ""
     line = " ".join(purpose.goal.split())
@@ -71,22 +74,22 @@ def _goal(purpose: RunPurpose) -> str:
     return f"\nfor the goal of {whose}, {quoted}"
 
 
-def word(
+def decide(
     key: str, digest: str, reply: wire.ElicitResult, took_s: float, instant_s: float
-) -> UserDecision | UserSettlement | Left:
-    """What the user decided about the question under `key`, as they were shown it (`digest`). What came before anybody
-    can have seen it is nobody's; a form without a decision is none; a decline settles nothing."""
+) -> UserDecision | UserSettlement | Undecided:
+    """What the user decided about the question under `key`, as shown to them (`digest`). A reply that came before
+    anybody can have seen the dialog is nobody's decision, and a decline settles nothing."""
     match reply.action, reply.content:
         case "accept" | "decline", _ if took_s < instant_s:
             return "nobody"
-        case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settlements.is_settlement_key(
+        case "accept", {"settlement": "already_done" | "reattempt" as choice, **rest} if settlements.is_settlement_key(
             key
         ):
-            return UserSettlement(said, digest, _feedback(rest.get("note")))
+            return UserSettlement(choice, digest, _read_comment(rest.get("note")))
         case "accept" | "decline", _ if settlements.is_settlement_key(key):
             return "left"
-        case "accept", {"decision": "approve" | "deny" as said, **rest}:
-            return UserDecision(said, _feedback(rest.get("feedback")))
+        case "accept", {"decision": "approve" | "deny" as choice, **rest}:
+            return UserDecision(choice, _read_comment(rest.get("feedback")))
         case "decline", _:
             return UserDecision("deny")
         case "cancel", _:
@@ -95,9 +98,9 @@ def word(
             return "unclear"
 
 
-def _feedback(given: object) -> str | None:
-    match given:
-        case str() if given.strip():
-            return truncate(given, MAX_FEEDBACK_CHARS, "… ({left_out} characters left out)")
+def _read_comment(comment: object) -> str | None:
+    match comment:
+        case str() if comment.strip():
+            return truncate(comment, MAX_FEEDBACK_CHARS, "… ({left_out} characters left out)")
         case _:
             return None

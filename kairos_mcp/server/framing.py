@@ -1,4 +1,4 @@
-"""Where a line of a byte stream ends, how much of it is kept, and how ours stay one. Nothing is parsed."""
+"""Messages as lines of a byte stream: how much of a line is kept, how it is parsed, how ours stay on one line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from json import loads
 
+import mcp_types as wire
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
 LINE_BYTES = 16 * 2**20  # several times the largest call with every argument at its bound
-EDGE_BYTES = 512  # what is kept of the end of a line too long, where the id of a request may stand
+EDGE_BYTES = 512  # at each end of a line: where the id of a request may be
 
 LINE_ENDS = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"}
-"""What some readers take for the end of a line and JSON lets stand; it escapes the other such characters."""
+"""Characters that some readers take for the end of a line and that JSON does not escape."""
 
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")'
 _HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*){0,2}' + _ID)
@@ -20,7 +25,7 @@ _TAIL = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*' + _ID + rb"\s*\}\s*$")
 
 
 def on_one_line(json: str) -> str:
-    """The same JSON in what every reader takes for one line."""
+    """The same JSON in a form that every reader takes for one line."""
     for end, escaped in LINE_ENDS.items():
         json = json.replace(end, escaped)
     return json
@@ -28,17 +33,16 @@ def on_one_line(json: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FramedLine:
-    """A line without its end. `left_out` bytes of one too long are gone; `tail` is then its last part."""
+    """A line without its end. Of one that is too long `left_out` bytes are gone, and `tail` is its last part."""
 
     text: bytes
     left_out: int = 0
     tail: bytes = b""
 
     def request_id(self) -> int | str | None:
-        """The id of the request in a line that can't be parsed, if it stands before the params or at the end.
+        """The id of the request in a line that can't be parsed, if it is before the params or at the end.
 
-        Those are the places where SDKs write it; anywhere else it is not looked for, lest another request be
-        answered.
+        SDKs write it in these places. It is not looked for anywhere else: that might be the id of another request.
         """
         end = self.tail if self.left_out else self.text[-EDGE_BYTES:]
         found = _HEAD.match(self.text[:EDGE_BYTES]) or _TAIL.search(end)
@@ -52,7 +56,7 @@ class FramedLine:
 
 
 def id_of_answer(line: FramedLine) -> int | str | None:
-    """The id of our request that a line answers which can't be read, where it stands before the result."""
+    """The id of our request that an unreadable line answers, if it comes before the result."""
     return line.request_id() if _REPLY.match(line.text[:EDGE_BYTES]) else None
 
 
@@ -66,7 +70,7 @@ class LineCutter:
         self._tail = b""
 
     def cut(self, chunk: bytes) -> Iterator[FramedLine]:
-        """Only \\n ends a line: JSON may hold the other characters that look like an end."""
+        """The lines that the chunk ends. Only \\n ends a line: JSON may hold other characters that look like an end."""
         *ended, unfinished = chunk.split(b"\n")
         for piece in ended:
             self._keep(piece)
@@ -74,7 +78,7 @@ class LineCutter:
         self._keep(unfinished)
 
     def flush(self) -> Iterator[FramedLine]:
-        """What stood after the last end of a line, if anything."""
+        """What came after the last end of a line, if anything."""
         if self._kept:
             yield self._line()
 
@@ -89,3 +93,40 @@ class LineCutter:
         line = FramedLine(bytes(self._kept), self._left_out, self._tail)
         self._kept, self._left_out, self._tail = bytearray(), 0, b""
         return line
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableLine:
+    """Why a line is no message. The text never quotes the line."""
+
+    code: int
+    text: str
+
+    def as_error(self, request_id: int | str | None) -> wire.JSONRPCError:
+        error = wire.ErrorData(code=self.code, message=self.text)
+        return wire.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+
+
+def parse_line(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
+    """The message in a line, or why it is none."""
+    if line.left_out:
+        return UnreadableLine(wire.INVALID_REQUEST, f"A message has at most {LINE_BYTES} bytes.")
+    try:
+        return wire.jsonrpc_message_adapter.validate_json(line.text, by_name=False)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    if problem["type"] == "json_invalid":
+        return UnreadableLine(wire.PARSE_ERROR, f"{problem['msg']}.")
+    return UnreadableLine(wire.INVALID_REQUEST, "Not a JSON-RPC 2.0 message.")
+
+
+def encode_message(outgoing: SessionMessage) -> bytes:
+    """The message as one line. An answer with text that is no Unicode is replaced by an error."""
+    message = outgoing.message
+    try:
+        text = message.model_dump_json(by_alias=True, exclude_unset=True)
+    except PydanticSerializationError:
+        number = message.id if isinstance(message, wire.JSONRPCResponse) else None
+        broken = UnreadableLine(wire.INTERNAL_ERROR, "The answer holds text that is no Unicode.")
+        text = broken.as_error(number).model_dump_json(by_alias=True, exclude_unset=True)
+    return on_one_line(text).encode() + b"\n"

@@ -1,7 +1,7 @@
-"""What no client of ours sends is refused before anybody else reads it: wrong names, odd headers and bodies.
+"""Refuse HTTP requests that no MCP client sends before anything else reads them: wrong hosts, odd headers and bodies.
 
-The SDK's own checks let too much pass: its patterns of hosts match prefixes, `application/jsonp` counts as
-JSON. Here everything is compared whole.
+The SDK's own checks let too much pass: its host patterns match prefixes, and `application/jsonp` counts as JSON. Here
+everything is compared in full.
 """
 
 from __future__ import annotations
@@ -18,16 +18,23 @@ import mcp_types as wire
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kairos_mcp.server.bounds import RequestBounds
-from kairos_mcp.server.framing import FramedLine
-from kairos_mcp.server.wire import UnreadableLine, parse_line
+from kairos_mcp.server.framing import FramedLine, UnreadableLine, parse_line
+from kairos_mcp.server.http_bounds import RequestBounds
 
-_BROWSER = b"sec-fetch-site"
-ONCE = {b"host", b"origin", b"authorization", b"content-type", b"content-length", b"content-encoding", _BROWSER}
-"""Headers of which a second one could be read by one and overlooked by another; those of MCP as well."""
+_FETCH_SITE = b"sec-fetch-site"
+SINGLE_HEADERS = {
+    b"host",
+    b"origin",
+    b"authorization",
+    b"content-type",
+    b"content-length",
+    b"content-encoding",
+    _FETCH_SITE,
+}
+"""Headers that may come only once, as those of MCP: of two, one reader may take the first, another the second."""
 
 METHOD = "kairos.method"
-"""Where in a scope stands what the message asks for, so that nobody has to read it again."""
+"""The key of a scope under which the message's method is kept, so that the body is parsed once."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
@@ -37,24 +44,25 @@ _JSON = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?', re.I
 def refuse(
     status: int, text: str, code: int = wire.INVALID_REQUEST, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A refusal in the shape of the protocol, so that a client can show why."""
-    return error_response(status, UnreadableLine(code, text).answer(None), headers)
+    """A refusal in the form of the protocol, so that a client can show the reason."""
+    return error_response(status, UnreadableLine(code, text).as_error(None), headers)
 
 
 def error_response(status: int, error: wire.JSONRPCError, headers: Mapping[str, str] | None = None) -> Response:
+    """A response with a JSON-RPC error."""
     body = error.model_dump_json(by_alias=True, exclude_unset=True)
     return Response(body, status, dict(headers or {}), "application/json")
 
 
 def header(scope: Scope | Message, name: bytes) -> str:
-    """The header's text, empty where there is none. Guard has seen to it that there is no second one."""
+    """The header's value, empty if there is none. `HttpGuard` has refused a second one."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
 @dataclass(frozen=True)
 class ServerNames:
-    """Whom this server answers as: loopback's names and the address that was reached, with the port; and the
-    names that the person who starts it gives, as they stand or with the port."""
+    """The host names of this server: those of loopback and the address that was reached, with the port; and the names
+    given at its start, with or without the port."""
 
     port: int
     given: tuple[str, ...] = ()
@@ -70,11 +78,12 @@ class ServerNames:
             yield name
 
     def include(self, host: str, reached: str) -> bool:
-        """Whether `host`, as a client wrote it, is one of us. A name can be rebound, an address can't."""
+        """Whether a Host header names this server. The reached address always does: only names can be rebound."""
         return host.lower() in self._hosts or host in self._with_port(_bracket_ipv6(reached))
 
     def trust(self, origin: str, reached: str) -> bool:
-        """Pages of this machine and our own. Even those can't send JSON: no preflight is answered."""
+        """Whether a page of that origin may connect: those of this machine and our own. Even they can't send JSON,
+        since no preflight is answered."""
         scheme, _, host = origin.partition("://")
         return _LOOPBACK_ORIGIN.fullmatch(origin) is not None or (
             scheme in ("http", "https") and self.include(host, reached)
@@ -89,7 +98,7 @@ def _bracket_ipv6(address: str) -> str:
 
 
 class HttpGuard:
-    """The first to see a request: asked in a right name, by no foreign page, with no header doubled."""
+    """Middleware, first in line: the host is one of ours, the origin is trusted, no header comes twice."""
 
     def __init__(self, app: ASGIApp, names: ServerNames) -> None:
         self._app = app
@@ -101,23 +110,26 @@ class HttpGuard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         counts = Counter(name for name, _ in scope["headers"])
-        twice = [name for name, count in counts.items() if count > 1 and (name in ONCE or name[:4] == b"mcp-")]
-        if twice:
-            return refuse(400, "A header stands there twice; which one counts is not for us to guess.")
+        repeated = [
+            name for name, count in counts.items() if count > 1 and (name in SINGLE_HEADERS or name[:4] == b"mcp-")
+        ]
+        if repeated:
+            return refuse(400, "A header that may come once comes twice.")
         reached = scope["server"][0] if scope.get("server") else ""
         if not self._names.include(header(scope, b"host"), reached):
-            return refuse(421, "This server does not answer to that host; --allow-host NAME lets it.")
+            return refuse(421, "This server does not answer to that host; --allow-host NAME allows it.")
         origin = header(scope, b"origin")
         if b"origin" in counts and not self._names.trust(origin, reached):
             return refuse(403, "Pages from that origin may not talk to this server.")
         # images, scripts and forms state no origin, but browsers add whose page they belong to
-        if b"origin" not in counts and _BROWSER in counts and header(scope, _BROWSER) not in ("same-origin", "none"):
+        site = header(scope, _FETCH_SITE)
+        if b"origin" not in counts and _FETCH_SITE in counts and site not in ("same-origin", "none"):
             return refuse(403, "Pages of other sites may not talk to this server.")
         return None
 
 
 class CheckedBody:
-    """A message read whole within its bounds, and known to be one, before the transport sees it."""
+    """Middleware: reads a message within its bounds, and checks that it is one, before the transport sees it."""
 
     def __init__(self, app: ASGIApp, bounds: RequestBounds) -> None:
         self._app = app
@@ -132,16 +144,17 @@ class CheckedBody:
         elif header(scope, b"content-encoding").lower() not in ("", "identity"):
             refusal = refuse(415, "A message is sent uncompressed.")
         else:
-            whole = await self._read_whole(scope, receive)
-            if whole is None:
+            body = await self._read_body(scope, receive)
+            if body is None:
                 return  # the client has gone
-            if isinstance(whole, bytes):
-                await self._pass_on(whole, scope, receive, send)
+            if isinstance(body, bytes):
+                await self._pass_on(body, scope, receive, send)
                 return
-            refusal = whole
+            refusal = body
         await refusal(scope, receive, send)
 
-    async def _read_whole(self, scope: Scope, receive: Receive) -> bytes | Response | None:
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | Response | None:
+        """The body, a refusal, or None if the client has gone."""
         limit = self._bounds.body_bytes
         too_large = refuse(413, f"A message has at most {limit} bytes.")
         declared = header(scope, b"content-length")
@@ -161,16 +174,16 @@ class CheckedBody:
         return refuse(408, "The message took too long to arrive.", headers={"connection": "close"})
 
     async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Every transport refuses what is no message in its own way; here it is done once, as on stdio."""
+        """Pass a message on; refuse what is none, here and not differently by each transport."""
         message = parse_line(FramedLine(body))
         if isinstance(message, UnreadableLine):
-            refusal = error_response(400, message.answer(FramedLine(body).request_id()))
+            refusal = error_response(400, message.as_error(FramedLine(body).request_id()))
             await refusal(scope, receive, send)
             return
         scope[METHOD] = message.method if isinstance(message, wire.JSONRPCRequest) else ""
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def again() -> Message:
+        async def replay() -> Message:
             return unread.pop() if unread else await receive()
 
-        await self._app(scope, again, send)
+        await self._app(scope, replay, send)

@@ -1,12 +1,12 @@
-"""The wire below HTTP: what a connection may cost before and after its requests.
+"""The HTTP/1.1 protocol of a connection: bounds on time before and after requests, and strict framing.
 
-uvicorn waits for ever for a header that does not come, for the rest of a body that nobody reads any more, and
-for a client that takes nothing of its answer; and it keeps every idle connection, so that enough of them shut
-out all others. Here each of these has its time, and an idle connection makes room for a new one.
+uvicorn waits for ever for a header that does not come, for the rest of a body that nobody reads any more, and for a
+client that does not read its answer; and it keeps every idle connection, so that enough of them shut out all others.
+Here each of these waits is bounded, and an idle connection makes room for a new one.
 
-h11 also reads what two readers could cut in two ways: a bare LF for the end of a line, folded headers, a length
-beside chunks. A proxy before us may cut such a message elsewhere, and then somebody's next request is hidden in it.
-So where a message ends is read strictly (`StrictBuffer`); the rest is a 400, after which nothing more is read.
+h11 also accepts messages that two readers could split differently: a bare LF as the end of a line, folded headers, a
+length beside chunks. A proxy before us may split such a message elsewhere, and hide somebody's next request in it
+(request smuggling). So `StrictBuffer` reads the end of a message strictly; anything else is a 400, and no more is read.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ import h11
 from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 
-_LOOSE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")  # an end of a line that is not CRLF, or a line that goes on
+_LOOSE_LINE_END = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")  # not CRLF, or a folded header
 _REQUEST_LINE = re.compile(rb"[!-~]+ [!-~]+ HTTP/1\.[01]")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}(;[^\r\n]*)?\r\n")
 
 
 class StrictBuffer(ReceiveBuffer):
-    """What h11 takes its lines from: a request's header, a chunk's size, a trailer. Raises h11.RemoteProtocolError
-    for those that another reader may cut otherwise."""
+    """The buffer that h11 takes lines from: a request's header, a chunk's size, a trailer. Raises
+    h11.RemoteProtocolError for those that another reader may split differently."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """Give the lines of a header or trailer once it is whole."""
-        empty = self._data[:2] == b"\r\n"
+        """Return the lines of a header or trailer once it is complete."""
+        is_empty = self._data[:2] == b"\r\n"
         end = self._data.find(b"\r\n\r\n")
         head = self._data if end < 0 else self._data[: end + 4]
-        if not empty and _LOOSE.search(head):
+        if not is_empty and _LOOSE_LINE_END.search(head):
             raise h11.RemoteProtocolError("a line does not end in CRLF, or is folded")
         lines = super().maybe_extract_lines()
-        if lines and not _is_one_message(lines):
-            raise h11.RemoteProtocolError("it is not said plainly where the message ends")
+        if lines and not _has_one_length(lines):
+            raise h11.RemoteProtocolError("it is ambiguous where the message ends")
         return lines
 
     def maybe_extract_next_line(self) -> bytearray | None:
-        """Give the line that says how long the next chunk is."""
+        """Return the line with the size of the next chunk."""
         line = super().maybe_extract_next_line()
         if line is not None and _CHUNK_SIZE.fullmatch(line) is None:
             raise h11.RemoteProtocolError("a chunk's size is not plain")
         return line
 
 
-def _is_one_message(lines: Sequence[bytearray]) -> bool:
-    """Whether a header says in one way alone how long its body is. A trailer has no business to say it at all."""
+def _has_one_length(lines: Sequence[bytearray]) -> bool:
+    """Whether a header states the length of its body in one way only. A trailer may not state it at all."""
     names = [bytes(line.partition(b":")[0]).lower() for line in lines]
     lengths, encodings = names.count(b"content-length"), names.count(b"transfer-encoding")
     if b" HTTP/" not in lines[0]:
@@ -62,26 +62,28 @@ def _is_one_message(lines: Sequence[bytearray]) -> bool:
     if _REQUEST_LINE.fullmatch(lines[0]) is None or lengths + encodings > 1:
         return False
     if encodings and not lines[0].endswith(b"1.1"):
-        return False  # chunks came with 1.1: who says 1.0 may be read up to its end
+        return False  # chunks came with HTTP/1.1: a reader of 1.0 may read up to the end of the connection
     return all(b"," not in line for line, name in zip(lines, names, strict=True) if name == b"content-length")
 
 
-def listener(limits: RequestBounds) -> type[H11Protocol]:
-    """The protocol for uvicorn, which makes one of it for each connection."""
+def bounded_protocol(limits: RequestBounds) -> type[H11Protocol]:
+    """A protocol class for uvicorn, which makes an instance of it for each connection."""
 
-    class Bounded(Listener):
+    class WithLimits(BoundedProtocol):
         bounds = limits
 
-    return Bounded
+    return WithLimits
 
 
-class Listener(H11Protocol):
+class BoundedProtocol(H11Protocol):
+    """A connection whose waits are bounded by `bounds`."""
+
     bounds: ClassVar[RequestBounds]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._since = self.loop.time()
-        self._owed: asyncio.TimerHandle | None = None  # the client owes the rest of something
-        self._unread: asyncio.TimerHandle | None = None
+        self._connected_at = self.loop.time()
+        self._header_timer: asyncio.TimerHandle | None = None  # runs while the client owes us bytes
+        self._unread_timer: asyncio.TimerHandle | None = None  # runs while the client reads nothing
         self.conn._receive_buffer = StrictBuffer()  # nothing has been received yet
         super().connection_made(cast("asyncio.Transport", transport))
         self._wait_for_client()
@@ -90,13 +92,13 @@ class Listener(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._client_owes():
+        if self._client_owes_bytes():
             self._wait_for_client()
         else:
             self._stop_waiting()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what can't be read. Where it is the rest of a body that was answered already, only the end is left."""
+        """Refuse what can't be read; close the connection if its request was answered already."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
@@ -104,40 +106,40 @@ class Listener(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self.bounds.unread_s, self.transport.abort)
+        self._unread_timer = self.loop.call_later(self.bounds.unread_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._is_read()
+        self._stop_unread_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._is_read()
+        self._stop_unread_timer()
         super().connection_lost(exc)
 
     @property
-    def idle(self) -> bool:
-        """Nobody here works on a request of it."""
+    def is_idle(self) -> bool:
+        """Whether no request of this connection is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _client_owes(self) -> bool:
-        """A header that has begun, or the rest of a body after its answer."""
-        return self.conn.their_state is h11.IDLE or (self.conn.their_state is h11.SEND_BODY and self.idle)
+    def _client_owes_bytes(self) -> bool:
+        """Whether a header has begun, or the rest of a body is due after its answer."""
+        return self.conn.their_state is h11.IDLE or (self.conn.their_state is h11.SEND_BODY and self.is_idle)
 
     def _wait_for_client(self) -> None:
-        """From the first byte on: more bytes gain no more time."""
-        if self._owed is None:
-            self._owed = self.loop.call_later(self.bounds.header_s, self._give_up)
+        """Start the timer, if it does not run yet: more bytes gain no more time."""
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.bounds.header_s, self._give_up)
 
     def _stop_waiting(self) -> None:
-        if self._owed is not None:
-            self._owed.cancel()
-            self._owed = None
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
-    def _is_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def _give_up(self) -> None:
         if not self.transport.is_closing():
@@ -149,15 +151,17 @@ class Listener(H11Protocol):
     def _request_timeout(self) -> bytes:
         headers = [(b"content-length", b"0"), (b"connection", b"close")]
         response = h11.Response(status_code=408, headers=headers, reason=b"Request Timeout")
-        said: list[Any] = [self.conn.send(response), self.conn.send(h11.EndOfMessage())]
-        return b"".join(part or b"" for part in said)
+        parts: list[Any] = [self.conn.send(response), self.conn.send(h11.EndOfMessage())]
+        return b"".join(part or b"" for part in parts)
 
     def _make_room(self) -> None:
-        """The oldest idle connection goes. Where none is idle, the request of the new one gets a 503."""
+        """Close the oldest idle connection. If none is idle, uvicorn answers the new one's request with 503."""
         others = [
-            other for other in self.connections if isinstance(other, Listener) and other is not self and other.idle
+            other
+            for other in self.connections
+            if isinstance(other, BoundedProtocol) and other is not self and other.is_idle
         ]
-        oldest = min(others, key=lambda other: other._since, default=None)
+        oldest = min(others, key=lambda other: other._connected_at, default=None)
         if oldest is not None:
             self.connections.discard(oldest)
             oldest.transport.close()

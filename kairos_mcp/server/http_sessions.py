@@ -1,8 +1,8 @@
-"""How many sessions one HTTP server holds, and whose ends when one more begins.
+"""The sessions of one HTTP server: how many it holds, and which one ends when one too many begins.
 
-A session outlives the connections of its client, and a stream may be held open by nobody who still listens. So where
-all places are taken a newcomer is not turned away: a session ends for it, of whoever holds the most. That gives each
-principal an equal share as soon as others want theirs, and one that is alone all of it.
+A session outlives the connections of its client, and a stream may stay open though nobody listens any more. So when
+all places are taken a new session is not refused: one of whoever holds the most ends for it. That gives each principal
+an equal share as soon as others want theirs, and all of it to one that is alone.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 
 
 @dataclass(slots=True, eq=False)
 class HttpSession:
-    """`used_at`: when its client last sent a request or got an answer; `calls`: its requests that are being answered;
-    `streams`: what is open for it to listen to. `close` ends it for its client."""
+    """A client's session. `used_at`: when its client last sent a request or got an answer; `calls`: requests being
+    answered; `streams`: open streams that it listens to. `close` ends it for the client."""
 
     principal: str
     used_at: float
@@ -34,44 +34,51 @@ Close = Callable[[HttpSession], Awaitable[None]]
 
 
 class HttpSessions:
-    """The sessions of both transports. What ends is forgotten here at once; what the SDK gives up unasked, because it
-    was idle for `idle_s`, by the same rule when the next session begins."""
+    """The sessions of both transports. One that ends is forgotten at once; one that the SDK ends by itself, idle for
+    `idle_s`, is forgotten by the same rule when the next session begins."""
 
     def __init__(self, bounds: RequestBounds, clock: Callable[[], float] = time.monotonic) -> None:
-        self._room = bounds.sessions
+        self._limit = bounds.sessions
         self._idle_s = bounds.idle_s
         self._clock = clock
-        self._held: list[HttpSession] = []
+        self._sessions: list[HttpSession] = []
 
     async def begin(self, principal: str, close: Close) -> HttpSession | None:
-        """Give a place to a new session of `principal`, if need be another one's; None where none can be had."""
+        """Begin a session of `principal`, ending another one if all places are taken; None if none may end for it."""
         now = self._clock()
-        self._held = [each for each in self._held if each.calls or each.streams or now - each.used_at < self._idle_s]
-        leaves: HttpSession | None = None
-        if len(self._held) >= self._room:
-            leaves = self._first_to_go(principal)
-            if leaves is None:
+        self._sessions = [
+            session
+            for session in self._sessions
+            if session.calls or session.streams or now - session.used_at < self._idle_s
+        ]
+        evicted: HttpSession | None = None
+        if len(self._sessions) >= self._limit:
+            evicted = self._choose_evicted(principal)
+            if evicted is None:
                 return None
-            self.end(leaves)
+            self.end(evicted)
         session = HttpSession(principal, now, close)
-        self._held.append(session)
-        if leaves is not None:
-            await leaves.close(leaves)
+        self._sessions.append(session)
+        if evicted is not None:
+            await evicted.close(evicted)
         return session
 
     def end(self, session: HttpSession) -> None:
         """Forget a session."""
         session.has_ended = True
-        self._held = [each for each in self._held if each is not session]
+        self._sessions = [other for other in self._sessions if other is not session]
 
     def find_session(self, session_id: str, principal: str) -> HttpSession | None:
         """Find the principal's session of that id."""
-        mine = (each for each in self._held if each.id == session_id and each.principal == principal)
-        return next(mine, None) if session_id else None
+        if not session_id:
+            return None
+        owned = (session for session in self._sessions if session.principal == principal)
+        return next((session for session in owned if session.id == session_id), None)
 
     @contextmanager
     def count_request(self, session: HttpSession, *, listens: bool = False) -> Iterator[None]:
-        """Count a request of a session while the block lasts. One that only listens keeps nobody else out."""
+        """Count a request of a session while the block lasts. One that only listens does not keep the session from
+        ending for others."""
         session.calls += not listens
         session.streams += listens
         session.used_at = self._clock()
@@ -82,14 +89,15 @@ class HttpSessions:
             session.streams -= listens
             session.used_at = self._clock()
 
-    def _first_to_go(self, principal: str) -> HttpSession | None:
-        """The longest idle session of whoever holds the most, the newcomer counted. One that is being answered ends
-        only for somebody who holds less."""
-        held = Counter([principal, *(each.principal for each in self._held)])
-        most = max(held.values())
-        richest = [each for each in self._held if held[each.principal] == most]
-        own = [each for each in richest if each.principal == principal]
-        first = min(own or richest or self._held, key=lambda each: (each.calls > 0, each.used_at), default=None)
-        if first is not None and first.calls and held[first.principal] <= held[principal]:
+    def _choose_evicted(self, principal: str) -> HttpSession | None:
+        """The longest idle session of whoever holds the most, the new session counted. One with a request being
+        answered ends only for somebody who holds less."""
+        counts = Counter([principal, *(session.principal for session in self._sessions)])
+        most = max(counts.values())
+        largest = [session for session in self._sessions if counts[session.principal] == most]
+        own = [session for session in largest if session.principal == principal]
+        candidates = own or largest or self._sessions
+        evicted = min(candidates, key=lambda session: (session.calls > 0, session.used_at), default=None)
+        if evicted is not None and evicted.calls and counts[evicted.principal] <= counts[principal]:
             return None
-        return first
+        return evicted

@@ -1,21 +1,25 @@
-"""The MCP server: what it says of itself, what it lists, where a call goes. It knows no transport."""
+"""The MCP server, whatever the transport: what it says of itself, which tools it lists, where a call goes."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import mcp_types as wire
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 
 from kairos_mcp import __version__
+from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.server.annotations import annotate_tool
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.client_sessions import ClientSessions, serve_sessions
-from kairos_mcp.server.listing import list_tools
-from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from kairos_mcp.server.request_state import RequestStateSealer
 
 if TYPE_CHECKING:
@@ -24,17 +28,21 @@ if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.settings.settings import Settings
 
-_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
-LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client may keep it for five minutes
+LISTING = Path(__file__).with_name("listing.json")  # made from tools.py ahead of time; a test fails when it is stale
+LEAN = ("planner_run", "run_status", "run_continue")
+CORE = (
+    *("planner_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
+    *("run_control", "run_trace", "registry_search", "budget_status"),
+)
+LISTING_TTL_MS = 300_000  # the list changes only with the process; a client may keep it for five minutes
+_TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 
 
 def build_server(
-    reach: Callable[[], Awaitable[App]], settings: Settings, patience: WaitPolicy = PATIENCE
+    get_app: Callable[[], Awaitable[App]], settings: Settings, policy: WaitPolicy = DEFAULT_WAIT_POLICY
 ) -> Server[ClientSessions]:
-    """A server over a host, which is reached at the first call: a client that only looks pays for no house.
-
-    One server may serve many connections, in every protocol era.
-    """
+    """Build a server on an app that is opened at the first call: a client that only lists the tools does not wait for
+    it. One server may serve many connections, in every protocol era."""
     chosen = list_tools(settings.tools)
     listing = wire.ListToolsResult(tools=[annotate_tool(tool, settings) for tool in chosen.tools])
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
@@ -47,33 +55,85 @@ def build_server(
     ) -> wire.CallToolResult | wire.InputRequiredResult:
         from kairos_mcp.server.dispatch import dispatch
 
-        return await dispatch(ctx, params, reach, patience)
+        return await dispatch(ctx, params, get_app, policy)
 
     server = Server(
         "kairos-mcp",
         version=__version__,
         title="Kairos",
         instructions=instructions(settings, listing),
-        cache_hints={"tools/list": CacheHint(ttl_ms=LISTING_HOLDS_MS, scope="public")},
+        cache_hints={"tools/list": CacheHint(ttl_ms=LISTING_TTL_MS, scope="public")},
         get_tool_input_schema=schemas.get,
         lifespan=serve_sessions,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )
-    state_s = settings.approval_hours * 3600.0 if patience.state_s is None else patience.state_s
+    state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
     server.middleware.append(RequestStateSealer(settings.home, state_s))
     return server
 
 
+def list_tools(choice: str) -> wire.ListToolsResult:
+    """The tools of `--tools`: lean, core, all, or names separated by commas; always in the table's order. Raises
+    ConfigError."""
+    listing = wire.ListToolsResult.model_validate_json(LISTING.read_bytes())
+    known = tuple(tool.name for tool in listing.tools)
+    names = {"lean": LEAN, "core": CORE, "all": known}.get(choice)
+    if names is None:
+        names = tuple(name.strip() for name in choice.split(","))
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"There is no tool {name[:80]!r} to list.",
+                f"Use lean, core, all, or names of: {', '.join(known)}.",
+            )
+    return wire.ListToolsResult(tools=[tool for tool in listing.tools if tool.name in names])
+
+
 def instructions(settings: Settings, listing: wire.ListToolsResult) -> str:
-    """When to use what, for the host's model; and what this server lacks, so that nobody waits for it.
+    """Tell the host's model when to use what, and that there are no file tools if no workspace is configured.
 
     A line that names a tool which is not listed is left out: a model would look for it, or make it up.
     """
-    shown = {tool.name for tool in listing.tools}
-    hidden = {tool.name for tool in list_tools("all").tools} - shown
+    listed = {tool.name for tool in listing.tools}
+    hidden = {tool.name for tool in list_tools("all").tools} - listed
     lines = Path(__file__).with_name("instructions.md").read_text(encoding="utf-8").splitlines(keepends=True)
-    text = "".join(line for line in lines if not hidden.intersection(_NAME.findall(line)))
+    text = "".join(line for line in lines if not hidden.intersection(_TOOL_NAME.findall(line)))
     if settings.workspaces:
         return text
     return f"{text}\nNo workspace is configured, so there are no file tools: `--workspace DIR` adds them.\n"
+
+
+@asynccontextmanager
+async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[App]]]:
+    """A function that returns the app, opened at its first call; it is closed when the block ends. Importing it takes
+    longer than everything else before the first answer.
+
+    With rules of the gate it is opened at once, to print a note on stderr for each rule that fits no tool: no client
+    would show that.
+    """
+    stack = AsyncExitStack()
+    opened: list[App] = []
+    lock = anyio.Lock()
+
+    async def get_app() -> App:
+        async with lock:
+            if not opened:
+                from kairos_mcp.app.app import App
+
+                opened.append(await stack.enter_async_context(App.open(settings, via="mcp")))
+                for text in opened[0].idle_rules():
+                    print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
+        return opened[0]
+
+    async def note_idle_rules() -> None:
+        with suppress(KairosError):  # the first call that needs the app reports the failure
+            await get_app()
+
+    async with stack:
+        task = asyncio.create_task(note_idle_rules()) if settings.gate else None
+        try:
+            yield get_app
+        finally:
+            if task is not None:
+                await asyncio.wait([task])

@@ -1,9 +1,9 @@
-"""Asking up to 2025-11-25: requests pushed to the client, side by side, each in a task of its own.
+"""Push requests to clients up to 2025-11-25, side by side, each in a task of its own.
 
-Where the session keeps them they go on when the call that asked has ended (client_sessions.py): a slow model's answer
-and a late decision count, and the next call finds what is in the air. What ends a push without an answer: the client
-says no, errs or goes away; the run's own time is over; the answer is no longer wanted. A client that stays silent is
-asked no more on behalf of a run that may go another way; a dialog may stay open, since its user may be thinking.
+If the session keeps the tasks (client_sessions.py), they go on when the call that asked has ended: a slow model's
+answer and a late decision count, and the next call finds the open request. A push ends without an answer if the client
+refuses, fails or goes away, if the run's own time is over, or if the answer is no longer needed. A client that stays
+silent is not asked again for a run that can take another route; a dialog may stay open, since its user may be thinking.
 """
 
 from __future__ import annotations
@@ -35,204 +35,208 @@ ResultT = TypeVar("ResultT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class PushableRequests:
-    """What a client may be asked now: its model's completions, its user's approvals."""
+    """What a client may be asked now: completions of its model, decisions of its user."""
 
     completions: Sequence[OpenRequest]
     approvals: Sequence[Question]
 
 
 async def push_all(call: ToolRequest, run_id: str, find: Callable[[], PushableRequests], until_s: float) -> bool:
-    """Push side by side what `find` finds. True when something came of it: an answer, another route, or news from
-    elsewhere."""
-    asks, caller, watched, failed = call.host.asks, call.caller, dict[str, PushedRequest](), dict[str, str]()
+    """Push what `find` returns, side by side, until one has an effect: an answer, another route, or a change from
+    elsewhere. True then; False if time is over or the client is gone."""
+    asks, caller, watched, failed = call.app.asks, call.caller, dict[str, PushedRequest](), dict[str, str]()
     while True:
-        await _begin(call, run_id, find(), watched, failed)
-        await call.on_beat(call.host.beat(run_id, caller))
-        ended = [push for push in watched.values() if push.ended]
+        await _start_pushes(call, run_id, find(), watched, failed)
+        await call.on_beat(call.app.beat(run_id, caller))
+        ended = [push for push in watched.values() if push.has_ended]
         for push in ended:
             del watched[push.key]
-            _note(call, push, find, failed)
+            _record_end(call, push, find, failed)
         pending = [push for push in watched.values() if not push.is_dialog]
         if failed and not pending:
             return await asks.fall_back(run_id, next(iter(failed.values())), caller)
         if ended and not failed:
-            return not any(push.gone for push in ended)
+            return not any(push.client_gone for push in ended)
         if time.monotonic() >= until_s:
             return False
-        if silent := _silent(call, pending):
+        if silent := _find_silent(call, pending):
             asks.was_silent(caller)
-            why = f"the client did not answer within {silent.patience_s:g} s"
+            why = f"the client did not answer within {silent.max_silence_s:g} s"
             return await asks.fall_back(run_id, why, caller)
         await asks.news(until_s - time.monotonic())
         if not watched:  # another session is asking: look again
             return True
 
 
-def _note(call: ToolRequest, push: PushedRequest, find: Callable[[], PushableRequests], failed: dict[str, str]) -> None:
-    """What has become of a push. A dialog that was passed over is not shown again in this call; one that nobody saw
-    says that nobody sees the others either."""
-    if push.trouble is not None:
-        raise push.trouble
-    if push.passed:
-        call.passed.add(push.key)
+def _record_end(
+    call: ToolRequest, push: PushedRequest, find: Callable[[], PushableRequests], failed: dict[str, str]
+) -> None:
+    """Take note of how a push ended. A dialog left undecided is not shown again in this call; if nobody saw it, nobody
+    sees the others either."""
+    if push.error is not None:
+        raise push.error
+    if push.undecided:
+        call.skipped.add(push.key)
     if push.unseen:
-        call.passed.update(each.key for each in find().approvals)
-    if push.failure is not None and push.stands:
+        call.skipped.update(question.key for question in find().approvals)
+    if push.failure is not None and push.is_current:
         failed[push.key] = push.failure
 
 
-def _silent(call: ToolRequest, pending: Sequence[PushedRequest]) -> PushedRequest | None:
-    """The push that says that its client is silent, if one does: nobody is silent beside a dialog, where one has taken
-    over, or twice."""
+def _find_silent(call: ToolRequest, pending: Sequence[PushedRequest]) -> PushedRequest | None:
+    """A push whose client has been silent for too long, to be reported once. Beside an open dialog no client is silent,
+    and a push that another session took over does not count."""
     if any(push.is_dialog for push in call.session.pushes.values()):
         return None
     for push in pending:
-        if push.stands and not push.told and push.silent_s >= push.patience_s:
-            push.told = True
+        if push.is_current and not push.is_noted and push.silent_s >= push.max_silence_s:
+            push.is_noted = True
             return push
     return None
 
 
-async def _begin(
+async def _start_pushes(
     call: ToolRequest, run_id: str, found: PushableRequests, watched: dict[str, PushedRequest], failed: dict[str, str]
 ) -> None:
-    """Push what is open and not in the air in this session, the model's first, since some clients take one after the
-    other; watch what is in the air already."""
-    session, asks = call.session, call.host.asks
+    """Push what is open and was not pushed in this session yet, and watch what was. Completions go first, since some
+    clients take one request after the other."""
+    session, asks = call.session, call.app.asks
     watched |= {push.key: push for push in session.pushes_of(run_id)}
     if asks.asks_now(run_id, call.caller) and session.may_push(run_id, call):
-        fresh = [each for each in found.completions if each.path not in watched and each.path not in failed]
-        number = len(fresh) + sum(not push.is_dialog for push in watched.values())
-        for each in fresh:
-            push = PushedRequest(run_id, each.path, patience_s=_patience_s(call, number))
-            session.pushes[run_id, each.path] = push  # before anything is awaited: another call of it finds it there
-            watched[each.path] = push
+        new = [waiting for waiting in found.completions if waiting.path not in watched and waiting.path not in failed]
+        number = len(new) + sum(not push.is_dialog for push in watched.values())
+        for waiting in new:
+            push = PushedRequest(run_id, waiting.path, max_silence_s=_max_silence_s(call, number))
+            session.pushes[run_id, waiting.path] = push  # before anything is awaited, so that other calls find it
+            watched[waiting.path] = push
             try:
-                with anyio.CancelScope(shield=True):  # what stands in the rows is sent
-                    push.request = await asks.begin(run_id, each, call.caller)
+                with anyio.CancelScope(shield=True):  # a stored request has to be sent
+                    push.request = await asks.begin(run_id, waiting, call.caller)
             finally:
                 if push.request is None:
-                    push.ended = True
-                    del session.pushes[run_id, each.path]
+                    push.has_ended = True
+                    del session.pushes[run_id, waiting.path]
             if push.request is None:
                 await asks.news()
             else:
-                call.tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, each))
+                call.tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, waiting))
     for row in found.approvals:
         if row.key not in watched and session.may_push(run_id, call):
             push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
             call.tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
 
 
-def _patience_s(call: ToolRequest, number: int) -> float:
-    """How long a client may stay silent. Some answer one push after the other, while the clocks of all run: the time
-    for an answer grows with their number."""
-    patience = call.patience
-    return (patience.later_s if call.host.asks.has_answered(call.caller) else patience.first_s) * number
+def _max_silence_s(call: ToolRequest, number: int) -> float:
+    """How long a client may take for an answer. Some answer one push after the other, so the time grows with their
+    number."""
+    policy = call.policy
+    return (policy.later_s if call.app.asks.has_answered(call.caller) else policy.first_s) * number
 
 
-async def _push_one(call: ToolRequest, push: PushedRequest, asking: Callable[[], object]) -> None:
-    """One push, until it is answered or nobody wants an answer any more. Raises nothing but cancellation."""
+async def _push_one(call: ToolRequest, push: PushedRequest, ask: Callable[[], object]) -> None:
+    """Run one push until it is answered or the answer is no longer needed. Raises nothing but cancellation."""
     try:
-        async with anyio.create_task_group() as both:
-            both.start_soon(_cancel_when_unwanted, call, push, both.cancel_scope)
-            await asking()  # type: ignore[misc]  # a coroutine of either kind
-            both.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_when_unneeded, call, push, tasks.cancel_scope)
+            await ask()  # type: ignore[misc]  # a coroutine of either kind
+            tasks.cancel_scope.cancel()
     except Exception as error:
-        push.trouble = _first(error)
-        log.exception("a push failed", exc_info=push.trouble)
+        push.error = _first_of(error)
+        log.exception("a push failed", exc_info=push.error)
     finally:
-        push.ended = True
+        push.has_ended = True
         call.session.pushes.pop((push.run_id, push.key), None)
-        call.host.asks.signal_change()
+        call.app.asks.signal_change()
 
 
-async def _cancel_when_unwanted(call: ToolRequest, push: PushedRequest, scope: anyio.CancelScope) -> None:
-    asks, caller = call.host.asks, call.caller
+async def _cancel_when_unneeded(call: ToolRequest, push: PushedRequest, scope: anyio.CancelScope) -> None:
+    asks, caller = call.app.asks, call.caller
     while True:
         await asks.news(calling=False)
         try:
-            wanted = push.key in asks.wanted_keys(push.run_id, caller)
-            if push.request is not None and not push.closing:
-                push.stands = asks.stands(push.run_id, push.request, caller)
+            is_needed = push.key in asks.wanted_keys(push.run_id, caller)
+            if push.request is not None and not push.is_closing:
+                push.is_current = asks.stands(push.run_id, push.request, caller)
         except UnknownRun:
-            wanted = False
+            is_needed = False
         except KairosError:
             continue  # the store is busy, or gone for a while
-        if not wanted:
+        if not is_needed:
             scope.cancel()
             return
 
 
-async def _ask_model(call: ToolRequest, push: PushedRequest, each: OpenRequest) -> None:
-    """Ask the client's model, and deposit what it says. What is given up is charged, whatever ends it."""
-    asks, caller, request = call.host.asks, call.caller, push.request
-    assert request is not None
+async def _ask_model(call: ToolRequest, push: PushedRequest, waiting: OpenRequest) -> None:
+    """Ask the client's model, and store its answer. A request that is given up is charged, whatever ended it."""
+    asks, caller, number = call.app.asks, call.caller, push.request
+    assert number is not None
     try:
-        with anyio.move_on_after(each.left_s) as scope:
-            asked = sampling.make_sampling_request(each.step, each.sent, call.client.dialect, each.prompts)
-            reply = await _send_request(call, asked, wire.CreateMessageResultWithTools)
-            push.closing = True
-            said = sampling.parse_sampling_reply(reply, each.step, each.path, call.client.dialect)
+        with anyio.move_on_after(waiting.left_s) as scope:
+            request = sampling.make_sampling_request(waiting.step, waiting.sent, call.client.dialect, waiting.prompts)
+            reply = await _send_request(call, request, wire.CreateMessageResultWithTools)
+            push.is_closing = True
+            completion = sampling.parse_sampling_reply(reply, waiting.step, waiting.path, call.client.dialect)
             with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
-                took = int(push.silent_s * 1000)
-                await asks.deposit(
-                    push.run_id, each.path, ClientReply(said, took, call.client.dialect, request), caller
-                )
+                took_ms = int(push.silent_s * 1000)
+                answer = ClientReply(completion, took_ms, call.client.dialect, number)
+                await asks.deposit(push.run_id, waiting.path, answer, caller)
             return
         if scope.cancelled_caught:
-            await asks.deposit(push.run_id, each.path, ClientReply(None, int(push.silent_s * 1000)), caller)
+            await asks.deposit(push.run_id, waiting.path, ClientReply(None, int(push.silent_s * 1000)), caller)
     except MCPError as error:
-        push.closing = True
+        push.is_closing = True
         if error.error.code == wire.CONNECTION_CLOSED:
-            push.gone = True  # nobody refused: the client is gone, and the run waits for another call
-            await asks.withdraw(push.run_id, request, caller)
+            push.client_gone = True  # it did not refuse: the run waits for another call
+            await asks.withdraw(push.run_id, number, caller)
         else:
             push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
-            await asks.mark_refused(request)
+            await asks.mark_refused(number)
     except (BadSamplingReply, ValidationError) as error:
-        push.closing = True
+        push.is_closing = True
         push.failure = error.reason if isinstance(error, BadSamplingReply) else "the client's answer is no completion"
-        await asks.withdraw(push.run_id, request, caller)
+        await asks.withdraw(push.run_id, number, caller)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            await asks.withdraw(push.run_id, request, caller)
+            await asks.withdraw(push.run_id, number, caller)
         raise
 
 
 async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> None:
-    """Show an approval to the client's user, and take what they decide about exactly that."""
-    asks, began = call.host.asks, time.monotonic()
+    """Show a question to the client's user, and store what they decide about exactly that."""
+    asks, began = call.app.asks, time.monotonic()
     try:
-        dialog = elicitation.request(call.host.purpose(push.run_id, call.caller), row)
+        dialog = elicitation.request(call.app.purpose(push.run_id, call.caller), row)
         reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
-        push.gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
-        word: UserDecision | UserSettlement | elicitation.Left = "nobody"  # this client can't show one after all
+        push.client_gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
+        decision: UserDecision | UserSettlement | elicitation.Undecided = (
+            "nobody"  # this client can't show one after all
+        )
     else:
         took_s = time.monotonic() - began
-        word = elicitation.word(row.key, row.digest, reply, took_s, call.patience.instant_s)
-    match word:
+        decision = elicitation.decide(row.key, row.digest, reply, took_s, call.policy.instant_s)
+    match decision:
         case UserDecision() | UserSettlement():
             with anyio.CancelScope(shield=True):
-                await asks.decide(push.run_id, {row.key: word}, call.caller)
+                await asks.decide(push.run_id, {row.key: decision}, call.caller)
         case "unclear":
-            push.passed = True
-        case _ if not push.gone:
-            push.passed, push.unseen = True, word == "nobody"
+            push.undecided = True
+        case _ if not push.client_gone:
+            push.undecided, push.unseen = True, decision == "nobody"
             asks.mark_ignored(push.run_id, row.key, row.digest, call.caller)
         case _:
             pass
 
 
 async def _send_request(call: ToolRequest, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
-    """The client's answer. Where it may come after the call, the request goes over the connection, not the call."""
+    """Send a request and return the client's answer. If that may come after the call, the request goes over the
+    connection, not in the call's stream."""
     ctx = call.client.ctx
-    kept = call.session.tasks is not None
-    within = None if kept else ServerMessageMetadata(related_request_id=ctx.request_id)
-    return await ctx.session.send_request(request, kind, metadata=within)
+    outlives_call = call.session.tasks is not None
+    metadata = None if outlives_call else ServerMessageMetadata(related_request_id=ctx.request_id)
+    return await ctx.session.send_request(request, kind, metadata=metadata)
 
 
-def _first(error: Exception) -> Exception:
-    """What is to be told where several things went wrong at once."""
-    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
+def _first_of(error: Exception) -> Exception:
+    """The exception itself, or the first one of a group."""
+    return _first_of(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error

@@ -1,7 +1,7 @@
-"""What a client carries between two calls is sealed: a pointer to the run, never its content.
+"""Seal what a client carries between two calls: a pointer to the run, never its content.
 
-The SDK's boundary does it, under a key of this state folder, so that any process on it takes the next call. It is
-made at the first call: its import costs more than a start may.
+The SDK's boundary does it, with a key of this state folder, so that any server on it can take the next call. It is
+imported at the first call, since that takes longer than a start may.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.server.who import principal
+from kairos_mcp.server.call import current_principal
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -23,17 +23,15 @@ if TYPE_CHECKING:
 KEY_FILE = "request-state.key"
 KEY_BYTES = 32
 Boundary = Callable[["ServerRequestContext[Any, Any]", "CallNext"], Any]
-REFUSED = (
+REFUSED_TEXT = (
     "Invalid or expired requestState: it was changed, is not for this call, or is older than 8 hours. The run is kept:"
-    " run_status shows where it stands, run_continue goes on with it."
+    " run_status shows its status, run_continue goes on with it."
 )
 
 
 class RequestStateSealer:
-    """Middleware: seals what goes out, opens what comes in; what can't be opened is -32602 with a text that helps.
-
-    `lives_s`: how long a state is good.
-    """
+    """Middleware: seals each outgoing requestState and opens each incoming one. One that can't be opened is refused
+    with -32602 and a text that says how to go on. `lives_s`: how long a state is valid."""
 
     def __init__(self, home: Path, lives_s: float) -> None:
         self._home = home
@@ -43,49 +41,50 @@ class RequestStateSealer:
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        refused = [True]
+        was_opened = False
 
-        async def opened(inner: ServerRequestContext[Any, Any]) -> HandlerResult:
-            refused[0] = False
+        async def call_opened(inner: ServerRequestContext[Any, Any]) -> HandlerResult:
+            nonlocal was_opened
+            was_opened = True
             return await call_next(inner)
 
         try:
-            result: HandlerResult = await self._make_boundary()(ctx, opened)
+            result: HandlerResult = await self._get_boundary()(ctx, call_opened)
         except MCPError:
-            if refused[0]:
-                raise MCPError(wire.INVALID_PARAMS, REFUSED) from None
+            if not was_opened:
+                raise MCPError(wire.INVALID_PARAMS, REFUSED_TEXT) from None
             raise
         return result
 
-    def _make_boundary(self) -> Boundary:
-        """The boundary of this folder's key. Without a folder there is no run to point to: a key of the moment will
-        do, and the call says what is wrong with the folder."""
+    def _get_boundary(self) -> Boundary:
+        """The boundary with this state folder's key. If the folder can't be written there is no run to point to: then a
+        temporary key will do, and the call itself reports what is wrong."""
         if self._boundary is not None:
             return self._boundary
         try:
-            boundary = self._boundary = boundary_of(state_key(self._home), self._lives_s)
+            boundary = self._boundary = make_boundary(state_key(self._home), self._lives_s)
         except OSError:
-            boundary = boundary_of(os.urandom(KEY_BYTES), self._lives_s)
+            boundary = make_boundary(os.urandom(KEY_BYTES), self._lives_s)
         return boundary
 
 
-def boundary_of(key: bytes, lives_s: float) -> Boundary:
-    """What it seals is bound to the tool, its arguments and the principal, and good for `lives_s` seconds."""
+def make_boundary(key: bytes, lives_s: float) -> Boundary:
+    """Make a boundary: what it seals is bound to the tool, its arguments and the principal, and valid for `lives_s`."""
     from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
-    security = RequestStateSecurity(keys=[key], ttl=lives_s, bind_principal=lambda _: principal())
+    security = RequestStateSecurity(keys=[key], ttl=lives_s, bind_principal=lambda _: current_principal())
     return RequestStateBoundary(security, default_audience="kairos-mcp")
 
 
 def state_key(home: Path) -> bytes:
-    """The key of this state folder, made once: of several processes that make it, one is first. Raises OSError.
+    """Read the key of this state folder, or make it: of several processes that do, the first one wins. Raises OSError.
 
-    A damaged one is made anew: what was sealed under it is refused, with the text that says how to go on.
+    A damaged key is replaced: what was sealed with it is refused, with the text that says how to go on.
     """
     path = home / KEY_FILE
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    damaged = path.exists()
-    if damaged and len(key := path.read_bytes()) == KEY_BYTES:
+    exists = path.exists()
+    if exists and len(key := path.read_bytes()) == KEY_BYTES:
         return key
     fresh = home / f".{KEY_FILE}-{secrets.token_hex(8)}"
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -95,7 +94,7 @@ def state_key(home: Path) -> bytes:
     finally:
         os.close(descriptor)
     try:
-        (os.replace if damaged else os.link)(fresh, path)
+        (os.replace if exists else os.link)(fresh, path)
     except FileExistsError:
         pass  # another process was first
     finally:

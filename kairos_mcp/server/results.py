@@ -1,15 +1,16 @@
-"""From what the host reports to what a client is sent: structured content and a text that says the same."""
+"""Turn reports into tool results: structured content, and a text that says the same to a model that sees only that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
 from pydantic_core import to_json
 
-from kairos_mcp.server import lines
-from kairos_mcp.server.truncation import RESULT_CHARS, fit_result, with_whole_output
+from kairos_mcp.core.text import count_of
+from kairos_mcp.server.framing import on_one_line
+from kairos_mcp.server.truncation import RESULT_CHARS, fit_keeping_output, fit_result
 from kairos_mcp.specs.load_ooda import phase_of
 
 if TYPE_CHECKING:
@@ -18,52 +19,175 @@ if TYPE_CHECKING:
     from kairos_mcp.core.redaction import Redactor
     from kairos_mcp.views.run_report import RunReport
 
-NEWEST = 10  # runs that run_status shows when none is named: so many rows fit a result
-LEAST_CHARS = 1_100  # what one run among several has at least
+NEWEST = 10  # runs that run_status lists when none is named: so many rows fit a result
+MIN_RUN_CHARS = 1_100  # of one run among several
 
 
 def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResult:
-    """One run. Where it is a single tool's call, the protocol's mark of an error is that call's; not where the run was
-    `steered`, since it was the steering that was called."""
-    whole = report.as_json()
-    body = with_whole_output(whole) if phase_of(report.flow) is not None else fit_result(whole)
-    called = report.flow == "call" and not steered and isinstance(report.output, dict)
-    failed = called and report.output.get("is_error") is True
-    return _result(body, lines.run_text(body), is_error=failed)
+    """The result for one run. For a run of a single tool call, the result is an error if that call failed; but not if
+    the run was `steered`, since then it was run_control that was called."""
+    full = report.as_json()
+    body = fit_keeping_output(full) if phase_of(report.flow) is not None else fit_result(full)
+    is_call = report.flow == "call" and not steered and isinstance(report.output, dict)
+    return _result(body, run_text(body), is_error=is_call and report.output.get("is_error") is True)
 
 
 def runs_result(reports: Sequence[RunReport], *, brief: bool = False, elsewhere: int = 0) -> wire.CallToolResult:
-    """Several runs: whole, or `brief`, a row each. `elsewhere`: how many there are of workspaces that are not shown."""
-    share = max(LEAST_CHARS, RESULT_CHARS // max(1, len(reports)))
+    """The result for several runs, each in full or, `brief`, as a row. `elsewhere`: runs of workspaces not shown."""
+    share = max(MIN_RUN_CHARS, RESULT_CHARS // max(1, len(reports)))
     runs = [report.as_row() if brief else fit_result(report.as_json(), share) for report in reports]
-    following = next((run["next"] for run in runs if run["next"] is not None), None)
+    next_call = next((run["next"] for run in runs if run["next"] is not None), None)
     more: JsonObject = {"elsewhere": elsewhere} if elsewhere else {}
-    text = lines.rows_text(runs, following, elsewhere) if brief else lines.runs_text(runs, following)
-    return _result({"runs": runs, "next": following, **more}, text)
+    text = rows_text(runs, next_call, elsewhere) if brief else runs_text(runs, next_call)
+    return _result({"runs": runs, "next": next_call, **more}, text)
 
 
 def plain_result(body: JsonObject) -> wire.CallToolResult:
-    """What has a size of its own: the text is the JSON itself."""
+    """The result for a body that is short by itself: the text is its JSON."""
     return _result(body, to_json(body).decode())
 
 
 def error_result(
-    error: KairosError, mask: Redactor, worded: Callable[[str], str] = lambda text: text
+    error: KairosError, redactor: Redactor, complete_commands: Callable[[str], str] = lambda text: text
 ) -> wire.CallToolResult:
-    """A failure as a client is told it: it may repeat words of the call, and those may hold a secret. `worded` makes
-    the commands in it ready to paste."""
+    """The result for an error. Its texts may quote the call, so secrets are redacted; `complete_commands` makes the
+    commands in them ready to paste."""
     body: JsonObject = {
         "code": error.code,
-        "message": worded(mask.redact_text(error.message).text),
-        "hint": worded(mask.redact_text(error.hint).text),
+        "message": complete_commands(redactor.redact_text(error.message).text),
+        "hint": complete_commands(redactor.redact_text(error.hint).text),
         "retryable": error.retryable,
     }
     if error.run_id is not None:
         body["run_id"] = error.run_id
-    return _result(body, lines.error_text(body), is_error=True)
+    return _result(body, error_text(body), is_error=True)
 
 
 def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.CallToolResult:
     return wire.CallToolResult(
         content=[wire.TextContent(type="text", text=text)], structured_content=body, is_error=is_error
     )
+
+
+def run_text(result: JsonObject) -> str:
+    """A run in at most 12 lines, then its waiting items as JSON."""
+    return _with_items(list(_run_lines(result)), result["waiting"])
+
+
+def runs_text(runs: list[JsonObject], next_call: JsonObject | None) -> str:
+    """One run as by `run_text`; several with a line each."""
+    if len(runs) == 1:
+        return run_text(runs[0])
+    lines = [_brief_line(run) for run in runs] or ["No runs yet."]
+    if next_call is not None:
+        lines.append(_next_line(next_call))
+    return _with_items(lines, [{"run_id": run["run_id"], **item} for run in runs for item in run["waiting"]])
+
+
+def rows_text(rows: list[JsonObject], next_call: JsonObject | None, elsewhere: int) -> str:
+    """A line for each run of a list."""
+    lines = [_format_row(row) for row in rows] or ["No runs here yet." if elsewhere else "No runs yet."]
+    if elsewhere:
+        lines.append(f"{count_of(elsewhere, 'run')} of other workspaces: run_status all=true")
+    if next_call is not None:
+        lines.append(_next_line(next_call))
+    return "\n".join(lines)
+
+
+def error_text(error: JsonObject) -> str:
+    """An error on one line."""
+    again = " Calling again may help." if error["retryable"] else ""
+    run = f" Run: {error['run_id']}." if "run_id" in error else ""
+    return _one_line(f"{error['code']}: {error['message']} {error['hint']}".rstrip() + again + run)
+
+
+def _with_items(lines: list[str], items: list[JsonObject]) -> str:
+    return "\n".join([*lines, *([f"waiting items: {_json(items)}"] if items else [])])
+
+
+def _run_lines(run: JsonObject) -> Iterator[str]:
+    yield _status_line(run)
+    yield f"goal: {_one_line(run['goal'])}, {_format_place(run)}, seq {run['seq']}"
+    if run["summary"] is not None:
+        yield f"summary: {_one_line(run['summary'])}"
+    if run["output"] is not None:
+        yield f"output: {_json(run['output'])}"
+    yield f"usage: {_format_amounts(run['usage'])}"
+    left = _format_amounts(run["remaining"])
+    if left:
+        yield f"remaining: {left}"
+    if run["calls"]:
+        yield "calls: " + "; ".join(_format_call(call) for call in run["calls"])
+    if run["plan"]:
+        yield f"plan: {_json(run['plan'])}"
+    if run["waiting"]:
+        yield "waiting: " + ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
+    if run["degraded"]:
+        yield "degraded: " + " | ".join(_one_line(note) for note in run["degraded"])
+    if run["next"] is not None:
+        yield _next_line(run["next"])
+
+
+def _status_line(run: JsonObject) -> str:
+    why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
+    model = f", model {run['model']}" if run["model"] else ""
+    resume = f", resumes at {run['resume_at']}" if run["resume_at"] else ""
+    work = (
+        count_of(run["rounds"], "round")
+        if run["flow"] == "planner"
+        else count_of(run["usage"]["model_calls"], "model call")
+    )
+    return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {work}, route {run['route']}{model}{resume}"
+
+
+def _format_row(run: JsonObject) -> str:
+    why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
+    waits = ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
+    waiting = f", waiting {waits}" if waits else ""
+    status = f"{run['flow']} {run['run_id']}: {run['status']}{why}, {count_of(run['rounds'], 'round')}{waiting}"
+    return f"{status}, {_format_place(run)}, seq {run['seq']}: {_one_line(run['goal'])}"
+
+
+def _format_place(run: JsonObject) -> str:
+    place = "no workspace" if run["workspace"] is None else f"in {_one_line(run['workspace'])}"
+    return f"{place}, since {run['created_at']}"
+
+
+def _brief_line(run: JsonObject) -> str:
+    keys = ", ".join(item["key"] for item in run["waiting"])
+    return (
+        _status_line(run)
+        + f", {_format_place(run)}, for {_one_line(run['goal'])}"
+        + (f", waiting {keys}" if keys else "")
+        + (f": {_one_line(run['summary'])}" if run["summary"] else "")
+    )
+
+
+def _format_call(call: JsonObject) -> str:
+    ok = "ok" if call["ok"] else "failed"
+    return f"{call['ref']} {call['name']} {ok} {call['ms']} ms {_one_line(call['preview'])}"
+
+
+def _next_line(next_call: JsonObject) -> str:
+    return f"next: {next_call['tool']} {_json(next_call['arguments'])}, because {_one_line(next_call['why'])}"
+
+
+def _format_amounts(amounts: JsonObject) -> str:
+    return ", ".join(f"{name} {_format_amount(value)}" for name, value in amounts.items() if value is not None)
+
+
+def _format_amount(value: Any) -> str:
+    match value:
+        case [*names]:
+            return " and ".join(names)
+        case _:
+            return str(value)
+
+
+def _one_line(text: str) -> str:
+    """The text itself, or as a JSON string if it has several lines: nothing is lost and no line added."""
+    return text if len(text.splitlines()) <= 1 and not text.endswith("\n") else _json(text)
+
+
+def _json(value: Any) -> str:
+    return on_one_line(to_json(value).decode())

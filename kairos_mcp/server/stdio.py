@@ -1,134 +1,127 @@
-"""Serve MCP on this process's stdin and stdout, and end with them, with the parent, or when told to."""
+"""Serve MCP on this process's stdin and stdout; end when they do, when the parent is gone, or on a signal.
+
+The SDK's own transport sets no limit on a line, drops what it can't parse, so that the sender waits for ever, and lets
+characters through that some readers take for the end of a line. Here reading and writing happen in daemon threads: a
+read of stdin can't be interrupted, and must not hold the process when it ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from threading import Timer
+from threading import Thread, Timer
 from typing import TYPE_CHECKING
 
 import anyio
+import mcp_types as wire
+from anyio import from_thread
+from anyio.lowlevel import EventLoopToken, current_token
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
 
-from kairos_mcp.core.errors import KairosError
-from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.server.wire import connect_streams
+from kairos_mcp.server.framing import FramedLine, LineCutter, UnreadableLine, encode_message, id_of_answer, parse_line
+from kairos_mcp.server.mcp_server import build_server, open_when_needed
 
 if TYPE_CHECKING:
-    from kairos_mcp.app.app import App
     from kairos_mcp.settings.settings import Settings
 
-LEAVING_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
-LOOK_S = 0.5
+SHUTDOWN_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
+PARENT_POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
+
+CHUNK_BYTES = 2**16
+MAX_UNWRITTEN = 128  # answers that may wait for a client that does not read, before we stop reading too
+UNWRITTEN_POLL_S = 0.05
+LAST_WRITE_S = 0.5
+
+Reads = MemoryObjectReceiveStream[SessionMessage | Exception]
+Writes = MemoryObjectSendStream[SessionMessage]
+_LOOP_ENDED = (
+    anyio.EndOfStream,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    RuntimeError,
+    asyncio.CancelledError,
+)
+"""What a thread gets from the event loop when the loop needs it no longer."""
 
 
 def serve(settings: Settings) -> None:
     """Serve until stdin ends, the parent is gone or SIGTERM comes.
 
-    Descriptors 0 and 1 stay taken away afterwards as well: what is printed at exit must not reach the wire.
+    Descriptors 0 and 1 are not given back afterwards: what is printed at exit must not reach the client.
     """
     parent = os.getppid()
-    source, target = _take_wire()
+    source, target = _take_descriptors()
     anyio.run(_serve, settings, source, target, parent)
 
 
 async def _serve(settings: Settings, source: int, target: int, parent: int) -> None:
-    async with reachable(settings) as reach:
-        server = build_server(reach, settings)
-        async with _until_signal(parent), connect_streams(source, target, _leave_soon) as streams:
+    async with open_when_needed(settings) as get_app:
+        server = build_server(get_app, settings)
+        async with _until_signal(parent), connect_streams(source, target, _exit_soon) as streams:
             try:
                 await server.run(*streams, server.create_initialization_options())
             finally:
-                _leave_soon()  # not only at the end of stdin
+                _exit_soon()  # not only at the end of stdin
 
 
-@asynccontextmanager
-async def reachable(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[App]]]:
-    """The host, opened when it is first reached and closed at the end; its import costs more than ours. Where there are
-    rules of the gate it is opened at once, and one that fits no tool is named on stderr: no client shows that."""
-    house = AsyncExitStack()
-    opened: list[App] = []
-    first = anyio.Lock()
-
-    async def reach() -> App:
-        async with first:
-            if not opened:
-                from kairos_mcp.app.app import App
-
-                opened.append(await house.enter_async_context(App.open(settings, via="mcp")))
-                for text in opened[0].idle_rules():
-                    print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
-        return opened[0]
-
-    async def named() -> None:
-        with suppress(KairosError):  # whoever calls first is told
-            await reach()
-
-    async with house:
-        at_once = asyncio.create_task(named()) if settings.gate else None
-        try:
-            yield reach
-        finally:
-            if at_once is not None:
-                await asyncio.wait([at_once])
-
-
-def _take_wire() -> tuple[int, int]:
-    """Private copies of stdin and stdout, which then are nothing and stderr, for us and for every child."""
-    while (nothing := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass  # fills what a host has left closed, lest the wire lands there
+def _take_descriptors() -> tuple[int, int]:
+    """Return private copies of stdin and stdout; point 0 at /dev/null and 1 at stderr, for every child too."""
+    while (null := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # a host may have left 0, 1 or 2 closed: no copy may land there
     source, target = os.dup(0), os.dup(1)  # not inherited by children
-    os.dup2(nothing, 0)
+    os.dup2(null, 0)
     os.dup2(2, 1)
-    os.close(nothing)
+    os.close(null)
     return source, target
 
 
-def _leave_soon() -> None:
-    """What does not let go in time is cut off: a stuck tool, or a client that does not read its answers."""
-    timer = Timer(LEAVING_S, partial(os._exit, 0))
+def _exit_soon() -> None:
+    """End the process soon, whatever still holds it: a stuck tool, or a client that does not read its answers."""
+    timer = Timer(SHUTDOWN_S, partial(os._exit, 0))
     timer.daemon = True
     timer.start()
 
 
 @asynccontextmanager
 async def _until_signal(parent: int) -> AsyncIterator[None]:
-    """Cancels what is inside once a signal says so or the parent has gone: then nobody is there to serve."""
-    async with anyio.create_task_group() as watch:
+    """Cancel the block once a signal comes or the parent is gone."""
+    async with anyio.create_task_group() as tasks:
         if os.name == "posix":
-            watch.start_soon(_on_signal, parent, watch.cancel_scope)
-            watch.start_soon(_watch_parent, parent, watch.cancel_scope)
+            tasks.start_soon(_cancel_on_signal, parent, tasks.cancel_scope)
+            tasks.start_soon(_cancel_without_parent, parent, tasks.cancel_scope)
         yield
-        watch.cancel_scope.cancel()
+        tasks.cancel_scope.cancel()
 
 
-async def _on_signal(parent: int, scope: anyio.CancelScope) -> None:
-    """The first signal ends the server in order; then the defaults are back, so that a second kills it."""
+async def _cancel_on_signal(parent: int, scope: anyio.CancelScope) -> None:
+    """Shut down at the first signal; then the default handlers are back, so that a second one kills the process."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        _ask_for_a_signal_at_the_parents_death()
+        _request_signal_at_parents_death()
         async for number in signals:
             if number != signal.SIGHUP or os.getppid() != parent:
                 break
     scope.cancel()
 
 
-async def _watch_parent(parent: int, scope: anyio.CancelScope) -> None:
-    """Another process may hold our stdin open after the parent's death, so that it never ends."""
+async def _cancel_without_parent(parent: int, scope: anyio.CancelScope) -> None:
+    """Notice the parent's death: another process may hold our stdin open, so that it never ends."""
     while os.getppid() == parent:  # noqa: ASYNC110 - no event tells of it on every system
-        await anyio.sleep(LOOK_S)
+        await anyio.sleep(PARENT_POLL_S)
     scope.cancel()
 
 
-def _ask_for_a_signal_at_the_parents_death() -> None:
-    """Linux alone; elsewhere the look at getppid is all there is.
+def _request_signal_at_parents_death() -> None:
+    """Have SIGHUP sent when the parent dies. On Linux alone; elsewhere polling getppid is all there is.
 
-    The signal comes at the death of the parent's thread that started us, which may not be the parent's own:
-    hence SIGHUP, after which the parent is looked for.
+    The signal comes when the parent's thread that started us ends, which may happen long before the parent does: so
+    whoever gets it looks for the parent first.
     """
     import ctypes
 
@@ -136,3 +129,87 @@ def _ask_for_a_signal_at_the_parents_death() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
     except (OSError, AttributeError):
         return
+
+
+@asynccontextmanager
+async def connect_streams(source: int, target: int, on_end: Callable[[], None]) -> AsyncIterator[tuple[Reads, Writes]]:
+    """The streams that a server runs on. The reading one ends with `source`, or when `target` takes no more.
+
+    `on_end` is called in a thread at the end of `source`, even if the event loop is stuck.
+    """
+    deliver, server_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    server_writes, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    dispatcher = _ReadDispatcher(deliver, server_writes.clone())
+    loop, all_written = current_token(), anyio.Event()
+    Thread(target=_read_lines, args=(source, dispatcher, on_end, loop), name="stdin", daemon=True).start()
+    Thread(
+        target=_write_messages, args=(target, outgoing, dispatcher, all_written, loop), name="stdout", daemon=True
+    ).start()
+    try:
+        yield server_reads, server_writes
+    finally:
+        for stream in (server_reads, server_writes, dispatcher.refusals, dispatcher.deliver):
+            stream.close()
+        with anyio.move_on_after(LAST_WRITE_S, shield=True):
+            await all_written.wait()
+        outgoing.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadDispatcher:
+    """Passes on what was read: messages to the server, refusals of unreadable lines back out."""
+
+    deliver: MemoryObjectSendStream[SessionMessage | Exception]
+    refusals: Writes
+
+    async def take(self, line: FramedLine, message: wire.JSONRPCMessage | UnreadableLine) -> None:
+        while self.refusals.statistics().tasks_waiting_send >= MAX_UNWRITTEN:  # noqa: ASYNC110 - rare, and brief
+            await anyio.sleep(UNWRITTEN_POLL_S)
+        if isinstance(message, UnreadableLine) and (asked := id_of_answer(line)) is not None:
+            # an unreadable answer to a request of ours: the code that waits for it gets the error
+            await self.deliver.send(SessionMessage(message.as_error(asked)))
+        elif isinstance(message, UnreadableLine):
+            await self.refusals.send(SessionMessage(message.as_error(line.request_id())))
+        else:
+            await self.deliver.send(SessionMessage(message))
+
+
+def _read_lines(source: int, dispatcher: _ReadDispatcher, on_end: Callable[[], None], loop: EventLoopToken) -> None:
+    """Read and parse lines. Parsing in this thread, not in the loop, keeps a long line from holding up other calls."""
+    with suppress(*_LOOP_ENDED, OSError):
+        for line in _cut_lines(source):
+            if line.text.strip():
+                from_thread.run(dispatcher.take, line, parse_line(line), token=loop)
+    on_end()
+    with suppress(*_LOOP_ENDED):
+        from_thread.run_sync(dispatcher.deliver.close, token=loop)
+
+
+def _cut_lines(source: int) -> Iterator[FramedLine]:
+    cutter = LineCutter()
+    while chunk := os.read(source, CHUNK_BYTES):
+        yield from cutter.cut(chunk)
+    yield from cutter.flush()
+
+
+def _write_messages(
+    target: int,
+    outgoing: MemoryObjectReceiveStream[SessionMessage],
+    dispatcher: _ReadDispatcher,
+    all_written: anyio.Event,
+    loop: EventLoopToken,
+) -> None:
+    with suppress(*_LOOP_ENDED):
+        try:
+            while True:
+                _write_all(target, encode_message(from_thread.run(outgoing.receive, token=loop)))
+        except OSError:  # the client has gone
+            from_thread.run_sync(dispatcher.deliver.close, token=loop)
+    with suppress(*_LOOP_ENDED):
+        from_thread.run_sync(all_written.set, token=loop)
+
+
+def _write_all(target: int, line: bytes) -> None:
+    view = memoryview(line)
+    while view:
+        view = view[os.write(target, view) :]

@@ -1,8 +1,8 @@
-"""Bearer tokens: who may come in over HTTP. A token is shown once, when it is made; only its hash is kept.
+"""Bearer tokens for clients over HTTP. A token is shown once, when it is made; only its hash is stored.
 
 Each is a file of its own in the state folder (`tokens/NAME`, mode 0600), not a row: a request from outside
-touches the store only once it is let in, a copy of the state file carries no credential, and adding and
-revoking are one step of the file system each, seen by every running server at its next request.
+reaches the store only once it is admitted, a copy of the state file carries no credential, and adding and
+revoking are one step of the file system each, seen by every running server at the next request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from kairos_mcp.core.errors import BadArguments, StoreUnavailable
 from kairos_mcp.core.identity import LOCAL
 
-PREFIX = "kairos"  # so that scanners for leaked secrets can know one
+PREFIX = "kairos"  # so that scanners for leaked secrets can recognise one
 SECRET_BYTES = 32  # so many random bytes need no salt and no slow hash
 HASH_CHARS = 64
 
@@ -40,7 +40,7 @@ class TokenStore:
         self._folder = home / "tokens"
 
     def add(self, name: str) -> str:
-        """Make a token and give its text, which nothing keeps. Raises BadArguments, StoreUnavailable."""
+        """Make a token and return its text, which is stored nowhere. Raises BadArguments, StoreUnavailable."""
         if not _NAME.fullmatch(name) or name == LOCAL:
             raise BadArguments(
                 f"{name[:80]!r} can't name a token.",
@@ -66,7 +66,7 @@ class TokenStore:
         return f"{PREFIX}.{name}.{secret}"
 
     def list_tokens(self) -> list[AccessToken]:
-        """The tokens that let somebody in now, by name."""
+        """The tokens that are valid now, by name."""
         found = []
         for name in self._names():
             try:
@@ -77,13 +77,13 @@ class TokenStore:
         return found
 
     def revoke(self, name: str) -> None:
-        """From now on nobody comes in with it. Raises BadArguments where there is none of that name."""
+        """Make a token invalid, from the next request on. Raises BadArguments if there is none of that name."""
         if name not in self._names():
             raise BadArguments(f"There is no token {name[:80]!r}.", "`kairos-mcp token list` names them.")
         (self._folder / name).unlink(missing_ok=True)
 
-    def principal_of(self, text: str) -> str | None:
-        """The principal of a token's text, or None: revoked, wrong and never made look the same."""
+    def find_principal(self, text: str) -> str | None:
+        """The principal of a token; None for one that is revoked, wrong or was never made, which look the same."""
         prefix, _, rest = text.partition(".")
         name, _, secret = rest.partition(".")
         if prefix != PREFIX or not _NAME.fullmatch(name):
@@ -93,14 +93,14 @@ class TokenStore:
         except OSError:
             return None
         try:
-            kept = os.read(handle, HASH_CHARS)
+            stored = os.read(handle, HASH_CHARS)
         finally:
             os.close(handle)
-        given = _hash(secret).encode()
-        return name if hmac.compare_digest(kept, given) else None
+        hashed = _hash(secret).encode()
+        return name if hmac.compare_digest(stored, hashed) else None
 
     def any(self) -> bool:
-        """Whether there is a token; a folder that can't be read counts as full."""
+        """Whether there is a token; also if the folder can't be read, so that nobody gets in without one."""
         try:
             return bool(self._names())
         except OSError:

@@ -1,7 +1,7 @@
-"""The tools this server offers: one table, from which the listing with its schemas and hints is made.
+"""The tools of this server: one table, from which the listing with its schemas and hints is made.
 
-What a tool does is a function of handlers.py; nothing is decided here. The listing is made ahead of time,
-into listing.json, and this table is read at the first call: many starts of a server only ask for the list.
+The listing is made ahead of time, into listing.json, and this module is imported at the first call: many starts of a
+server only ask for the list.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import mcp_types as wire
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.server import handlers
 from kairos_mcp.server.annotations import hints
-from kairos_mcp.server.arguments import ooda, planning, registry, runs
+from kairos_mcp.server.arguments import ooda, planner, runs
 from kairos_mcp.server.arguments.base import Arguments
-from kairos_mcp.server.schemata import listed_schema
+from kairos_mcp.server.validation import listed_schema
 
 if TYPE_CHECKING:
     from kairos_mcp.server.call import ToolRequest
 
 TEXT: JsonObject = {"type": "string"}
-FAILED: JsonObject = {"required": ["code", "message"]}
+ERROR: JsonObject = {"required": ["code", "message"]}
 
 RUN_RESULT: JsonObject = {
     "type": "object",
     "properties": {"run_id": TEXT, "status": TEXT, "code": TEXT, "message": TEXT},
-    "anyOf": [{"required": ["run_id", "status"]}, FAILED],
+    "anyOf": [{"required": ["run_id", "status"]}, ERROR],
 }
-"""Open, and admits errors: some clients check the structured content of those too, and a root without a type
-breaks the whole listing for legacy ones."""
+"""Open, and errors fit it too: some clients check those as well. Without a `type` at its root the listing would break
+legacy clients."""
 
 RUNS_RESULT: JsonObject = {
     "type": "object",
@@ -40,12 +40,12 @@ RUNS_RESULT: JsonObject = {
         "code": TEXT,
         "message": TEXT,
     },
-    "anyOf": [{"required": ["runs"]}, FAILED],
+    "anyOf": [{"required": ["runs"]}, ERROR],
 }
 
 
 def _phase_result(**keys: str) -> JsonObject:
-    """A run result whose `output` has these keys, of these types, once the phase has given them."""
+    """A run result whose `output` has these keys, of these types, once the phase has ended."""
     output = {"type": "object", "properties": {name: {"type": kind} for name, kind in keys.items()}}
     return {**RUN_RESULT, "properties": {**RUN_RESULT["properties"], "output": output}}
 
@@ -73,8 +73,7 @@ class ServerTool:
         )
 
     def _input_schema(self) -> JsonObject:
-        """Limits are spelled out in planner_run alone, and phases are told as briefly as can be: the listing is sent in
-        every session."""
+        """The schema of the arguments. The listing is sent in every session: only planner_run spells out limits."""
         schema = listed_schema(self.arguments)
         limits = schema["properties"].get("limits")
         if limits is None or self.name == "planner_run":
@@ -92,7 +91,7 @@ TOOLS = (
         "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
         "answer through run_continue. An identical call returns the open run.",
         "idempotent",
-        planning.PlannerRun,
+        planner.PlannerRun,
         handlers.planner_run,
         RUN_RESULT,
     ),
@@ -112,7 +111,7 @@ TOOLS = (
         "One phase alone: look, with tools that only read.",
         "idempotent",
         ooda.OodaObserve,
-        handlers.phase("observe"),
+        handlers.phase_handler("observe"),
         _phase_result(observations="array"),
     ),
     ServerTool(
@@ -121,7 +120,7 @@ TOOLS = (
         "One phase alone: weigh an observation against the goal.",
         "idempotent",
         ooda.OodaOrient,
-        handlers.phase("orient"),
+        handlers.phase_handler("orient"),
         _phase_result(summary="string", priorities="array", risk_level="string"),
     ),
     ServerTool(
@@ -130,16 +129,16 @@ TOOLS = (
         "One phase alone: choose one action. Nothing is changed yet.",
         "idempotent",
         ooda.OodaDecide,
-        handlers.phase("decide"),
+        handlers.phase_handler("decide"),
         _phase_result(action="string"),
     ),
     ServerTool(
         "ooda_act",
         "Act",
-        "One phase alone: carry a decision out, after a person's leave where it needs one.",
+        "One phase alone: carry out a decision; asks for approval if needed.",
         "irreversible",
         ooda.OodaAct,
-        handlers.phase("act"),
+        handlers.phase_handler("act"),
         _phase_result(status="string", decision="object"),
     ),
     ServerTool(
@@ -148,7 +147,7 @@ TOOLS = (
         "One phase alone: judge what an act came to.",
         "idempotent",
         ooda.OodaReflect,
-        handlers.phase("reflect"),
+        handlers.phase_handler("reflect"),
         _phase_result(assessment="string", lessons="array", confidence="number"),
     ),
     ServerTool(
@@ -188,7 +187,7 @@ TOOLS = (
     ServerTool(
         "run_control",
         "Steer a run",
-        "Pause, resume or cancel a run, extend its limits, or change who thinks.",
+        "Pause, resume or cancel a run, extend its limits, or change its model route.",
         "idempotent",
         runs.RunControl,
         handlers.run_control,
@@ -207,7 +206,7 @@ TOOLS = (
         "Find tools",
         "Find tools that a run may be given.",
         "read",
-        registry.RegistrySearch,
+        runs.RegistrySearch,
         handlers.registry_search,
     ),
     ServerTool(
@@ -215,7 +214,7 @@ TOOLS = (
         "Call one tool",
         "Call one registry tool outside a loop. Gives output {content, is_error, data?}.",
         "irreversible",
-        registry.RegistryCall,
+        runs.RegistryCall,
         handlers.registry_call,
         RUN_RESULT,
     ),
@@ -224,7 +223,7 @@ TOOLS = (
         "Propose a tool",
         "Propose an HTTP tool or MCP server; a person approves it.",
         "idempotent",
-        registry.RegistryRegister,
+        runs.RegistryRegister,
         handlers.registry_register,
     ),
     ServerTool(
@@ -239,6 +238,6 @@ TOOLS = (
 
 
 def as_listed() -> str:
-    """The text of listing.json: what clients are sent, made once here and not by every server that starts."""
+    """The text of listing.json: what clients are sent, made ahead of time and not by every server that starts."""
     listing = wire.ListToolsResult(tools=[tool.as_tool() for tool in TOOLS])
     return listing.model_dump_json(by_alias=True, exclude_none=True, include={"tools"}) + "\n"

@@ -1,8 +1,10 @@
-"""Arguments checked, and a refusal worded: it names what is wrong, says what is valid, echoes no value."""
+"""Check arguments, and word a refusal, which names what is wrong and what is valid; the schemas of arguments."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -21,53 +23,53 @@ if TYPE_CHECKING:
 else:
     A = TypeVar("A")
 
-NESTED = 64  # deeper than any schema or answer needs; JSON beyond 200 never gets here
-SHOWN = 5
+MAX_DEPTH = 64  # more than any schema or answer needs; JSON deeper than 200 never gets here
+MAX_PROBLEMS = 5
 KEY_CHARS = 40
 
 Place = tuple[int | str, ...]
 
 
 def validate_arguments(model: type[A], given: JsonObject | None) -> A:
-    """The arguments as the model's value; raises BadArguments that says what is wrong with each."""
+    """The arguments as the model's value. Raises BadArguments, which names each problem and quotes no value."""
     arguments = given or {}
-    unfit = _unfit(arguments)
-    if unfit is not None:
-        raise BadArguments(*unfit)
+    problem = _find_bad_json(arguments)
+    if problem is not None:
+        raise BadArguments(*problem)
     placeholders.refuse_placeholders(arguments)
     try:
         return model.model_validate(arguments)
-    except ValidationError as refused:
-        problems = refused.errors(include_url=False, include_input=False, include_context=False)
-    said = "; ".join(_word_problem(problem) for problem in problems[:SHOWN])
-    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    raise BadArguments(f"{said}{more}.", _valid_names(model, problems))
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+    text = "; ".join(_word_problem(problem) for problem in problems[:MAX_PROBLEMS])
+    more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
+    raise BadArguments(f"{text}{more}.", _valid_names(model, problems))
 
 
-def _unfit(arguments: JsonObject) -> tuple[str, str] | None:
-    """What none of our JSON may hold, wherever it hides: NaN, infinities, half characters, deep nesting."""
-    left: list[tuple[Place, Any]] = [((), arguments)]
-    while left:
-        place, value = left.pop()
+def _find_bad_json(arguments: JsonObject) -> tuple[str, str] | None:
+    """Message and hint if the JSON holds, at any depth, NaN, infinity, half a surrogate pair or too deep nesting."""
+    stack: list[tuple[Place, Any]] = [((), arguments)]
+    while stack:
+        place, value = stack.pop()
         match value:
             case float() if not math.isfinite(value):
-                return f"{_name_place(place)} is not a finite number.", "Leave it out, or give a finite one."
-            case str() if not _encodable(value):
-                return f"{_name_place(place)} holds half of a surrogate pair.", "Send well-formed Unicode text."
-            case dict() | list() if len(place) >= NESTED:
-                return f"{_name_place(place[:3])} is nested deeper than {NESTED}.", "Send something flatter."
+                return f"{_format_place(place)} is not a finite number.", "Leave it out, or give a finite one."
+            case str() if not _is_encodable(value):
+                return f"{_format_place(place)} holds half of a surrogate pair.", "Send well-formed Unicode text."
+            case dict() | list() if len(place) >= MAX_DEPTH:
+                return f"{_format_place(place[:3])} is nested deeper than {MAX_DEPTH}.", "Send something flatter."
             case dict():
-                if not all(isinstance(key, str) and _encodable(key) for key in value):
-                    return f"{_name_place(place)} has a key that is not a text.", "Send well-formed Unicode keys."
-                left += [((*place, key), inner) for key, inner in value.items()]
+                if not all(isinstance(key, str) and _is_encodable(key) for key in value):
+                    return f"{_format_place(place)} has a key that is not a text.", "Send well-formed Unicode keys."
+                stack += [((*place, key), inner) for key, inner in value.items()]
             case list():
-                left += [((*place, at), inner) for at, inner in enumerate(value)]
+                stack += [((*place, at), inner) for at, inner in enumerate(value)]
             case _:
                 pass
     return None
 
 
-def _encodable(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -75,7 +77,7 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _name_place(place: Place) -> str:
+def _format_place(place: Place) -> str:
     parts = [truncate(str(part), KEY_CHARS, "...") for part in place]
     return f"`{'.'.join(parts).encode(errors='replace').decode()}`" if parts else "The call"
 
@@ -83,17 +85,15 @@ def _name_place(place: Place) -> str:
 def _word_problem(problem: ErrorDetails) -> str:
     match problem["type"]:
         case "missing":
-            return f"{_name_place(problem['loc'])} is required"
+            return f"{_format_place(problem['loc'])} is required"
         case "extra_forbidden":
-            return f"{_name_place(problem['loc'])} is not known here"
+            return f"{_format_place(problem['loc'])} is not known here"
         case _:
-            return f"{_name_place(problem['loc'])}: {problem['msg']}"
+            return f"{_format_place(problem['loc'])}: {problem['msg']}"
 
 
 def _valid_names(model: type[Arguments], problems: list[ErrorDetails]) -> str:
-    """The names that are valid where the first unknown or missing one stood; else those of the whole call."""
-    from kairos_mcp.server.schemata import flat_schema
-
+    """The names that are valid at the place of the first unknown or missing one, else those of the whole call."""
     schema = flat_schema(model)
     for problem in problems:
         if problem["type"] in ("extra_forbidden", "missing"):
@@ -109,3 +109,51 @@ def _schema_at(schema: JsonObject, place: Place) -> JsonObject:
         inner = schema["items"] if isinstance(part, int) else schema["properties"][part]
         schema = inner
     return schema
+
+
+LISTED_KEYS = frozenset({"type", "enum", "description", "properties", "required", "items"})
+"""What a model needs to make a call. Bounds and patterns would cost tokens in every session; a refusal names them."""
+
+
+@cache
+def flat_schema(model: type[Arguments]) -> JsonObject:
+    """The model's schema without $defs, and without null for what may be absent."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    return _flatten(schema, definitions)
+
+
+def listed_schema(model: type[Arguments]) -> JsonObject:
+    """The schema as clients are sent it. The elements of an array are explained in its description."""
+    return _shorten(flat_schema(model)) | {"additionalProperties": False}
+
+
+def _flatten(node: JsonObject, definitions: JsonObject) -> JsonObject:
+    if "$ref" in node:
+        return _flatten(_replace_key(node, "$ref", definitions[node["$ref"].rpartition("/")[2]]), definitions)
+    if "anyOf" in node:
+        options = [option for option in node["anyOf"] if option != {"type": "null"}]
+        first = options[0]  # hosts want exactly one type; the description names the others
+        return _flatten(_replace_key(node, "anyOf", first), definitions)
+    return _map_children(node, lambda inner: _flatten(inner, definitions))
+
+
+def _replace_key(node: JsonObject, key: str, replacement: JsonObject) -> JsonObject:
+    return {**replacement, **{name: value for name, value in node.items() if name != key}}
+
+
+def _shorten(node: JsonObject) -> JsonObject:
+    kept = {key: value for key, value in node.items() if key in LISTED_KEYS}
+    if kept.get("items", {}).get("type") == "object":
+        kept["items"] = {"type": "object"}
+    return _map_children(kept, _shorten)
+
+
+def _map_children(node: JsonObject, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    """The node with `change` applied to each schema directly below it."""
+    changed: dict[str, Any] = dict(node)
+    if "properties" in node:
+        changed["properties"] = {name: change(inner) for name, inner in node["properties"].items()}
+    if "items" in node:
+        changed["items"] = change(node["items"])
+    return changed

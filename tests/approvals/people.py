@@ -18,8 +18,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import approval_digest
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
 
@@ -29,7 +29,7 @@ STEP = "round-1/call-1"
 KEY = f"{STEP}/approval"
 DIFF = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-alpha\n+omega"
 APPROVE, DENY = {"decision": "approve"}, {"decision": "deny"}
-UNHURRIED = replace(PATIENCE, instant_s=0.0)  # of a client in this process, which declines within no time
+UNHURRIED = replace(DEFAULT_WAIT_POLICY, instant_s=0.0)  # of a client in this process, which declines within no time
 LASTS_MS = 72 * 3_600_000
 NOW = 1_700_000_000_000
 

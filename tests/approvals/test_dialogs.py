@@ -33,7 +33,7 @@ from approvals.people import (
     waiting,
 )
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.server.patience import PATIENCE
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.store import approvals
 from kairos_mcp.views.waiting import ELICITED_CHARS
 
@@ -70,7 +70,7 @@ async def test_a_denial_carries_what_they_said(place, era):
 )
 async def test_what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more(place, era, reply):
     person = Person([reply, reply])
-    async with opened(place) as host, seated(host, era, person, patience=PATIENCE) as door:
+    async with opened(place) as host, seated(host, era, person, patience=DEFAULT_WAIT_POLICY) as door:
         run_id = await waiting(host, place)
         for _ in range(3):
             run = await door.ask("run_continue", {"run_id": run_id})
@@ -328,7 +328,7 @@ async def test_a_state_is_for_its_run_and_its_call_alone(place):
 
 async def test_a_call_that_comes_again_without_an_answer_is_told_how_to_decide_otherwise(place):
     """The client raises on its own side: to be asked at each call would hide what the call has to say."""
-    impatient = replace(PATIENCE, again_s=-1.0)
+    impatient = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
     async with opened(place) as host:
         run_id = await waiting(host, place)
         async with seated(host, MODERN, Person(), patience=impatient) as door:

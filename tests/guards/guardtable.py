@@ -120,7 +120,7 @@ ONE_OWNER = (
     ),
     Guard(
         "server/dispatch.py",
-        "        host.wake()\n",
+        "        app.wake()\n",
         "",
         "crash/test_left_behind.py::test_any_tool_that_is_called_makes_the_server_go_on_with_it",
     ),
@@ -915,23 +915,26 @@ OUTSIDE = (
         WEB + "HTTP_013_so_is_one_that_comes_in_chunks",
     ),
     Guard(
-        "server/http_guard.py", "        if twice:", "        if False:", WEB + "a_header_that_stands_twice_is_refused"
+        "server/http_guard.py",
+        "        if repeated:",
+        "        if False:",
+        WEB + "a_header_that_stands_twice_is_refused",
     ),
     Guard(
         "server/http_guard.py",
-        'if b"origin" not in counts and _BROWSER in counts',
+        'if b"origin" not in counts and _FETCH_SITE in counts',
         "if False",
         WEB + "a_page_that_states_no_origin_is_known_by_its_browser",
     ),
     Guard(
         "server/http_protocol.py",
-        "        if not empty and _LOOSE.search(head):",
+        "        if not is_empty and _LOOSE_LINE_END.search(head):",
         "        if False:",
         WEB + "where_a_message_ends_is_never_guessed",
     ),
     Guard(
         "server/http_protocol.py",
-        "        if lines and not _is_one_message(lines):",
+        "        if lines and not _has_one_length(lines):",
         "        if False:",
         WEB + "where_a_message_ends_is_never_guessed",
     ),
@@ -943,25 +946,25 @@ OUTSIDE = (
     ),
     Guard(
         "server/http_sessions.py",
-        "if held[each.principal] == most]",
+        "if counts[session.principal] == most]",
         "if True]",
         "http/test_tenancy.py::test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an_equal_share",
     ),
     Guard(
         "server/http_sessions.py",
-        "if first is not None and first.calls and held[first.principal] <= held[principal]:",
+        "if evicted is not None and evicted.calls and counts[evicted.principal] <= counts[principal]:",
         "if False:",
         "http/test_listener.py::test_a_session_in_which_a_call_waits_does_not_go_for_its_owner_s_next_one",
     ),
     Guard(
         "server/tokens.py",
-        "return name if hmac.compare_digest(kept, given) else None",
+        "return name if hmac.compare_digest(stored, hashed) else None",
         "return name",
         WEB + "a_token_that_was_not_given_out_lets_nobody_in",
     ),
     Guard(
         "server/auth.py",
-        "self._guarded = self._guarded or self._tokens.any()",
+        "self._needs_token = self._needs_token or self._tokens.any()",
         "pass",
         "http/test_tenancy.py::test_the_first_token_closes_a_door_that_stood_open",
     ),
@@ -979,14 +982,14 @@ OUTSIDE = (
     ),
     Guard(
         "server/request_state.py",
-        "bind_principal=lambda _: principal()",
+        "bind_principal=lambda _: current_principal()",
         'bind_principal=lambda _: "all"',
         ROUNDS + "a_state_is_its_principal_s_alone",
     ),
     Guard(
         "server/request_state.py",
-        "boundary_of(state_key(self._home), self._lives_s)",
-        "boundary_of(state_key(self._home), 1e9)",
+        "make_boundary(state_key(self._home), self._lives_s)",
+        "make_boundary(state_key(self._home), 1e9)",
         ROUNDS + "a_state_ends_with_its_time_and_outlives_a_restart",
     ),
     Guard(
@@ -1063,8 +1066,8 @@ OUTSIDE = (
     ),
     Guard(
         "server/annotations.py",
-        'word == "allow" or (word == "ask" and settings.approvals == "host")',
-        'word == "allow"',
+        'verdict == "allow" or (verdict == "ask" and settings.approvals == "host")',
+        'verdict == "allow"',
         "server/test_annotations.py::test_a_tool_that_moves_runs_states_the_most_that_they_may_do",
     ),
     Guard(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.tokens import TokenStore
 from tests.http.webpeer import WAYS, Site
 

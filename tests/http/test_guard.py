@@ -10,7 +10,7 @@ from gzip import compress
 
 import pytest
 
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import ServerNames
 from kairos_mcp.server.tokens import TokenStore
 from tests.http.webpeer import Site, called, ends, read_answer

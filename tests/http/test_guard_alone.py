@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, refuse
 
 PORT = 8765

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.server.bounds import RequestBounds
 from kairos_mcp.server.http import UvicornServer
+from kairos_mcp.server.http_bounds import RequestBounds
 from tests.http.webpeer import SECONDS, Answer, Site, called, ends, read_answer
 
 PLENTY = 10**6
@@ -294,7 +294,7 @@ def held_open(site: Site, kind: str) -> socket.socket:
 
 
 def test_a_second_signal_ends_it_at_once(sites) -> None:
-    site = sites(RequestBounds(leaving_s=30))
+    site = sites(RequestBounds(shutdown_s=30))
     connection = held_open(site, "a call that waits")
     site.server.send_signal(signal.SIGTERM)
     with pytest.raises(ConnectionRefusedError):  # noqa: PT012 - it listens no more: the first was heard

@@ -16,7 +16,7 @@ from mcp.client.client import Client
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.server.auth import RateLimiter
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
 from kairos_mcp.server.tokens import TokenStore
 from tests.http.webpeer import META, WAYS, Answer, Site, called, read_answer
@@ -240,10 +240,10 @@ def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: TokenSto
     (file,) = (tmp_path / "place" / "home" / "tokens").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert made.rpartition(".")[2] not in file.read_text()
-    assert tokens.principal_of(made) == "alice"
+    assert tokens.find_principal(made) == "alice"
     assert [token.name for token in tokens.list_tokens()] == ["alice"]
     tokens.revoke("alice")
-    assert (tokens.principal_of(made), tokens.any()) == (None, False)
+    assert (tokens.find_principal(made), tokens.any()) == (None, False)
 
 
 @pytest.mark.parametrize("name", ["", "local", "Alice", "a/b", "..", "a.b", "-a", "a" * 41, "a\n", "é"])
@@ -257,7 +257,7 @@ def test_a_name_is_given_once(tokens: TokenStore) -> None:
     made = tokens.add("alice")
     with pytest.raises(BadArguments):
         tokens.add("alice")
-    assert tokens.principal_of(made) == "alice"
+    assert tokens.find_principal(made) == "alice"
     with pytest.raises(BadArguments):
         tokens.revoke("bob")
 
@@ -267,16 +267,16 @@ def test_a_damaged_token_lets_nobody_in(tokens: TokenStore, tmp_path: Path, kept
     made = tokens.add("alice")
     (tmp_path / "place" / "home" / "tokens" / "alice").write_text(kept)
     for text in (made, "kairos.alice.", "kairos.alice", f"kairos.alice.{kept}"):
-        assert tokens.principal_of(text) is None
+        assert tokens.find_principal(text) is None
 
 
 def test_the_commands_add_list_and_revoke(tmp_path: Path) -> None:
     made = kairos(tmp_path, "token", "add", "alice").stdout.strip()
-    assert TokenStore(tmp_path / "home").principal_of(made) == "alice"
+    assert TokenStore(tmp_path / "home").find_principal(made) == "alice"
     assert json.loads(kairos(tmp_path, "token", "list", "--json").stdout)["tokens"][0]["name"] == "alice"
     assert kairos(tmp_path, "token", "add", "alice").returncode == 2
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 0
-    assert TokenStore(tmp_path / "home").principal_of(made) is None
+    assert TokenStore(tmp_path / "home").find_principal(made) is None
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 2
 
 

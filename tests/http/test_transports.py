@@ -301,4 +301,6 @@ def test_stdio_does_not_pay_for_http() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     ours = set(done.stdout.split())
     assert "kairos_mcp.server.dispatch" in ours
-    assert not ours & {f"kairos_mcp.server.{name}" for name in ("http", "guard", "tenants", "listener", "tokens")}
+    assert not ours & {
+        f"kairos_mcp.server.{name}" for name in ("http", "http_guard", "http_protocol", "auth", "tokens")
+    }

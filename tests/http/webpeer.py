@@ -21,12 +21,12 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 
 SECONDS = 20
 SERVE = """
 import json, os, sys
-from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http import ListenOptions, serve
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags

@@ -184,7 +184,7 @@ async def test_a_single_call_has_no_goal_to_be_named_in_a_dialog(place, era):
     async with opened(place, era, person=person) as door:
         await door.ask("registry_call", {"name": "write_file", "arguments": {"path": "c.txt", "content": "c"}})
     (head,) = person.seen[0].message.split("\n\n", 1)[0].split("\n")
-    assert head.startswith("Leave for write_file (checked)")
+    assert head.startswith("Permission for write_file (checked)")
 
 
 async def _resumed(door, run):

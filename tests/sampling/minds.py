@@ -16,8 +16,8 @@ from mcp.client.client import Client
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from kairos_mcp.settings.settings import Settings
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
@@ -154,7 +154,7 @@ async def connected(
     era: str = LEGACY,
     mind: Mind | None = None,
     *,
-    patience: WaitPolicy = PATIENCE,
+    patience: WaitPolicy = DEFAULT_WAIT_POLICY,
     name: str = "a client",
 ) -> AsyncIterator[Door]:
     """A client of this era at a door of this house; with a mind it declares sampling."""

@@ -22,7 +22,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
-from kairos_mcp.server.patience import PATIENCE
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
@@ -166,7 +166,7 @@ async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(pl
                 await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.3)
                 return said("slowly")
 
-    hasty = replace(PATIENCE, first_s=0.4, later_s=0.4)
+    hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.4, later_s=0.4)
     async with pair_host(place.settings()) as host, connected(host, LEGACY, OneByOne([]), patience=hasty) as door:
         run = await door.ask("planner_run", {"goal": "go"})
     assert (run["route"], run["summary"]) == ("sampling", "slowly and slowly")

@@ -12,7 +12,7 @@ from house import Place, reads, says
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.app.app import App
-from kairos_mcp.server.patience import PATIENCE, WaitPolicy
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from sampling.minds import (
     LEGACY,
     MODERN,
@@ -29,7 +29,7 @@ from sampling.minds import (
     said,
 )
 
-HASTY = replace(PATIENCE, first_s=0.1, later_s=0.1, again_s=0.0)
+HASTY = replace(DEFAULT_WAIT_POLICY, first_s=0.1, later_s=0.1, again_s=0.0)
 
 
 def refusing(code: int, message: str) -> Callable[[], Mind]:

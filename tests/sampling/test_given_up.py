@@ -12,7 +12,7 @@ import pytest
 from house import Place, assert_all_lawful, assert_lawful, reads, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.server.patience import PATIENCE
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from sampling.minds import LEGACY, MODERN, Door, Mind, Reply, Silent, at_the_door, bodies, connected, said, spoken
 
 WITHIN_S = 15.0
@@ -124,7 +124,7 @@ async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place:
 async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody(place: Place):
     """The first one's call is still open and waits: it asks no more, and its silence moves the run nowhere."""
     dead, living = Counting([]), Mind([reads("a.txt"), says("by the living")])
-    hasty = replace(PATIENCE, first_s=1.0)
+    hasty = replace(DEFAULT_WAIT_POLICY, first_s=1.0)
     async with (
         App.open(place.settings(), via="mcp") as host,
         connected(host, LEGACY, dead, patience=hasty, name="dead") as one,
@@ -188,7 +188,7 @@ async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
 
 
 async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(place: Place):
-    hasty = replace(PATIENCE, first_s=0.2)
+    hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.2)
     async with App.open(place.settings(), via="mcp") as host:
         mind = Counting([])
         async with connected(host, LEGACY, mind, patience=hasty) as door:
@@ -258,7 +258,7 @@ async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_on
 
 
 async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_answers(place: Place):
-    hasty = replace(PATIENCE, again_s=-1.0)
+    hasty = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
     arguments = {"goal": "go", "route": "sampling", "limits": {"model_calls": 2}}
     async with at_the_door(place.settings(), MODERN, Mind([]), patience=hasty) as door:
         for key in ("round-1", "round-1#2"):

@@ -14,9 +14,8 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import LOCAL
-from kairos_mcp.server.patience import PATIENCE
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, set_principal
 from kairos_mcp.server.request_state import KEY_FILE, state_key
-from kairos_mcp.server.who import speaks_for
 from sampling.minds import (
     LEGACY,
     MODERN,
@@ -184,7 +183,7 @@ async def test_a_state_of_another_run_is_foreign(place):
 
 
 async def test_a_state_ends_with_its_time_and_outlives_a_restart(place):
-    short = replace(PATIENCE, state_s=1e-9)
+    short = replace(DEFAULT_WAIT_POLICY, state_s=1e-9)
     async with at_the_door(place.settings(), MODERN, Mind([]), patience=short) as door:
         await refused(door, "planner_run", GO, (await door.asked("planner_run", GO)).request_state)
     async with at_the_door(place.settings(), MODERN, Mind([])) as door:
@@ -198,12 +197,12 @@ async def test_a_state_is_its_principal_s_alone(place):
     async with at_the_door(place.settings(), MODERN, Mind([])) as door:
         state = (await door.asked("planner_run", GO)).request_state
         assert state
-    speaks_for("somebody else")
+    set_principal("somebody else")
     try:
         async with at_the_door(place.settings(), MODERN, Mind([])) as door:
             await refused(door, "planner_run", GO, state)
     finally:
-        speaks_for(LOCAL)
+        set_principal(LOCAL)
 
 
 async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):

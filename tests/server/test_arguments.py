@@ -16,9 +16,8 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Message
 from kairos_mcp.server.arguments.base import Arguments
-from kairos_mcp.server.arguments.planning import PlannerRun
-from kairos_mcp.server.arguments.registry import RegistryCall
-from kairos_mcp.server.arguments.runs import RunStatus
+from kairos_mcp.server.arguments.planner import PlannerRun
+from kairos_mcp.server.arguments.runs import RegistryCall, RunStatus
 from kairos_mcp.server.validation import validate_arguments
 
 DEEP: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.server.lines import run_text, runs_text
+from kairos_mcp.server.results import run_text, runs_text
 from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, fit_result, size
 
 TEXTS = st.text(max_size=60) | st.text(max_size=40).map(lambda text: text * 400)

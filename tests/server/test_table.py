@@ -14,8 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.server.listing import CORE, LEAN, LISTING, list_tools
-from kairos_mcp.server.mcp_server import instructions
+from kairos_mcp.server.mcp_server import CORE, LEAN, LISTING, instructions, list_tools
 from kairos_mcp.server.tools import TOOLS, as_listed
 
 SNAPSHOTS = Path(__file__).with_name("__snapshots__")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
-from kairos_mcp.server.framing import FramedLine, LineCutter
-from kairos_mcp.server.wire import UnreadableLine, connect_streams, encode_message, parse_line
+from kairos_mcp.server.framing import FramedLine, LineCutter, UnreadableLine, encode_message, parse_line
+from kairos_mcp.server.stdio import connect_streams
 
 
 @given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line)), st.integers(1, 50))

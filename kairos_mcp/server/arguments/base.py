@@ -1,7 +1,7 @@
-"""What all arguments have in common: strict models, bounded texts, limits.
+"""What the arguments of all tools share: strict models, bounded texts, limits.
 
-The input schemas that clients see are made from these models, so a field's description is what a calling model reads.
-How a refusal is worded is in refusals.py.
+The input schemas that clients see are made from these models: a field's description is what a calling model reads.
+validation.py words the refusals.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.limits import Limits
 
-LINKED_CHARS = 100_000  # beyond it an error, never a silent cut
+LONG_TEXT_CHARS = 100_000  # a longer text is refused, never cut in silence
 
 RunId = Annotated[str, Field(min_length=1, max_length=100)]
-Linked = Annotated[str, Field(max_length=LINKED_CHARS)]
+LongText = Annotated[str, Field(max_length=LONG_TEXT_CHARS)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 RouteArgument = Literal["auto", "provider", "sampling", "caller", "scripted"]
 Wait = Annotated[float, Field(ge=0, le=600)]
@@ -26,13 +26,13 @@ DEFAULT_WAIT_S = 45.0  # hosts give up at about 60
 
 
 class Arguments(BaseModel):
-    """Nothing is coerced, nothing unknown is dropped; absent and null are the same."""
+    """Arguments of a tool: nothing is coerced, unknown names are refused, null is the same as absent."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
 class LimitsArgument(Arguments):
-    """Every unit may be left out; null is refused, since some clients send it for NaN."""
+    """Limits of a run, each optional; null is refused, since some clients send it for NaN."""
 
     rounds: Count | None = None
     model_calls: Count | None = None
@@ -45,7 +45,7 @@ class LimitsArgument(Arguments):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_no_limit(cls, given: Any) -> Any:
+    def _refuse_null(cls, given: Any) -> Any:
         if isinstance(given, dict):
             for name in cls.model_fields:
                 if name in given and given[name] is None:
@@ -53,6 +53,7 @@ class LimitsArgument(Arguments):
         return given
 
     def limits(self) -> Limits:
+        """The limits in the units of accounts."""
         return Limits(
             rounds=self.rounds,
             model_calls=self.model_calls,

@@ -1,4 +1,4 @@
-"""The arguments of what works on a mandate: its cycles, each phase alone, and the mandates themselves."""
+"""The arguments of the tools for mandates: cycles, each phase alone, and saving and listing mandates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class _Ordered(Arguments):
-    """What all runs of OODA are told; the mandate itself is read by `mandate_of`."""
+class _MandateArguments(Arguments):
+    """What all runs of OODA take. The mandate itself is checked when it is parsed."""
 
     mandate_id: MandateId | None = None
     mandate: JsonObject | None = None
@@ -32,43 +32,46 @@ class _Ordered(Arguments):
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
 
     @property
-    def meant(self) -> MandateRef:
+    def mandate_ref(self) -> MandateRef:
+        """Which mandate the run is for."""
         from kairos_mcp.app.mandates import MandateRef
 
         return MandateRef(self.mandate_id, self.mandate, workspace=self.workspace)
 
     @property
-    def asked(self) -> RunOptions:
+    def options(self) -> RunOptions:
+        """The options of the run."""
         from kairos_mcp.app.mandates import RunOptions
 
         return RunOptions(None, self.route or "auto", Limits() if self.limits is None else self.limits.limits())
 
 
-class OodaRun(_Ordered):
+class OodaRun(_MandateArguments):
     cycles: Annotated[int, Field(ge=1, le=10)] | None = Field(None, description="Default: its max_cycles")
 
     @property
-    def asked(self) -> RunOptions:
+    def options(self) -> RunOptions:
         from dataclasses import replace
 
-        return replace(super().asked, cycles=self.cycles)
+        return replace(super().options, cycles=self.cycles)
 
 
-class OodaPhase(_Ordered):
-    """A phase alone. `given`: what the phase before gave, which each phase but the first names in its own way."""
+class OodaPhase(_MandateArguments):
+    """A phase alone."""
 
     goal: Annotated[str, Field(min_length=1, max_length=8_000)] | None = Field(
         None, description="In place of a mandate"
     )
 
     @property
-    def meant(self) -> MandateRef:
+    def mandate_ref(self) -> MandateRef:
         from dataclasses import replace
 
-        return replace(super().meant, goal=self.goal)
+        return replace(super().mandate_ref, goal=self.goal)
 
     @property
-    def given(self) -> JsonObject | None:
+    def phase_input(self) -> JsonObject | None:
+        """The output of the phase before; None for the first phase."""
         return None
 
 
@@ -80,7 +83,7 @@ class OodaOrient(OodaPhase):
     observation: JsonObject = Field(description="Output of ooda_observe")
 
     @property
-    def given(self) -> JsonObject | None:
+    def phase_input(self) -> JsonObject | None:
         return self.observation
 
 
@@ -88,7 +91,7 @@ class OodaDecide(OodaPhase):
     orientation: JsonObject = Field(description="Output of ooda_orient")
 
     @property
-    def given(self) -> JsonObject | None:
+    def phase_input(self) -> JsonObject | None:
         return self.orientation
 
 
@@ -96,7 +99,7 @@ class OodaAct(OodaPhase):
     decision: JsonObject = Field(description="Output of ooda_decide")
 
     @property
-    def given(self) -> JsonObject | None:
+    def phase_input(self) -> JsonObject | None:
         return self.decision
 
 
@@ -104,7 +107,7 @@ class OodaReflect(OodaPhase):
     act_result: JsonObject = Field(description="Output of ooda_act")
 
     @property
-    def given(self) -> JsonObject | None:
+    def phase_input(self) -> JsonObject | None:
         return self.act_result
 
 

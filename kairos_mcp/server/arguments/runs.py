@@ -1,4 +1,4 @@
-"""The arguments of what looks at runs, answers them and steers them, and of what is left to spend."""
+"""The arguments of the tools that look at runs, answer and steer them, of the registry tools, and of budget_status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RouteArgument, RunId, Wait
+from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Name, RouteArgument, RunId, Wait
 
 if TYPE_CHECKING:
     from kairos_mcp.views.trace import TraceQuery
@@ -33,7 +33,7 @@ class RunStatus(Arguments):
     view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds")
 
     @model_validator(mode="after")
-    def _since_goes_with_news(self) -> Self:
+    def _check_since(self) -> Self:
         if self.since is not None and self.until != "news":
             raise PydanticCustomError("needs", '`since` is for until="news"')
         if isinstance(self.since, int) and len(self.run_ids or ()) != 1:
@@ -43,7 +43,7 @@ class RunStatus(Arguments):
         return self
 
     def known_seqs(self, run_ids: Sequence[str]) -> dict[str, int]:
-        """The seq that the caller has of each run, as far as it said one."""
+        """The seq that the caller knows of each run, where it gave one."""
         return {run_ids[0]: self.since} if isinstance(self.since, int) else dict(self.since or {})
 
     @property
@@ -79,7 +79,7 @@ class RunControl(Arguments):
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(None, description="For settle: the item's")
 
     @model_validator(mode="after")
-    def _has_what_the_action_needs(self) -> Self:
+    def _check_action(self) -> Self:
         if (self.action == "extend") != bool(self.limits and self.limits.model_fields_set):
             raise PydanticCustomError("needs", "`limits` is for extend, which needs at least one of them")
         if (self.action == "reroute") != (self.route is not None):
@@ -99,6 +99,7 @@ class RunTrace(Arguments):
     max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(None, description="Default 8000")
 
     def query(self) -> TraceQuery:
+        """The query for a trace."""
         from kairos_mcp.views.trace import TraceQuery
 
         return TraceQuery(
@@ -113,4 +114,28 @@ class RunTrace(Arguments):
 class BudgetStatus(Arguments):
     scope: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
         None, description="day (default), days, mandate:ID, or a run_id"
+    )
+
+
+class RegistrySearch(Arguments):
+    query: Annotated[str, Field(max_length=1_000)] | None = None
+    names: Annotated[list[Name], Field(max_length=64)] | None = Field(None, description="Whole schemas of these")
+    category: Name | None = None
+    cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class RegistryCall(Arguments):
+    name: Name
+    arguments: JsonObject
+    wait_s: Wait | None = Field(None, description="Default 45")
+
+    @property
+    def wait(self) -> float:
+        return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+
+class RegistryRegister(Arguments):
+    spec: JsonObject = Field(
+        description="{kind: http_tool, name, description, url, method?, parameters?: [{name, in, schema?}], headers?, "
+        "result?, effect?} or {kind: server, name, command, args?, env? | url, headers?}. Keys by name: env:NAME"
     )

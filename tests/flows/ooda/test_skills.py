@@ -13,7 +13,7 @@ from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, MandateStatus, pars
 from kairos_mcp.flows.ooda.act import ActStatus
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.flows.ooda.structured_answer import FailureStatus
-from kairos_mcp.server.listing import LISTING
+from kairos_mcp.server.mcp_server import LISTING
 
 SKILLS = Path(__file__).parents[3] / "skills"
 NAMES = ["mandates", "ooda-cycle", "planner-loop"]

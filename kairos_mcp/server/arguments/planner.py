@@ -1,4 +1,4 @@
-"""The arguments of planner_run, and what they become: a request for a run of the planner."""
+"""The arguments of planner_run, and the request that is made of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
-    LINKED_CHARS,
+    LONG_TEXT_CHARS,
     Arguments,
     LimitsArgument,
-    Linked,
+    LongText,
     Name,
     RouteArgument,
     RunId,
@@ -24,7 +24,7 @@ from kairos_mcp.server.arguments.base import (
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import PlannerRequest
 
-PRIOR_CHARS = 400_000  # a conversation to go on from: four characters to a token of the default context
+PRIOR_CHARS = 400_000  # of a conversation to go on from: four characters for each token of the default context
 
 
 class CallerTool(Arguments):
@@ -34,7 +34,7 @@ class CallerTool(Arguments):
     effect: Effect | None = None
 
     def spec(self) -> ToolSpec:
-        """What says nothing of its effect is irreversible."""
+        """The tool's spec; without an effect it is irreversible."""
         return ToolSpec(
             self.name, self.description, self.input_schema, self.effect or "irreversible", "caller", "caller"
         )
@@ -48,7 +48,7 @@ class PriorCall(Arguments):
 
 class PriorMessage(Arguments):
     role: Literal["user", "assistant", "tool"]
-    content: Linked
+    content: LongText
     tool_calls: Annotated[list[PriorCall], Field(max_length=64)] | None = None
     tool_call_id: Name | None = None
 
@@ -58,9 +58,9 @@ class PriorMessage(Arguments):
 
 
 class PlannerRun(Arguments):
-    goal: Annotated[str, Field(min_length=1, max_length=LINKED_CHARS)]
-    context: Linked | None = Field(None, description="Material the goal refers to")
-    system: Linked | None = Field(None, description="Replaces the system prompt")
+    goal: Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS)]
+    context: LongText | None = Field(None, description="Material the goal refers to")
+    system: LongText | None = Field(None, description="Replaces the system prompt")
     messages: Annotated[list[PriorMessage], Field(max_length=1_000)] | None = Field(
         None,
         description="A conversation to go on from: {role: user|assistant|tool, content, "
@@ -74,7 +74,7 @@ class PlannerRun(Arguments):
         None,
         description="Tools you execute: {name, description, input_schema, effect?}",
     )
-    route: RouteArgument | None = Field(None, description="Who thinks; caller is you")
+    route: RouteArgument | None = Field(None, description="Model source; caller is you")
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description="For a provider: provider:model"
     )
@@ -87,31 +87,32 @@ class PlannerRun(Arguments):
 
     @field_validator("goal")
     @classmethod
-    def _says_something(cls, goal: str) -> str:
+    def _refuse_blank(cls, goal: str) -> str:
         if goal.isspace():
             raise PydanticCustomError("blank", "Should say what to achieve")
         return goal
 
     @field_validator("messages")
     @classmethod
-    def _each_call_has_one_result(cls, messages: list[PriorMessage] | None) -> list[PriorMessage] | None:
-        """Models refuse a conversation in which a call and its result don't stand side by side."""
+    def _refuse_unpaired_calls(cls, messages: list[PriorMessage] | None) -> list[PriorMessage] | None:
+        """Refuse a conversation in which the results of calls don't follow their calls: models refuse it too."""
         if sum(len(message.content) for message in messages or ()) > PRIOR_CHARS:
             raise PydanticCustomError("too_long", f"Should have at most {PRIOR_CHARS} characters in all")
-        owed: list[str] = []
+        open_calls: list[str] = []
         for at, message in enumerate(messages or ()):
-            if message.role == "tool" and message.tool_call_id in owed:
-                owed.remove(message.tool_call_id)
-            elif message.role == "tool" or owed:
+            if message.role == "tool" and message.tool_call_id in open_calls:
+                open_calls.remove(message.tool_call_id)
+            elif message.role == "tool" or open_calls:
                 raise PydanticCustomError("unpaired", f"At {at}: each call should have one result after it")
             elif message.tool_call_id is not None or (message.tool_calls and message.role == "user"):
                 raise PydanticCustomError("misplaced", f"At {at}: calls belong to assistant, ids to tool")
-            owed += [call.id for call in message.tool_calls or ()]
-        if owed:
+            open_calls += [call.id for call in message.tool_calls or ()]
+        if open_calls:
             raise PydanticCustomError("unpaired", "Should not end with a call that has no result")
         return messages
 
     def request(self) -> PlannerRequest:
+        """The request for a planner run."""
         from kairos_mcp.core.run_spec import PlannerRequest
 
         return PlannerRequest(
