@@ -1,4 +1,4 @@
-"""A server with a real host inside, and a client of each protocol era in the same process."""
+"""A server with a real app inside, and a client of each protocol era in the same process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 
 
 @dataclass
-class Door:
-    """A connected client. Each result is held against the schema of its tool, errors too."""
+class CheckingClient:
+    """A connected client that checks each result, errors too, against the schema of its tool."""
 
-    client: Client
+    raw: Client
     schemas: dict[str, dict[str, Any] | None] = field(default_factory=dict)
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> wire.CallToolResult:
-        result = await self.client.call_tool(name, arguments or {}, **more)
+        result = await self.raw.call_tool(name, arguments or {}, **more)
         schema = self.schemas[name]
         if schema is not None:
             Draft202012Validator(schema).validate(result.structured_content)
@@ -54,9 +54,9 @@ class Door:
         return result.structured_content
 
 
-def reaching(host: App) -> Callable[[], Awaitable[App]]:
+def reaching(app: App) -> Callable[[], Awaitable[App]]:
     async def reach() -> App:
-        return host
+        return app
 
     return reach
 
@@ -93,15 +93,15 @@ def era(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def opened(era: str) -> Callable[[Settings], AbstractAsyncContextManager[Door]]:
+def connect(era: str) -> Callable[[Settings], AbstractAsyncContextManager[CheckingClient]]:
     @asynccontextmanager
-    async def opened(settings: Settings) -> AsyncIterator[Door]:
+    async def connect(settings: Settings) -> AsyncIterator[CheckingClient]:
         async with (
-            App.open(settings, via="mcp") as host,
-            Client(build_server(reaching(host), settings), mode=ERAS[era]) as client,
+            App.open(settings, via="mcp") as app,
+            Client(build_server(reaching(app), settings), mode=ERAS[era]) as client,
         ):
             assert client.protocol_version == era
             tools = (await client.list_tools()).tools
-            yield Door(client, {tool.name: tool.output_schema for tool in tools})
+            yield CheckingClient(client, {tool.name: tool.output_schema for tool in tools})
 
-    return opened
+    return connect

@@ -42,11 +42,11 @@ READS = ServerSetting("y", ("y",), effects=(("*", "read"),))
     ],
 )
 async def test_a_tool_that_moves_runs_states_the_most_that_they_may_do(
-    settings, opened, changes, destructive, open_world
+    settings, connect, changes, destructive, open_world
 ) -> None:
-    async with opened(replace(settings, **changes)) as door:
+    async with connect(replace(settings, **changes)) as client:
         for _ in range(2):  # the same at each look
-            for tool in (await door.client.list_tools()).tools:
+            for tool in (await client.raw.list_tools()).tools:
                 if tool.name in ("planner_run", "ooda_run", "run_continue", "run_control"):
                     told = tool.annotations
                     assert (told.destructive_hint, told.open_world_hint) == (destructive, open_world), tool.name

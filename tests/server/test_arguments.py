@@ -74,9 +74,9 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("tool", "given", "place"), BAD.values(), ids=BAD)
-async def test_bad_arguments_are_refused_by_name(settings, opened, tool, given, place):
-    async with opened(settings) as door:
-        error = await door.refused(tool, given)
+async def test_bad_arguments_are_refused_by_name(settings, connect, tool, given, place):
+    async with connect(settings) as client:
+        error = await client.refused(tool, given)
         assert error["code"] == "bad_arguments"
         assert place in error["message"]
         assert "Required: " in error["hint"] or error["hint"]
@@ -116,41 +116,41 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
-async def test_a_schema_that_is_a_trap_is_refused_before_anything_starts(settings, opened, schema):
-    async with opened(settings) as door:
-        error = await door.refused("planner_run", {"goal": "x", "output_schema": schema})
+async def test_a_schema_that_is_a_trap_is_refused_before_anything_starts(settings, connect, schema):
+    async with connect(settings) as client:
+        error = await client.refused("planner_run", {"goal": "x", "output_schema": schema})
         assert error["code"] in {"schema_rejected", "bad_arguments"}
-        assert (await door.ask("run_status"))["runs"] == []
+        assert (await client.ask("run_status"))["runs"] == []
 
 
-async def test_a_list_instead_of_arguments_is_a_protocol_error(settings, opened):  # ARGS-009
-    async with opened(settings) as door:
+async def test_a_list_instead_of_arguments_is_a_protocol_error(settings, connect):  # ARGS-009
+    async with connect(settings) as client:
         with pytest.raises((MCPError, ValueError)):
-            await door.client.call_tool("run_status", [1])  # type: ignore[arg-type]  # that is the case
-        assert "runs" in await door.ask("run_status")
+            await client.raw.call_tool("run_status", [1])  # type: ignore[arg-type]  # that is the case
+        assert "runs" in await client.ask("run_status")
 
 
-async def test_an_unknown_tool_is_a_protocol_error_that_names_the_known_ones(settings, opened):
-    async with opened(settings) as door:
+async def test_an_unknown_tool_is_a_protocol_error_that_names_the_known_ones(settings, connect):
+    async with connect(settings) as client:
         with pytest.raises(MCPError) as refused:
-            await door.client.call_tool("planner", {})
+            await client.raw.call_tool("planner", {})
         assert refused.value.code == -32602
         assert "planner_run" in refused.value.message
-        assert "runs" in await door.ask("run_status")
+        assert "runs" in await client.ask("run_status")
 
 
 @pytest.mark.parametrize("tool", ["run_continue", "run_control", "run_trace"])
-async def test_an_unknown_run_is_told_as_such(settings, opened, tool):  # ARGS-023: as another principal's is
+async def test_an_unknown_run_is_told_as_such(settings, connect, tool):  # ARGS-023: as another principal's is
     more = {"run_continue": {"answers": {"round-1": {"content": "x"}}}, "run_control": {"action": "cancel"}}
-    async with opened(settings) as door:
-        error = await door.refused(tool, {"run_id": "nobody", **more.get(tool, {})})
+    async with connect(settings) as client:
+        error = await client.refused(tool, {"run_id": "nobody", **more.get(tool, {})})
         assert error["code"] == "unknown_run"
 
 
 @pytest.mark.parametrize("query", ['"unclosed AND (NEAR', "*", "%", "'", "\0"], ids=["ARGS-027", *"*%'0"])
-async def test_a_query_is_words_and_never_a_language(settings, opened, query):
-    async with opened(settings) as door:
-        await door.ask("registry_search", {"query": query})
+async def test_a_query_is_words_and_never_a_language(settings, connect, query):
+    async with connect(settings) as client:
+        await client.ask("registry_search", {"query": query})
 
 
 def test_absent_and_null_are_the_same():

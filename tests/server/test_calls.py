@@ -19,9 +19,9 @@ from tests.server.scriptlines import looks, says
 SECONDS = 20  # no test waits longer for what should come at once
 
 
-async def test_a_run_waits_for_the_caller_and_goes_on_with_the_answer(settings, opened):
-    async with opened(settings) as door:
-        waiting = await door.ask("planner_run", {"goal": "say hello", "route": "caller"})
+async def test_a_run_waits_for_the_caller_and_goes_on_with_the_answer(settings, connect):
+    async with connect(settings) as client:
+        waiting = await client.ask("planner_run", {"goal": "say hello", "route": "caller"})
         assert waiting["status"] == "input_required"
         (item,) = waiting["waiting"]
         assert item["kind"] == "completion"
@@ -30,15 +30,15 @@ async def test_a_run_waits_for_the_caller_and_goes_on_with_the_answer(settings, 
         assert waiting["next"]["tool"] == "run_continue"
 
         answer = {"run_id": waiting["run_id"], "answers": {item["key"]: {"content": "hello"}}}
-        ended = await door.ask("run_continue", answer)
+        ended = await client.ask("run_continue", answer)
         assert (ended["status"], ended["summary"], ended["waiting"]) == ("completed", "hello", [])
 
 
-async def test_a_round_with_tools_runs_them_and_comes_back(settings, opened):
-    async with opened(settings) as door:
-        waiting = await door.ask("planner_run", {"goal": "look around", "route": "caller"})
+async def test_a_round_with_tools_runs_them_and_comes_back(settings, connect):
+    async with connect(settings) as client:
+        waiting = await client.ask("planner_run", {"goal": "look around", "route": "caller"})
         key = waiting["waiting"][0]["key"]
-        again = await door.ask("run_continue", {"run_id": waiting["run_id"], "answers": {key: looks()}})
+        again = await client.ask("run_continue", {"run_id": waiting["run_id"], "answers": {key: looks()}})
         assert again["status"] == "input_required"
         messages = again["waiting"][0]["messages"]
         assert [message["role"] for message in messages[-2:]] == ["assistant", "tool"]
@@ -46,9 +46,9 @@ async def test_a_round_with_tools_runs_them_and_comes_back(settings, opened):
         assert again["calls"][0]["name"] == "list_files"
 
 
-async def test_the_text_alone_is_enough_to_go_on(settings, opened):
-    async with opened(settings) as door:
-        result = await door.call("planner_run", {"goal": "say hello", "route": "caller"})
+async def test_the_text_alone_is_enough_to_go_on(settings, connect):
+    async with connect(settings) as client:
+        result = await client.call("planner_run", {"goal": "say hello", "route": "caller"})
         head, items = result.content[0].text.rsplit("waiting items: ", 1)
         assert json.loads(items) == result.structured_content["waiting"]
         assert len(head.splitlines()) <= 12
@@ -57,79 +57,79 @@ async def test_the_text_alone_is_enough_to_go_on(settings, opened):
         assert json.dumps(following["arguments"], separators=(",", ":"), ensure_ascii=False) in head
 
 
-async def test_an_identical_start_attaches(settings, opened):
-    async with opened(settings) as door:
-        first = await door.ask("planner_run", {"goal": "say hello", "wait_s": 1})
-        second = await door.ask("planner_run", {"goal": "say hello", "wait_s": 2})
-        other = await door.ask("planner_run", {"goal": "say hello", "key": "another"})
+async def test_an_identical_start_attaches(settings, connect):
+    async with connect(settings) as client:
+        first = await client.ask("planner_run", {"goal": "say hello", "wait_s": 1})
+        second = await client.ask("planner_run", {"goal": "say hello", "wait_s": 2})
+        other = await client.ask("planner_run", {"goal": "say hello", "key": "another"})
         assert second["run_id"] == first["run_id"] != other["run_id"]
         assert any("attached" in note for note in second["degraded"])
 
 
-async def test_an_answer_counts_only_for_what_waits(settings, opened):
-    async with opened(settings) as door:
-        waiting = await door.ask("planner_run", {"goal": "say hello"})
+async def test_an_answer_counts_only_for_what_waits(settings, connect):
+    async with connect(settings) as client:
+        waiting = await client.ask("planner_run", {"goal": "say hello"})
         run_id, key = waiting["run_id"], waiting["waiting"][0]["key"]
-        error = await door.refused("run_continue", {"run_id": run_id, "answers": {"round-9": {"content": "x"}}})
+        error = await client.refused("run_continue", {"run_id": run_id, "answers": {"round-9": {"content": "x"}}})
         assert error["code"] == "not_waiting"
-        error = await door.refused("run_continue", {"run_id": run_id, "answers": {key: {"contents": "x"}}})
+        error = await client.refused("run_continue", {"run_id": run_id, "answers": {key: {"contents": "x"}}})
         assert error["code"] == "bad_arguments"
-        ended = await door.ask("run_continue", {"run_id": run_id, "answers": {key: {"content": "x"}}})
-        again = await door.ask("run_continue", {"run_id": run_id, "answers": {key: {"content": "x"}}})
+        ended = await client.ask("run_continue", {"run_id": run_id, "answers": {key: {"content": "x"}}})
+        again = await client.ask("run_continue", {"run_id": run_id, "answers": {key: {"content": "x"}}})
         assert again["summary"] == ended["summary"] == "x"
-        error = await door.refused("run_continue", {"run_id": run_id, "answers": {key: {"content": "y"}}})
+        error = await client.refused("run_continue", {"run_id": run_id, "answers": {key: {"content": "y"}}})
         assert error["code"] == "already_answered"
 
 
-async def test_status_shows_the_newest_or_the_named_in_brief_or_in_full(settings, opened):
-    async with opened(settings) as door:
-        assert await door.ask("run_status") == {"runs": [], "next": None}
-        first = await door.ask("planner_run", {"goal": "one"})
-        second = await door.ask("planner_run", {"goal": "two"})
-        newest = await door.ask("run_status")
+async def test_status_shows_the_newest_or_the_named_in_brief_or_in_full(settings, connect):
+    async with connect(settings) as client:
+        assert await client.ask("run_status") == {"runs": [], "next": None}
+        first = await client.ask("planner_run", {"goal": "one"})
+        second = await client.ask("planner_run", {"goal": "two"})
+        newest = await client.ask("run_status")
         assert [run["run_id"] for run in newest["runs"]] == [second["run_id"], first["run_id"]]
-        named = await door.ask("run_status", {"run_ids": [first["run_id"]], "view": "brief"})
+        named = await client.ask("run_status", {"run_ids": [first["run_id"]], "view": "brief"})
         (run,) = named["runs"]
         assert [set(item) for item in run["waiting"]] == [{"key", "kind"}]
         assert named["next"]["arguments"]["run_id"] == first["run_id"]
-        full = await door.ask("run_status", {"run_ids": [first["run_id"]]})
+        full = await client.ask("run_status", {"run_ids": [first["run_id"]]})
         assert full["runs"][0]["waiting"] == first["waiting"]
 
 
-async def test_a_wait_for_attention_ends_when_the_run_does(scripted, opened):
-    async with opened(scripted(looks(), says("done", delay_s=0.3))) as door:
-        started = await door.ask("planner_run", {"goal": "go", "wait_s": 0})
+async def test_a_wait_for_attention_ends_when_the_run_does(scripted, connect):
+    async with connect(scripted(looks(), says("done", delay_s=0.3))) as client:
+        started = await client.ask("planner_run", {"goal": "go", "wait_s": 0})
         assert started["status"] == "working"
         with anyio.fail_after(SECONDS):
-            ended = await door.ask("run_status", {"run_ids": [started["run_id"]], "until": "attention"})
+            ended = await client.ask("run_status", {"run_ids": [started["run_id"]], "until": "attention"})
         assert ended["runs"][0]["status"] == "completed"
 
 
-async def test_a_cancelled_call_leaves_its_run_alone(scripted, opened):
-    async with opened(scripted(says("done", delay_s=0.5))) as door:
+async def test_a_cancelled_call_leaves_its_run_alone(scripted, connect):
+    async with connect(scripted(says("done", delay_s=0.5))) as client:
         with anyio.move_on_after(0.1):
-            await door.ask("planner_run", {"goal": "go"})
+            await client.ask("planner_run", {"goal": "go"})
         with anyio.fail_after(SECONDS):
-            (run,) = (await door.ask("run_status", {"until": "done", "view": "full"}))["runs"]
+            (run,) = (await client.ask("run_status", {"until": "done", "view": "full"}))["runs"]
         assert (run["status"], run["summary"]) == ("completed", "done")
 
 
-async def test_a_run_is_cancelled_when_it_is_asked_for(settings, opened):
-    async with opened(settings) as door:
-        waiting = await door.ask("planner_run", {"goal": "go"})
-        await door.ask("run_control", {"run_id": waiting["run_id"], "action": "cancel"})
-        (run,) = (await door.ask("run_status", {"until": "done"}))["runs"]
+async def test_a_run_is_cancelled_when_it_is_asked_for(settings, connect):
+    async with connect(settings) as client:
+        waiting = await client.ask("planner_run", {"goal": "go"})
+        await client.ask("run_control", {"run_id": waiting["run_id"], "action": "cancel"})
+        (run,) = (await client.ask("run_status", {"until": "done"}))["runs"]
         assert (run["status"], run["waiting"]) == ("cancelled", [])
 
 
-async def test_progress_rises_and_says_the_round(scripted, opened):
+async def test_progress_rises_and_says_the_round(scripted, connect):
     told: list[tuple[float, float | None, str | None]] = []
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, total, message))
 
-    async with opened(scripted(looks(), looks(2), says("done"))) as door:
-        await door.ask("planner_run", {"goal": "go"}, progress_callback=tell)
+    async with connect(scripted(looks(), looks(2), says("done"))) as client:
+        await client.ask("planner_run", {"goal": "go"}, progress_callback=tell)
     figures = [progress for progress, _, _ in told]
     assert figures
     assert figures == sorted(set(figures))
@@ -137,89 +137,89 @@ async def test_progress_rises_and_says_the_round(scripted, opened):
     assert all(message and message.startswith("round ") for _, _, message in told)
 
 
-async def test_a_trace_and_a_search_say_the_same_in_text(settings, opened):
-    async with opened(settings) as door:
-        run = await door.ask("planner_run", {"goal": "go"})
+async def test_a_trace_and_a_search_say_the_same_in_text(settings, connect):
+    async with connect(settings) as client:
+        run = await client.ask("planner_run", {"goal": "go"})
         for tool, given in [("run_trace", {"run_id": run["run_id"]}), ("registry_search", {"names": None})]:
-            result = await door.call(tool, given)
+            result = await client.call(tool, given)
             assert json.loads(result.content[0].text) == result.structured_content
 
 
 @pytest.mark.parametrize("view", ["events", "calls", "messages", "usage"])
-async def test_every_view_of_a_trace_answers(settings, opened, view):
-    async with opened(settings) as door:
-        run = await door.ask("planner_run", {"goal": "go"})
-        assert await door.ask("run_trace", {"run_id": run["run_id"], "view": view})
+async def test_every_view_of_a_trace_answers(settings, connect, view):
+    async with connect(settings) as client:
+        run = await client.ask("planner_run", {"goal": "go"})
+        assert await client.ask("run_trace", {"run_id": run["run_id"], "view": view})
 
 
-async def test_a_tool_is_called_without_a_loop(settings, opened):
-    async with opened(settings) as door:
-        called = await door.ask("registry_call", {"name": "read_file", "arguments": {"path": "hello.txt"}})
+async def test_a_tool_is_called_without_a_loop(settings, connect):
+    async with connect(settings) as client:
+        called = await client.ask("registry_call", {"name": "read_file", "arguments": {"path": "hello.txt"}})
         assert called["status"] == "completed"
         assert "hello, world" in called["output"]["content"]
         assert called["output"]["is_error"] is False
 
 
-async def test_a_failed_call_of_a_tool_is_a_failed_call_to_the_client(settings, opened):
-    async with opened(settings) as door:
-        result = await door.call("registry_call", {"name": "read_file", "arguments": {"path": "not.there"}})
+async def test_a_failed_call_of_a_tool_is_a_failed_call_to_the_client(settings, connect):
+    async with connect(settings) as client:
+        result = await client.call("registry_call", {"name": "read_file", "arguments": {"path": "not.there"}})
         assert result.is_error
         assert result.structured_content["output"]["is_error"] is True
         assert result.structured_content["run_id"]
 
 
-async def test_a_call_that_a_limit_refuses_is_a_failed_call_to_the_client(settings, opened):
-    async with opened(replace(settings, limits=Limits(tool_calls=0))) as door:
-        result = await door.call("registry_call", {"name": "read_file", "arguments": {"path": "hello.txt"}})
+async def test_a_call_that_a_limit_refuses_is_a_failed_call_to_the_client(settings, connect):
+    async with connect(replace(settings, limits=Limits(tool_calls=0))) as client:
+        result = await client.call("registry_call", {"name": "read_file", "arguments": {"path": "hello.txt"}})
         assert result.is_error
         output = result.structured_content["output"]
         assert (output["is_error"], output["data"]["code"]) == (True, "budget_exhausted")
         assert output["data"].keys() == {"code", "message", "hint", "retryable"}
 
 
-async def test_a_call_that_was_cancelled_has_failed_and_its_cancelling_has_not(settings, opened, workspace):
+async def test_a_call_that_was_cancelled_has_failed_and_its_cancelling_has_not(settings, connect, workspace):
     write = {"name": "write_file", "arguments": {"path": "new.txt", "content": "new"}}
-    async with opened(settings) as door:
-        waits = await door.ask("registry_call", write)
-        cancelled = await door.call("run_control", {"run_id": waits["run_id"], "action": "cancel"})
+    async with connect(settings) as client:
+        waits = await client.ask("registry_call", write)
+        cancelled = await client.call("run_control", {"run_id": waits["run_id"], "action": "cancel"})
         assert (cancelled.is_error, cancelled.structured_content["status"]) == (False, "cancelled")
-        result = await door.call("run_continue", {"run_id": waits["run_id"]})
+        result = await client.call("run_continue", {"run_id": waits["run_id"]})
         assert result.is_error
         output = result.structured_content["output"]
         assert (output["is_error"], output["data"]["code"]) == (True, "cancelled")
         assert not (workspace / "new.txt").exists()
 
 
-async def test_an_unknown_tool_of_the_registry_starts_nothing(settings, opened):
-    async with opened(settings) as door:
-        error = await door.refused("registry_call", {"name": "read_fil", "arguments": {}})
+async def test_an_unknown_tool_of_the_registry_starts_nothing(settings, connect):
+    async with connect(settings) as client:
+        error = await client.refused("registry_call", {"name": "read_fil", "arguments": {}})
         assert error["code"] == "unknown_tool"
-        assert (await door.ask("run_status"))["runs"] == []
+        assert (await client.ask("run_status"))["runs"] == []
 
 
-async def test_a_long_result_of_a_tool_fits_and_is_whole_under_its_ref(settings, opened, workspace):
+async def test_a_long_result_of_a_tool_fits_and_is_whole_under_its_ref(settings, connect, workspace):
     (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(2_000)))
-    async with opened(settings) as door:
-        called = await door.ask("registry_call", {"name": "read_file", "arguments": {"path": "long.txt"}})
+    async with connect(settings) as client:
+        called = await client.ask("registry_call", {"name": "read_file", "arguments": {"path": "long.txt"}})
         assert size(called) <= RESULT_CHARS
         assert any("ref=output" in note for note in called["degraded"])
-        whole = await door.ask("run_trace", {"run_id": called["run_id"], "ref": called["calls"][0]["ref"]})
+        whole = await client.ask("run_trace", {"run_id": called["run_id"], "ref": called["calls"][0]["ref"]})
         assert "line 1\n" in whole["text"]
 
 
-async def test_a_long_conversation_is_handed_out_with_older_results_as_refs(settings, opened, workspace):
+async def test_a_long_conversation_is_handed_out_with_older_results_as_refs(settings, connect, workspace):
     (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(2_000)))
     read = {"id": "c", "name": "read_file", "arguments": {"path": "long.txt"}}
-    async with opened(settings) as door:
-        run = await door.ask("planner_run", {"goal": "read it thrice"})
+    async with connect(settings) as client:
+        run = await client.ask("planner_run", {"goal": "read it thrice"})
         for _ in range(3):
             answers = {run["waiting"][0]["key"]: {"tool_calls": [read]}}
-            run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": answers})
+            run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": answers})
         messages = run["waiting"][0]["messages"]
         assert sum(len(message["content"]) for message in messages) <= CONVERSATION_CHARS
         assert any("shrunk to refs" in note for note in run["degraded"])
         (shrunk, *_) = [message for message in messages if message["role"] == "tool"]
-        whole = await door.ask("run_trace", {"run_id": run["run_id"], "ref": shrunk["tool_call_id"]})
+        whole = await client.ask("run_trace", {"run_id": run["run_id"], "ref": shrunk["tool_call_id"]})
         assert "line 1\n" in whole["text"]
 
 
@@ -235,8 +235,8 @@ async def test_a_bug_is_an_answer_without_a_stack(settings, era):
         assert (await client.list_tools()).tools
 
 
-async def test_without_a_workspace_there_are_no_file_tools_and_the_server_says_so(settings, opened):
-    async with opened(replace(settings, workspaces=())) as door:
-        assert "--workspace" in (door.client.instructions or "")
-        error = await door.refused("registry_call", {"name": "read_file", "arguments": {"path": "x"}})
+async def test_without_a_workspace_there_are_no_file_tools_and_the_server_says_so(settings, connect):
+    async with connect(replace(settings, workspaces=())) as client:
+        assert "--workspace" in (client.raw.instructions or "")
+        error = await client.refused("registry_call", {"name": "read_file", "arguments": {"path": "x"}})
         assert error["code"] == "unknown_tool"

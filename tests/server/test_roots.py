@@ -26,8 +26,8 @@ async def test_PATH_043_roots_of_a_client_widen_nothing_and_are_not_even_asked_f
         return wire.ListRootsResult(roots=[wire.Root.model_construct(uri=each) for each in wanted])
 
     for mode in ERAS.values():
-        async with App.open(place.settings(), via="mcp") as host:
-            server = build_server(reaching(host), host.settings)
+        async with App.open(place.settings(), via="mcp") as app:
+            server = build_server(reaching(app), app.settings)
             async with Client(server, mode=mode, list_roots_callback=roots) as client:
                 for path in (str(secret), "../elsewhere/secret.txt"):
                     call = {"name": "read_file", "arguments": {"path": path}}

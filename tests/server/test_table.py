@@ -87,12 +87,12 @@ def test_an_unknown_choice_of_tools_is_a_setting_gone_wrong():
         list_tools("lean,planner")
 
 
-async def test_a_tool_that_is_not_listed_can_still_be_called(settings, opened):
+async def test_a_tool_that_is_not_listed_can_still_be_called(settings, connect):
     from dataclasses import replace
 
-    async with opened(replace(settings, tools="lean")) as door:
-        assert [tool.name for tool in (await door.client.list_tools()).tools] == list(LEAN)
-        called = await door.client.call_tool("registry_search", {})
+    async with connect(replace(settings, tools="lean")) as client:
+        assert [tool.name for tool in (await client.raw.list_tools()).tools] == list(LEAN)
+        called = await client.raw.call_tool("registry_search", {})
         assert not called.is_error
 
 
