@@ -98,7 +98,7 @@ async def _take_decisions(
     for key, reply in answers.items():
         match reply:
             case wire.ElicitResult():
-                decision = elicitation.decide(key, digests.get(key, ""), reply, took_s, call.policy.instant_s)
+                decision = elicitation.read_decision(key, digests.get(key, ""), reply, took_s, call.policy.instant_s)
                 if isinstance(decision, UserDecision | UserSettlement):
                     decisions[key] = decision
                     continue
@@ -140,7 +140,7 @@ async def _input_required(
         else:
             purpose = call.app.purpose(run_id, call.caller)
             requests |= {
-                request_key: elicitation.request(purpose, by_key[key]) for request_key, key in row.keys.items()
+                request_key: elicitation.make_dialog(purpose, by_key[key]) for request_key, key in row.keys.items()
             }
             digests = tuple((key, question.digest) for key, question in by_key.items())
             nonces.append(row.nonce)

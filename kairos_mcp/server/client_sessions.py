@@ -30,9 +30,9 @@ HEADER = "mcp-session-id"
 
 @dataclass(slots=True, eq=False)
 class PushedRequest:
-    """One request to the client. `request`: a completion's number in the rows. `max_silence_s`: how long the client may
-    take. `is_current`: no other session has taken over. `is_noted`: its silence was reported. `is_closing`: its answer
-    is being stored.
+    """One request to the client. `row_number`: of a completion's row. `max_silence_s`: how long the client may take.
+    `is_current`: no other session has taken over. `is_noted`: its silence was reported. `is_closing`: its answer is
+    being stored.
 
     Once it `has_ended`: `failure` says why the client's model did not answer; `client_gone`, that the client went away;
     `undecided`, that the user decided nothing; `unseen`, that no user saw it; `error` is what went wrong here.
@@ -41,7 +41,7 @@ class PushedRequest:
     run_id: str
     key: str
     is_dialog: bool = False
-    request: int | None = None
+    row_number: int | None = None
     max_silence_s: float = 0.0
     sent_s: float = field(default_factory=time.monotonic)
     is_current: bool = True

@@ -36,14 +36,12 @@ Undecided = Literal["unclear", "left", "nobody"]
 """No decision: the form came back without one, the user left the dialog, or nobody saw it."""
 
 
-def request(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
-    """The dialog for a question: its full preview, what it is for, and the form."""
+def make_dialog(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
+    """Make the dialog for a question: its full preview, what it is for, and the form."""
     match question:
         case UnsettledCall(tool=tool, path=path):
-            form, began = (
-                SETTLE_FORM,
-                f"{tool} was begun by {purpose.run_id}{_format_place(purpose)} at {path}{_format_goal(purpose)}",
-            )
+            form = SETTLE_FORM
+            began = f"{tool} was begun by {purpose.run_id}{_format_place(purpose)} at {path}{_format_goal(purpose)}"
             heading = (
                 f"{began}\nThe server ended during this call: nobody knows whether it was carried out. Look first."
             )
@@ -74,7 +72,7 @@ def _format_goal(purpose: RunPurpose) -> str:
     return f"\nfor the goal of {whose}, {quoted}"
 
 
-def decide(
+def read_decision(
     key: str, digest: str, reply: wire.ElicitResult, took_s: float, instant_s: float
 ) -> UserDecision | UserSettlement | Undecided:
     """What the user decided about the question under `key`, as shown to them (`digest`). A reply that came before

@@ -111,12 +111,12 @@ async def _start_pushes(
             watched[waiting.path] = push
             try:
                 with anyio.CancelScope(shield=True):  # a stored request has to be sent
-                    push.request = await asks.begin(run_id, waiting, call.caller)
+                    push.row_number = await asks.begin(run_id, waiting, call.caller)
             finally:
-                if push.request is None:
+                if push.row_number is None:
                     push.has_ended = True
                     del session.pushes[run_id, waiting.path]
-            if push.request is None:
+            if push.row_number is None:
                 await asks.news()
             else:
                 call.tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, waiting))
@@ -155,8 +155,8 @@ async def _cancel_when_unneeded(call: ToolRequest, push: PushedRequest, scope: a
         await asks.news(calling=False)
         try:
             is_needed = push.key in asks.wanted_keys(push.run_id, caller)
-            if push.request is not None and not push.is_closing:
-                push.is_current = asks.stands(push.run_id, push.request, caller)
+            if push.row_number is not None and not push.is_closing:
+                push.is_current = asks.stands(push.run_id, push.row_number, caller)
         except UnknownRun:
             is_needed = False
         except KairosError:
@@ -168,7 +168,7 @@ async def _cancel_when_unneeded(call: ToolRequest, push: PushedRequest, scope: a
 
 async def _ask_model(call: ToolRequest, push: PushedRequest, waiting: OpenRequest) -> None:
     """Ask the client's model, and store its answer. A request that is given up is charged, whatever ended it."""
-    asks, caller, number = call.app.asks, call.caller, push.request
+    asks, caller, number = call.app.asks, call.caller, push.row_number
     assert number is not None
     try:
         with anyio.move_on_after(waiting.left_s) as scope:
@@ -205,7 +205,7 @@ async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> No
     """Show a question to the client's user, and store what they decide about exactly that."""
     asks, began = call.app.asks, time.monotonic()
     try:
-        dialog = elicitation.request(call.app.purpose(push.run_id, call.caller), row)
+        dialog = elicitation.make_dialog(call.app.purpose(push.run_id, call.caller), row)
         reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.client_gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
@@ -214,7 +214,7 @@ async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> No
         )
     else:
         took_s = time.monotonic() - began
-        decision = elicitation.decide(row.key, row.digest, reply, took_s, call.policy.instant_s)
+        decision = elicitation.read_decision(row.key, row.digest, reply, took_s, call.policy.instant_s)
     match decision:
         case UserDecision() | UserSettlement():
             with anyio.CancelScope(shield=True):

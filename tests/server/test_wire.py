@@ -51,7 +51,7 @@ def test_a_request_that_can_not_be_parsed_is_answered_under_its_own_id(line, num
     refusal = parse_line(FramedLine(line))
     assert isinstance(refusal, UnreadableLine)
     assert FramedLine(line).request_id() == number
-    assert refusal.answer(number).error.code == wire.PARSE_ERROR
+    assert refusal.as_error(number).error.code == wire.PARSE_ERROR
 
 
 def test_the_id_at_the_end_of_a_line_too_long_is_found():
