@@ -1,14 +1,15 @@
-"""May this call be made? One table of rules, outside every flow, so that a changed rule never changes a replay.
+"""Decides whether a call may be made: allow, ask a person, or deny, by one table of rules.
 
-Deny rules are tried first and always win; then the first rule that matches; then the default: reading is
-allowed, http_fetch and unknown tools are denied, the caller runs its own tools, everything else asks a person.
+The table is outside every flow, so a changed rule never changes a replay. Deny rules are tried first and always win;
+then the first rule that matches; then the default: reading is allowed, http_fetch and unknown tools are denied, the
+caller runs its own tools, everything else asks a person.
 
-Two things no rule can allow: a run never writes the server's own files (L0), and instructions to agents (L1) are
-always asked about. And what can't be undone is allowed only by a rule that means it: one that names
-its effect class, or the tool in full.
+Two things no rule can allow: a run never writes the server's own files (scope L0), and writing instructions to agents
+(scope L1) always asks a person. A call that can't be undone is allowed only by a rule that states its effect class or
+the tool's full name.
 
-tools/touched_paths.py finds the paths of a call, for every tool. It is not known whose a path is that can't be resolved
-or lies outside the workspace: a call that writes there is asked about, like one on instructions.
+tools/touched_paths.py finds the paths of a call, for every tool. If a path can't be resolved or lies outside the
+workspace, nobody knows whose it is: a call that writes there asks a person, as for instructions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import plain_path
-from kairos_mcp.core.patterns import compile_glob
+from kairos_mcp.core.patterns import compile_glob, may_match_prefix
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.skills import READ_SKILL
@@ -33,21 +34,19 @@ from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
 NAMES_ALONE = frozenset({"list_files", "file_tree"})  # they show names and no text
 DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherwise
-MULTI_FILE_EDITS = frozenset(
-    {"plan_edits", "apply_edit_plan", "apply_edits"}
-)  # an edit of several files, whatever their number
+MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # they may edit several files
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 
 Decision = Literal["allow", "ask", "deny"]
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], Decision]
 
-_DOES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
+_DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`because` names the rule, or the default, in words that a model may read."""
+    """What is decided; `reason` names the rule, or the default, in words that a model may read."""
 
     decision: Decision
     reason: str
@@ -55,51 +54,50 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRequest:
-    """A call to be judged. `tool` is None where no tool has this name.
+    """A call to be judged. `tool` is None if no tool has this name.
 
-    `agent` and `mandate` say for whom it is. `found` are further paths that the call depends on, as a preview found
-    them; `brings_hidden`: the preview also found that the call writes invisible characters into a file. `declared`: the
-    risk that the model gave, which can only raise ours. `touched`: what the file system showed already
-    (`Gate.with_touched_paths`); None: it is read when the gate is asked.
+    `agent` and `mandate` say for whom it is. `preview_paths` are further paths that the call depends on, found by its
+    preview; `brings_hidden`: the preview also found that it writes invisible characters into a file. `declared_risk`:
+    what the model stated, which can only raise ours. `touched`: what the call touches, if that was found already
+    (`Gate.with_touched_paths`); None: it is found when the gate is asked.
     """
 
     tool: ToolSpec | None
     arguments: JsonObject
     agent: str | None = None
     mandate: str | None = None
-    found: tuple[str, ...] = ()
-    declared: Risk = "low"
+    preview_paths: tuple[str, ...] = ()
+    declared_risk: Risk = "low"
     touched: TouchedSet | None = None
     brings_hidden: bool = False
 
 
-def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unmet: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence for each rule whose glob fits no tool: a deny rule with a typing error protects nothing.
+def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unlisted_prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each rule whose glob matches no tool: a deny rule with a typing error protects nothing.
 
-    `known`: the names of tools; `unmet`: prefixes of tools that have not been listed yet, as those of a server.
+    `known`: the names of tools. `unlisted_prefixes`: how the names begin of tools that are not listed yet, such as
+    those of a server that was never started.
     """
-    names, beginnings = (*known, *DENIED_BY_DEFAULT, *MULTI_FILE_EDITS), tuple(unmet)
-    found = []
+    names, prefixes = (*known, *DENIED_BY_DEFAULT, *MULTI_FILE_EDITS), tuple(unlisted_prefixes)
+    notes = []
     for rule in rules:
         fits = any(fnmatchcase(name, rule.tools) for name in names)
-        if not fits and not any(_could_begin(rule.tools, beginning) for beginning in beginnings):
+        if not fits and not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes):
             description = _CompiledRule(rule).description
-            near = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
-            meant = f"; {near[0]!r} may be meant" if near else ""
-            found.append(f"{description[:1].upper()}{description[1:]} of the gate fits no tool known so far{meant}.")
-    return tuple(found)
-
-
-def _could_begin(glob: str, beginning: str) -> bool:
-    """Whether the glob could fit a name that begins so, by what stands before its first wildcard."""
-    fixed = re.split(r"[*?\[]", glob, maxsplit=1)[0]
-    return fixed.startswith(beginning) or (beginning.startswith(fixed) and fixed != glob)
+            close = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
+            suggestion = f"; {close[0]!r} may be meant" if close else ""
+            notes.append(
+                f"{description[:1].upper()}{description[1:]} of the gate fits no tool known so far{suggestion}."
+            )
+    return tuple(notes)
 
 
 class Gate:
-    """The table of a configuration. `scope_of` says of a plain path whose file it is (None: there are no files);
-    `defaults` are functions of the arguments, for tools whose calls differ where no rule says anything; `paths` says
-    what calls touch."""
+    """The rules of one configuration, applied to calls.
+
+    `scope_of` tells whose file a plain path is (None: there are no files). `defaults` decide by the arguments, for
+    tools whose calls differ in what the default should be. `paths` finds what calls touch.
+    """
 
     def __init__(
         self,
@@ -108,58 +106,59 @@ class Gate:
         defaults: Mapping[str, Default] | None = None,
         paths: TouchedPaths | None = None,
     ) -> None:
-        """Raises ConfigError for a glob that can't be read."""
+        """Compile the rules. Raises ConfigError for a glob that can't be read."""
         self._rules = [_CompiledRule(rule) for rule in rules]
         self._scope_of = scope_of
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
 
-    def verdict(self, call: ToolCallRequest) -> Verdict:
+    def judge(self, call: ToolCallRequest) -> Verdict:
+        """Decide on a call; in this order: the server's own files, deny rules, first rule that matches, defaults."""
         tool = call.tool
         if tool is None:
-            return Verdict("deny", "nobody knows this tool")  # and no rule means it: what it does is not known
+            return Verdict("deny", "nobody knows this tool")  # no rule can allow it: what it does is not known
         facts = self._call_facts(call)
         if facts.effect != "read" and "L0" in facts.scopes:
             return Verdict("deny", _own_file_reason(facts))
-        for row in self._rules:
-            if row.rule.verdict == "deny" and row.matches(facts):
-                return Verdict("deny", row.description)
-        for row in self._rules:
-            if row.matches(facts):
-                return self._ask_instead(Verdict(row.rule.verdict, row.description), row, facts)
+        for rule in self._rules:
+            if rule.setting.verdict == "deny" and rule.matches(facts):
+                return Verdict("deny", rule.description)
+        for rule in self._rules:
+            if rule.matches(facts):
+                return self._ask_if_needed(Verdict(rule.setting.verdict, rule.description), rule, facts)
         if _reads_env_file(tool, facts):
             return Verdict("ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it")
         if (default := self._defaults.get(tool.name)) is not None:
             decision = default(call.arguments)
-            return Verdict(decision, f"calls of {tool.name} like this {_DOES[decision]}")
-        return self._ask_instead(_default(tool), None, facts)
+            return Verdict(decision, f"calls of {tool.name} like this {_DECISION_PHRASES[decision]}")
+        return self._ask_if_needed(_default_verdict(tool), None, facts)
 
     def reads_file_system(self, tool: ToolSpec) -> bool:
-        """Whether the file system has to be looked at before a call of this tool can be judged: it is none of ours,
-        and where its paths lead can make a difference."""
+        """Return whether judging a call of this tool has to read the file system: for tools that are not built in, if
+        it matters where their paths lead."""
         if tool.source == "builtin":
             return False
-        judged = any(row.is_about(tool) and not row.is_by_name_alone for row in self._rules)
-        return judged or tool.source != "caller"
+        has_rules = any(rule.applies_to(tool) and not rule.is_by_name_alone for rule in self._rules)
+        return has_rules or tool.source != "caller"
 
     def with_touched_paths(self, call: ToolCallRequest) -> ToolCallRequest:
         """Return the call with the paths it touches now. Reads the file system where `reads_file_system` says so."""
-        return replace(call, touched=self._paths.of(call.tool, call.arguments))
+        return replace(call, touched=self._paths.find(call.tool, call.arguments))
 
     def recheck(self, call: ToolCallRequest, approved: Mapping[str, str | None] | None) -> None:
-        """Check right before the call that it still touches the paths it was judged by. Raises Denied, StaleFile.
+        """Check right before a call that it still touches the paths it was judged by. Raises Denied, StaleFile.
 
-        `approved`: the paths that a person was shown; None: nobody was asked.
+        `approved` has the paths that a person was shown; None if nobody was asked.
         """
         tool = call.tool
         if tool is None or not self.reads_file_system(tool):
             return
         call = self.with_touched_paths(call)
-        verdict = self.verdict(call)
+        verdict = self.judge(call)
         if verdict.decision == "deny":
             raise Denied(f"{tool.name} was not run: {verdict.reason}.", "Go on without it.")
-        now = set(call.touched.names) if call.touched is not None else set()
-        if verdict.decision == "allow" if approved is None else now == set(approved):
+        current_paths = set(call.touched.names) if call.touched is not None else set()
+        if verdict.decision == "allow" if approved is None else current_paths == set(approved):
             return
         raise StaleFile(
             f"{tool.name} was not run: its paths lead elsewhere now than when it was judged.",
@@ -167,102 +166,106 @@ class Gate:
         )
 
     def allows_every_read(self, tool: ToolSpec) -> bool:
-        """Whether every call of this tool may be made, whatever its arguments and for whom: it only reads, and no rule
-        that could say otherwise looks further than its name."""
+        """Return whether every call of this tool is allowed, whatever its arguments and for whomever: it only reads,
+        and every rule for it goes by its name alone."""
         if tool.effect != "read" or tool.name in DENIED_BY_DEFAULT:
             return False
         if _reads_at_paths(tool):
             return False  # a file like .env may be among them
-        about = [row for row in self._rules if row.is_about(tool)]
+        rules = [rule for rule in self._rules if rule.applies_to(tool)]
         return (
-            all(row.is_by_name_alone for row in about) and self.verdict(ToolCallRequest(tool, {})).decision == "allow"
+            all(rule.is_by_name_alone for rule in rules) and self.judge(ToolCallRequest(tool, {})).decision == "allow"
         )
 
     def hidden_paths(self, call: ToolCallRequest) -> Callable[[str], bool] | None:
-        """What a call that looks around in a folder must not show of it: whatever the same call would be denied, or a
-        person be asked about, at that very path, if it may be made without a question here. None: no rule is about
-        paths or scopes of this tool."""
+        """Return a test for the paths that a call on a folder must not show; None if it may show all.
+
+        Hidden is a path at which the same call would be denied; or would ask a person, if this call runs unasked.
+        """
         tool = call.tool
         if tool is None or tool.effect != "read" or tool.source != "builtin":
-            return None  # nobody can keep another's tool from showing what it finds: it is judged by its folder
-        if not any(row.is_about(tool) and row.restricts_paths for row in self._rules):
+            return None  # we can't keep a foreign tool from showing what it finds: it is judged by its folder
+        if not any(rule.applies_to(tool) and rule.restricts_paths for rule in self._rules):
             if not _reads_at_paths(tool) or self.allows_by_rule(call):
                 return None
             return is_env_file
-        free = self.verdict(call).decision == "allow"
+        is_allowed = self.judge(call).decision == "allow"
 
         def is_hidden(path: str) -> bool:
-            found = self.verdict(replace(call, arguments={**call.arguments, "path": path})).decision
-            return found == "deny" or (free and found == "ask")
+            decision = self.judge(replace(call, arguments={**call.arguments, "path": path})).decision
+            return decision == "deny" or (is_allowed and decision == "ask")
 
         return is_hidden
 
     def allows_by_rule(self, call: ToolCallRequest) -> bool:
-        """Whether a rule allows this very call, so that the default is not asked."""
+        """Return whether a rule allows this very call, so that the default does not matter."""
         facts = self._call_facts(call)
-        return any(row.rule.verdict == "allow" and row.matches(facts) for row in self._rules)
+        return any(rule.setting.verdict == "allow" and rule.matches(facts) for rule in self._rules)
 
     def risk(self, call: ToolCallRequest) -> Risk:
-        """What the call risks; see risk_of."""
+        """Return the risk of the call; see risk_of."""
         return self._call_facts(call).risk
 
     def _call_facts(self, call: ToolCallRequest) -> _CallFacts:
         tool = call.tool
-        touched = call.touched or self._paths.of(tool, call.arguments)
-        inside = tuple(dict.fromkeys((*touched.inside, *call.found)))
-        scopes = self._scopes(tool, inside)
-        instructs = "L1" in scopes
+        touched = call.touched or self._paths.find(tool, call.arguments)
+        inside = tuple(dict.fromkeys((*touched.inside, *call.preview_paths)))
+        scopes = self._scopes_of(tool, inside)
+        has_instructions = "L1" in scopes
         if tool is not None and tool.source != "caller":
-            unknown: list[Scope] = ["L1"] * (len(touched.outside) + len(touched.unresolved))
-            scopes = (*scopes, *unknown, "L0") if touched.own else (*scopes, *unknown)
+            unknown_scopes: list[Scope] = ["L1"] * (len(touched.outside) + len(touched.unresolved))
+            scopes = (*scopes, *unknown_scopes, "L0") if touched.has_own_files else (*scopes, *unknown_scopes)
         return _CallFacts(
             name=tool.name if tool is not None else "",
             effect=tool.effect if tool is not None else "irreversible",
             paths=inside,
-            folded=tuple(path.casefold() for path in inside),
+            folded_paths=tuple(path.casefold() for path in inside),
             scopes=scopes,
-            risk=risk_of(tool, scopes, call.declared),
+            risk=risk_of(tool, scopes, call.declared_risk),
             agent=call.agent or "",
             mandate=call.mandate or "",
             touched=touched,
-            instructs=instructs,
-            hides=call.brings_hidden or touched.hides,
-            is_callers=tool is not None and tool.source == "caller",
+            has_instructions=has_instructions,
+            has_hidden_text=call.brings_hidden or touched.has_hidden_text,
+            is_caller_tool=tool is not None and tool.source == "caller",
         )
 
-    def _ask_instead(self, verdict: Verdict, by: _CompiledRule | None, facts: _CallFacts) -> Verdict:
-        """A question instead of what is allowed, where no rule can allow it, or only one that names it (`by`)."""
-        touched, named = facts.touched, by is not None and bool(by.rule.paths)
-        if verdict.decision != "allow" or facts.is_callers:
+    def _ask_if_needed(self, verdict: Verdict, allowed_by: _CompiledRule | None, facts: _CallFacts) -> Verdict:
+        """Turn "allow" into "ask" for a call that no rule can allow, or only one that names its path (`allowed_by`)."""
+        touched, names_paths = facts.touched, allowed_by is not None and bool(allowed_by.setting.paths)
+        if verdict.decision != "allow" or facts.is_caller_tool:
             return verdict
         if facts.effect != "read":
             if touched.unresolved:
                 return Verdict("ask", "it names a path that can't be resolved")
-            if not all(by is not None and by.names_outside(path) for path in touched.outside):
+            if not all(allowed_by is not None and allowed_by.allows_outside(path) for path in touched.outside):
                 return Verdict("ask", "it names a path outside the workspace")
-            if facts.hides:
+            if facts.has_hidden_text:
                 return Verdict("ask", "it brings characters that nobody sees, or that turn the direction of writing")
-            if facts.instructs:
+            if facts.has_instructions:
                 return Verdict("ask", "instructions to agents are always asked about")
-            if touched.instructs and not named:
+            if touched.has_instructions and not names_paths:
                 return Verdict("ask", "it names a folder that may hold instructions to agents, and no rule its path")
-        for row in self._rules:
-            if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, facts):
-                return Verdict("ask", f"it names a folder that holds what {row.description} is about")
+        for rule in self._rules:
+            if not names_paths and rule.setting.verdict != "allow" and rule.concerns_folders(touched.folders, facts):
+                return Verdict("ask", f"it names a folder that holds what {rule.description} is about")
         return verdict
 
-    def _scopes(self, tool: ToolSpec | None, paths: Sequence[str]) -> tuple[Scope, ...]:
-        """Whose files the paths of a call are. With another's tool a folder counts as what lies in it, and the
-        workspace itself is nobody's: what it holds is looked at."""
+    def _scopes_of(self, tool: ToolSpec | None, paths: Sequence[str]) -> tuple[Scope, ...]:
+        """Return whose files the paths of a call are.
+
+        For a foreign tool a folder counts like a file in it, and the workspace itself has no scope: what it holds
+        was searched.
+        """
         if tool is None or tool.source == "caller":
             return ()
         if tool.source == "builtin":
-            return tuple(scope for path in paths if (scope := self._scope(path)) is not None)
-        pairs = ((self._scope(path), self._scope(f"{path}/new")) for path in paths if path != ".")
+            return tuple(scope for path in paths if (scope := self._scope_of_path(path)) is not None)
+        pairs = ((self._scope_of_path(path), self._scope_of_path(f"{path}/new")) for path in paths if path != ".")
         return tuple(min(scope for scope in pair if scope is not None) for pair in pairs if any(pair))  # L0 before L1
 
-    def _scope(self, path: str) -> Scope | None:
-        """None for what is no path of the workspace: our tools refuse it, and no rule allows by it."""
+    def _scope_of_path(self, path: str) -> Scope | None:
+        """Return the scope of a path; None for what is no path of the workspace, which our tools refuse anyway."""
         try:
             return None if self._scope_of is None else self._scope_of(plain_path(path))
         except KairosError:
@@ -270,7 +273,7 @@ class Gate:
 
 
 def _own_file_reason(facts: _CallFacts) -> str:
-    """Say why a call is denied that would write the server's own files, or what can't be told from them."""
+    """Say why a call is denied that writes the server's own files, or a path that can't be told from one."""
     for path in facts.paths:
         if odd := [character for character in path if not character.isprintable()]:
             return f"its path holds a character that nobody sees (U+{ord(odd[0]):04X}): leave it out"
@@ -312,42 +315,42 @@ def approval_digest(
 
     It covers the tool and its pin, the arguments, the workspace, the preview, and the files that the call depends on.
     """
-    asked = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]
-    return sha256(canonical_json(asked).encode()).hexdigest()
+    request = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]
+    return sha256(canonical_json(request).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class _CallFacts:
-    """A call as rules look at it. `folded`: its paths without regard to case, as some file systems read them."""
+    """A call as rules see it. `folded_paths`: its paths without case, as some file systems read them."""
 
     name: str
     effect: str
     paths: tuple[str, ...]
-    folded: tuple[str, ...]
+    folded_paths: tuple[str, ...]
     scopes: tuple[Scope, ...]
     risk: Risk
     agent: str
     mandate: str
     touched: TouchedSet
-    instructs: bool
-    hides: bool
-    is_callers: bool
+    has_instructions: bool
+    has_hidden_text: bool
+    is_caller_tool: bool
 
 
 @dataclass(frozen=True)
 class _CompiledRule:
     """A rule with its globs compiled."""
 
-    rule: GateRule
-    exact: tuple[Callable[[str], bool], ...] = field(init=False)
-    folded: tuple[Callable[[str], bool], ...] = field(init=False)
-    absolute: tuple[Callable[[str], bool], ...] = field(init=False)
+    setting: GateRule
+    globs: tuple[Callable[[str], bool], ...] = field(init=False)
+    folded_globs: tuple[Callable[[str], bool], ...] = field(init=False)
+    absolute_globs: tuple[Callable[[str], bool], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         try:
-            object.__setattr__(self, "exact", tuple(compile_glob(text) for text in self.rule.paths))
-            object.__setattr__(self, "folded", tuple(compile_glob(text.casefold()) for text in self.rule.paths))
-            absolute = tuple(compile_glob(text) for text in self.rule.paths if text.startswith("/"))
+            object.__setattr__(self, "exact", tuple(compile_glob(text) for text in self.setting.paths))
+            object.__setattr__(self, "folded", tuple(compile_glob(text.casefold()) for text in self.setting.paths))
+            absolute = tuple(compile_glob(text) for text in self.setting.paths if text.startswith("/"))
             object.__setattr__(self, "absolute", absolute)
         except BadArguments as error:
             raise ConfigError(
@@ -356,30 +359,32 @@ class _CompiledRule:
 
     @property
     def description(self) -> str:
-        rule = self.rule
+        rule = self.setting
         narrowed = [f'"{", ".join(rule.paths)}"'] if rule.paths else []
         narrowed += [part for part in (rule.scope, rule.effect, rule.risk and f"{rule.risk} risk") if part]
         where = f" on {', '.join(narrowed)}" if narrowed else ""
         return f'the rule {rule.verdict} "{rule.tools}"{where}'
 
-    def is_about(self, tool: ToolSpec) -> bool:
-        return fnmatchcase(tool.name, self.rule.tools) and self.rule.effect in (None, tool.effect)
+    def applies_to(self, tool: ToolSpec) -> bool:
+        return fnmatchcase(tool.name, self.setting.tools) and self.setting.effect in (None, tool.effect)
 
     @property
     def restricts_paths(self) -> bool:
-        return self.rule.verdict != "allow" and bool(self.rule.paths or self.rule.scope)
+        return self.setting.verdict != "allow" and bool(self.setting.paths or self.setting.scope)
 
     @property
     def is_by_name_alone(self) -> bool:
-        rule = self.rule
+        rule = self.setting
         return not rule.paths and (rule.scope, rule.risk, rule.agent, rule.mandate) == (None, None, None, None)
 
     def matches(self, facts: _CallFacts) -> bool:
-        return self.fits_call(facts) and (self._allows(facts) if self.rule.verdict == "allow" else self._touches(facts))
+        return self.fits_call(facts) and (
+            self._allows_all(facts) if self.setting.verdict == "allow" else self._touches_any(facts)
+        )
 
     def fits_call(self, facts: _CallFacts) -> bool:
-        """Whether the rule is about this call, whatever its paths."""
-        rule = self.rule
+        """Return whether the rule applies to this call, whatever its paths."""
+        rule = self.setting
         return (
             fnmatchcase(facts.name, rule.tools)
             and rule.effect in (None, facts.effect)
@@ -388,9 +393,9 @@ class _CompiledRule:
             and (rule.mandate is None or fnmatchcase(facts.mandate, rule.mandate))
         )
 
-    def _allows(self, facts: _CallFacts) -> bool:
-        """Whether all of the call lies within what the rule means: every path, and no effect that it doesn't name."""
-        rule = self.rule
+    def _allows_all(self, facts: _CallFacts) -> bool:
+        """Return whether an allow rule covers the whole call: every path, and an irreversible effect only if named."""
+        rule = self.setting
         if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name:
             return False
         if rule.scope is not None and set(facts.scopes) != {rule.scope}:
@@ -398,37 +403,42 @@ class _CompiledRule:
         if not rule.paths:
             return True
         touched = facts.touched
-        inside = all(any(fits(path) for fits in self.exact) for path in facts.paths)
-        outside = all(self.names_outside(path) for path in touched.outside)
+        inside = all(any(fits(path) for fits in self.globs) for path in facts.paths)
+        outside = all(self.allows_outside(path) for path in touched.outside)
         return inside and outside and not touched.unresolved and bool(facts.paths or touched.outside)
 
-    def names_outside(self, path: str) -> bool:
-        """Whether a glob of this rule that begins with a slash means this path outside the workspace."""
-        return any(fits(path.lstrip("/")) for fits in self.absolute)
+    def allows_outside(self, path: str) -> bool:
+        """Return whether a glob of this rule that begins with a slash matches this path outside the workspace."""
+        return any(fits(path.lstrip("/")) for fits in self.absolute_globs)
 
-    def is_inside_folders(self, folders: Sequence[str], facts: _CallFacts) -> bool:
-        """Whether one of these folders holds what this rule is about, by the names before its first wildcard."""
-        rule = self.rule
+    def concerns_folders(self, folders: Sequence[str], facts: _CallFacts) -> bool:
+        """Return whether this rule is about something in one of these folders: by the text before its wildcard."""
+        rule = self.setting
         if not folders or not rule.paths or not self.fits_call(facts):
             return False
-        fixed = [re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0].casefold() for text in rule.paths]
-        below = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
-        return any("/" in text and text.startswith(below) for text in fixed if not text.startswith("/"))
+        prefixes = [re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0].casefold() for text in rule.paths]
+        folder_prefixes = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
+        return any("/" in text and text.startswith(folder_prefixes) for text in prefixes if not text.startswith("/"))
 
-    def _touches(self, facts: _CallFacts) -> bool:
-        """Whether any of the call lies within it, or might. A glob of what a folder holds is about the folder too, and
-        one without a slash about names anywhere, outside the workspace as well."""
-        rule = self.rule
+    def _touches_any(self, facts: _CallFacts) -> bool:
+        """Return whether a deny or ask rule matches any part of the call, or might.
+
+        A glob for what a folder holds matches the folder too; one without a slash matches names anywhere, also outside
+        the workspace.
+        """
+        rule = self.setting
         if rule.scope is not None and rule.scope not in facts.scopes:
             return False
         if not rule.paths or facts.touched.unresolved:
             return True
         outside = [path.lstrip("/").casefold() for path in facts.touched.outside]
-        return any(fits(path) or fits(f"{path}/") for fits in self.folded for path in (*facts.folded, *outside))
+        return any(
+            fits(path) or fits(f"{path}/") for fits in self.folded_globs for path in (*facts.folded_paths, *outside)
+        )
 
 
 def _reads_at_paths(tool: ToolSpec) -> bool:
-    """Whether a tool of ours reads files that its arguments name."""
+    """Return whether a built-in tool reads files that its arguments name."""
     if tool.source != "builtin" or tool.name in NAMES_ALONE or tool.name == READ_SKILL:
         return False
     properties = tool.input_schema.get("properties", {})
@@ -436,13 +446,13 @@ def _reads_at_paths(tool: ToolSpec) -> bool:
 
 
 def _reads_env_file(tool: ToolSpec, facts: _CallFacts) -> bool:
-    if facts.effect != "read" or facts.is_callers or (tool.source == "builtin" and tool.name in NAMES_ALONE):
+    if facts.effect != "read" or facts.is_caller_tool or (tool.source == "builtin" and tool.name in NAMES_ALONE):
         return False
     touched = facts.touched
     return bool(touched.unresolved) or any(is_env_file(path) for path in (*facts.paths, *touched.outside))
 
 
-def _default(tool: ToolSpec) -> Verdict:
+def _default_verdict(tool: ToolSpec) -> Verdict:
     match tool:
         case ToolSpec(source="caller"):
             return Verdict("allow", "the caller executes its own tools")

@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.settings.proposal import Proposal, parse_proposal
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionTable
-from kairos_mcp.tools.http.addresses import why_local
+from kairos_mcp.tools.http.addresses import describe_local
 
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 CLIENT_CHARS = 60
@@ -81,7 +81,7 @@ def check_place(context: AppContext, made: Proposal) -> None:
     url = made.address
     if url is None or any(rule.includes(url) for rule in context.settings.private_hosts):
         return
-    if (what := why_local(url)) is not None:
+    if (what := describe_local(url)) is not None:
         listed = f'A person can list it in the settings: private_hosts = ["{url.host}:{url.port}"].'
         raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
 

@@ -39,14 +39,14 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
-from kairos_mcp.tools.files.scopes import scopes_of, server_paths
+from kairos_mcp.tools.files.scopes import build_scopes, server_paths
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.mandate_tools import internal_tools
-from kairos_mcp.tools.registry import OTHERS_WAIT_S, ToolRegistry
+from kairos_mcp.tools.registry import DEFAULT_WAIT_S, ToolRegistry
 from kairos_mcp.tools.sources import ToolSources
 from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool
-from kairos_mcp.tools.touched_paths import TouchedPaths, stands_in
+from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 
 THREADS = 10  # reads that run side by side
 _PUT_BACK = "A text of this run was damaged in the state file; it was made again from its source."
@@ -92,7 +92,7 @@ class RunFactory:
         globs: Sequence[str] | None,
         named: Sequence[str] = (),
         *,
-        soon_s: float = OTHERS_WAIT_S,
+        soon_s: float = DEFAULT_WAIT_S,
     ) -> ToolRegistry:
         """The registry, once the sources that the globs and names may mean know what they have: within half a minute
         where one tool is meant, else within `soon_s`."""
@@ -232,7 +232,7 @@ class RunFactory:
             opener = self._opened.enter_context(Workspace(Path(workspace), private=self.settings.home))
         networked, judged = self._network_tools()
         folder = Path(workspace) if workspace is not None else None
-        scopes = scopes_of(folder, self.settings) if folder is not None else None
+        scopes = build_scopes(folder, self.settings) if folder is not None else None
         commands = CommandSettings.from_settings(self.settings)
         built_in = builtin_tools(
             opener,
@@ -246,7 +246,7 @@ class RunFactory:
         registry = ToolRegistry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
         own, bases = (
             server_paths(self.settings),
-            {f"mcp:{each.name}": stands_in(each, folder) for each in self.settings.servers},
+            {f"mcp:{each.name}": base_folders(each, folder) for each in self.settings.servers},
         )
         paths = TouchedPaths(folder, scopes or Scopes(), own, bases)
         gate = Gate(self.settings.gate, (scopes or Scopes()).scope_of, judged, paths)
@@ -281,7 +281,7 @@ class RunFactory:
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec for spec in (*thawed.offered, *thawed.searchable) if spec.source != "caller"]
-        return all(registry.knows(spec.name) or (thawed.searches and spec.name == SEARCH) for spec in granted)
+        return all(registry.can_resolve(spec.name) or (thawed.searches and spec.name == SEARCH) for spec in granted)
 
     def _text(self, content_hash: str, workspace: str | None, run: int) -> str:
         """A text of a run's spec; a damaged one from its source, if that is at hand. Raises Unreadable."""

@@ -307,7 +307,7 @@ def _check_skills(settings: Settings) -> Iterator[Finding]:
         if not folder.is_dir():
             yield Finding("skills", "note", f"{folder} is no folder", "Name a folder that holds folders of skills.")
     with closing(SkillFolders(skill_folders(settings))) as folders:
-        listing = folders.listing()
+        listing = folders.list_skills()
     yield Finding("skills", "ok" if listing.skills else "note", f"{len(listing.skills)} to be read by read_skill")
     for reason in listing.left_out:
         yield Finding("skills", "note", f"left out: {reason}", "Repair its SKILL.md, or remove it.")

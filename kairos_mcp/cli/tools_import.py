@@ -75,31 +75,31 @@ def _print_or_append(flags: Flags, lines: SettingsLines, *, write: bool, as_json
 
 
 def _server_lines(source: str) -> SettingsLines:
-    from kairos_mcp.tools.config_import import from_claude_desktop, from_mcp_json, from_vscode
+    from kairos_mcp.tools.config_import import read_claude_desktop, read_mcp_json, read_vscode
 
     file = Path(source)
     text = _read_text(file)
     if file.name == DESKTOP:
-        found = from_claude_desktop(text)
+        found = read_claude_desktop(text)
     elif file.absolute().parent.name == ".vscode" and file.name == "mcp.json":
-        found = from_vscode(text)
+        found = read_vscode(text)
     elif file.name in (CLAUDE_CODE, "mcp.json"):
-        found = from_mcp_json(text)
+        found = read_mcp_json(text)
     else:
         hint = f"Known are {CLAUDE_CODE}, {DESKTOP} and .vscode/mcp.json; with --openapi an OpenAPI document."
         raise BadArguments("By its name this is no list of servers.", hint)
-    return SettingsLines(found.as_toml(), tuple(server.name for server in found.servers), found.notes)
+    return SettingsLines(found.format_toml(), tuple(server.name for server in found.servers), found.notes)
 
 
 def _operation_lines(source: str, options: OpenApiOptions) -> SettingsLines:
-    from kairos_mcp.tools.http.http_snippet import snippet
+    from kairos_mcp.tools.http.http_snippet import format_http_tool
     from kairos_mcp.tools.http.openapi import definitions_from
 
     server = options.server or (source if _is_url(source) else None)
     document = _read_document(source)
     tools = definitions_from(document, options.operations, server=server, secret=options.secret, reads=options.reads)
     hint = "A host that is not public has to be listed in private_hosts."
-    return SettingsLines("\n".join(map(snippet, tools)), tuple(tool.name for tool in tools), (hint,))
+    return SettingsLines("\n".join(map(format_http_tool, tools)), tuple(tool.name for tool in tools), (hint,))
 
 
 def _list_operations(source: str, *, as_json: bool) -> int:

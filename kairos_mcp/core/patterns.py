@@ -115,3 +115,10 @@ def _translate_class(text: str, at: int) -> tuple[str, int]:
         return "", 0
     inner = "".join(c if c == "-" else f"\\{c}" if c in "\\[]^&~" else c for c in text[first:end])
     return f"[{'^/' if negated else ''}{inner}]", end + 1 - at
+
+
+def may_match_prefix(glob: str, prefix: str) -> bool:
+    """Return whether the glob of a tool's name could match one with this prefix, going by the text before its first
+    wildcard."""
+    literal = glob[: min((at for at, character in enumerate(glob) if character in "*?["), default=len(glob))]
+    return literal.startswith(prefix) or (prefix.startswith(literal) and literal != glob)

@@ -59,7 +59,7 @@ def authorize_at_once(gate: Gate, call: ToolCallRequest, tool: Tool | None) -> A
     """
     if call.tool is not None and gate.reads_file_system(call.tool):
         return None
-    verdict = gate.verdict(call)
+    verdict = gate.judge(call)
     match verdict.decision:
         case "deny":
             return gate_denial(call, verdict.reason)
@@ -77,12 +77,12 @@ def authorize(
     `tool` is None for one of the caller's. Never raises; blocks while files are read.
     """
     spec, call = call.tool, gate.with_touched_paths(call)
-    if spec is None or (first := gate.verdict(call)).decision == "deny":
+    if spec is None or (first := gate.judge(call)).decision == "deny":
         return gate_denial(call, "nobody knows this tool" if spec is None else first.reason)
     preview = Preview(format_call(spec, call.arguments)) if tool is None else preview_call(tool, call.arguments, ctx)
     if isinstance(preview, ToolResult):
         return preview
-    verdict = gate.verdict(replace(call, found=tuple(preview.base_hashes), brings_hidden=preview.brings_hidden))
+    verdict = gate.judge(replace(call, preview_paths=tuple(preview.base_hashes), brings_hidden=preview.brings_hidden))
     match verdict.decision:
         case "allow":
             return Allowed()
@@ -189,7 +189,9 @@ class ToolAccess:
     def gate_call(self, path: str, step: CallTool) -> ToolCallRequest:
         """The call in the form that the gate judges."""
         call, agent = step.call, self.agent_of(path)
-        return ToolCallRequest(self.find_spec(call.name), call.arguments, agent, self.mandate, declared=step.declared)
+        return ToolCallRequest(
+            self.find_spec(call.name), call.arguments, agent, self.mandate, declared_risk=step.declared
+        )
 
     def hidden_filter(self, path: str, step: CallTool) -> Callable[[str], bool] | None:
         """Whether a path must not be shown to this call, by the rules of the gate; None: they hide nothing from it."""
@@ -258,7 +260,7 @@ class ToolAccess:
         if self._is_search(spec.name):
             return None
         try:
-            self.registry.current(spec)
+            self.registry.resolve(spec)
         except ToolNotOffered as missing:
             return missing
         return None

@@ -32,7 +32,7 @@ from kairos_mcp.specs.build import (
 )
 from kairos_mcp.specs.load_ooda import FLOWS, RUN
 from kairos_mcp.store.codec import encode
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
@@ -118,7 +118,7 @@ def _spec(
     search = [offer.search] if offer.search is not None else []
     if coming and "run_tool" in mandate.allowed_actions:
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
-    scopes = scopes_of(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
+    scopes = build_scopes(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
     spec = Spec(
         RUN,
         mandate.goal,

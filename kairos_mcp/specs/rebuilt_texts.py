@@ -16,7 +16,7 @@ from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import load_text_prompts
 from kairos_mcp.store.codec import encode
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
@@ -29,7 +29,7 @@ def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
     yield encode(Prompts.load(settings.read_prompt))
     yield encode(PhasePrompts.load(settings.read_prompt))
     yield encode(load_text_prompts(settings))
-    yield encode(scopes_of(Path(workspace), settings) if workspace is not None else Scopes())
+    yield encode(build_scopes(Path(workspace), settings) if workspace is not None else Scopes())
     yield from _tool_texts(registry, rest)
     if settings.script is not None:
         try:

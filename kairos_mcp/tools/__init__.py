@@ -1,4 +1,4 @@
-"""Puts together the built-in tools; each tool is defined in its own file."""
+"""Collects the built-in tools; each is defined in its own file. An installed tool imports `tool` from here."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.listings import listing_tools
 from kairos_mcp.tools.files.plans import plan_tools
 from kairos_mcp.tools.files.read_tools import reading_tool
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.files.search_tool import search_tool
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
-from kairos_mcp.tools.tool import Tool, tool
+from kairos_mcp.tools.tool import Tool, ToolContext, tool
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.http_tool import HttpDefinition
     from kairos_mcp.tools.http.client import HttpClient
-    from kairos_mcp.tools.http.http_tool import Secret
+    from kairos_mcp.tools.http.http_tool import ResolveSecret
 
-__all__ = ["CommandSettings", "SkillFolders", "Workspace", "builtin_tools", "network_tools", "reading_tools", "tool"]
+__all__ = [
+    "CommandSettings",
+    "SkillFolders",
+    "ToolContext",
+    "Workspace",
+    "builtin_tools",
+    "network_tools",
+    "reading_tools",
+    "tool",
+]
 
 
 def builtin_tools(
@@ -41,10 +50,9 @@ def builtin_tools(
     """Return every built-in tool, in listing order; without a workspace, only those that need none.
 
     A Workspace is closed by whoever opened it; a folder given as a Path is closed with the tools. `scopes` says which
-    files no run writes; without it, our own package and what lies under .git. `commands`: which programs may be run
-    and how; without it, in a sandbox. `skill_folders`: the skills that may be read;
-    without them there is no read_skill.
-    `redactor`: what readers of files are not shown; without it, what has the name or the shape of a secret.
+    files no run may write; by default our own package and what lies under .git. `commands`: which programs may be run
+    and how; by default in a sandbox. `skill_folders`: the skills that may be read; without them there is no read_skill.
+    `redactor` hides secrets from readers of files; by default what has the name or the form of a secret.
     """
     workspace = Workspace(workspace) if isinstance(workspace, Path) else workspace
     on_demand = [
@@ -53,26 +61,26 @@ def builtin_tools(
     ]
     if workspace is None:
         return on_demand
-    known = scopes or scopes_of(workspace.path)
+    known = scopes or build_scopes(workspace.path)
     changing = changing_tools(workspace, known, read_bytes, redactor or Redactor())
     running = command_tools(workspace, commands or CommandSettings(), known)
     return [*reading_tools(workspace, read_bytes=read_bytes), *changing, *running, *on_demand]
 
 
 def changing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """The tools that change a workspace: edit_file, write_file, plan_edits, apply_edit_plan, apply_edits."""
+    """Return the tools that change a workspace: edit_file, write_file, plan_edits, apply_edit_plan, apply_edits."""
     return [*writing_tools(workspace, scopes, max_bytes, redactor), *plan_tools(workspace, scopes, max_bytes, redactor)]
 
 
 def reading_tools(workspace: Workspace, *, read_bytes: int) -> list[Tool]:
-    """The tools that look into a workspace: list_files, file_tree, read_file, search_files."""
+    """Return the tools that read a workspace: list_files, file_tree, read_file, search_files."""
     return [*listing_tools(workspace), reading_tool(workspace, read_bytes), search_tool(workspace)]
 
 
 def network_tools(
-    client: HttpClient, definitions: Iterable[HttpDefinition], secret: Secret, *, with_fetch: bool = False
+    client: HttpClient, definitions: Iterable[HttpDefinition], secret: ResolveSecret, *, with_fetch: bool = False
 ) -> list[Tool]:
-    """The tools that leave this machine: http_fetch where it is switched on, and those that a person defined."""
+    """Return the tools that use the network: http_fetch if it is switched on, and HTTP tools that a person defined."""
     from kairos_mcp.tools.http.fetch import fetching_tool
     from kairos_mcp.tools.http.http_tool import http_tool
 

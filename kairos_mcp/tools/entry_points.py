@@ -11,14 +11,18 @@
     def weather(city: str, days: int = 1) -> str:
         "Tells the weather of a city."
 
-The name of the entry point is the tool's. The schema comes from the hints, strictly; the description is the docstring.
-Without `@tool` a function is irreversible. A function may be `async`; one that has a parameter of the type
-Surroundings is given what surrounds the call (its deadline, whether it is to stop). It returns a text, a ToolResult,
-or anything that JSON can say. What it raises becomes a result: a leaf of KairosError with its own words, any other
-exception by its type alone, since its text may hold what no model should see. Installed code runs in this process:
-nothing contains it, and the gate sees only what it states of itself.
+The tool has the entry point's name. Its schema comes from the type hints, checked strictly; its description is the
+docstring. Without `@tool` a function counts as irreversible. A function may be `async`. A parameter of the type
+`kairos_mcp.tools.ToolContext` is not part of the schema: it gets the context of the call (its deadline, whether it
+should stop). Return a text, a ToolResult, or any value that JSON has. What a function raises becomes a result: a
+KairosError with its own text, any other exception by its type alone, since its text may hold what no model should see.
 
-Packages are looked at when the tools are first wanted; one that is broken is named and harms nothing.
+Name a parameter that takes a file or folder `path`, `file` or the like (`source_file`, `output_dir`): the gate's rules
+on paths find the files of a call by the names and texts of its arguments (touched_paths.py says how), and can't see
+what else the function opens. Installed code runs in this process, without a sandbox, and the gate believes the effect
+that it declares.
+
+Packages are imported when tools are first needed. A broken one is named in the notes, and harms nothing else.
 """
 
 from __future__ import annotations
@@ -52,12 +56,12 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class EntryPointSource:
     """The functions of installed packages as a source of tools."""
 
-    found: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP)
+    find_entry_points: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP)
     name: str = "python"
     version: int = 0
     _tools: tuple[Tool, ...] = ()
     _notes: tuple[str, ...] = ()
-    _looked: bool = False
+    _is_loaded: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def tools(self) -> tuple[Tool, ...]:
@@ -77,40 +81,40 @@ class EntryPointSource:
 
     @property
     def is_starting(self) -> bool:
-        return not self._looked
+        return not self._is_loaded
 
     def wait_ready(self, deadline: float) -> None:
-        """Import what is installed, once; one that takes longer goes on behind, and is there the next time."""
-        thread = threading.Thread(target=self._look, name="kairos-installed", daemon=True)
+        """Import what is installed, once. If that takes longer, it continues in its thread for the next time."""
+        thread = threading.Thread(target=self._load, name="kairos-installed", daemon=True)
         thread.start()
         thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _look(self) -> None:
+    def _load(self) -> None:
         with self._lock:
-            if self._looked:
+            if self._is_loaded:
                 return
             tools: dict[str, Tool] = {}
             notes: list[str] = []
-            for point in sorted(self.found(), key=lambda each: (each.name, each.value)):
+            for point in sorted(self.find_entry_points(), key=lambda each: (each.name, each.value)):
                 package = point.dist.name if point.dist is not None else point.module
                 if point.name in tools:
                     notes.append(f"The tool {point.name[:64]!r} of {package} is left out: another package has it.")
                     continue
                 try:
-                    made = made_of(point.name, point.load(), f"python:{package}")
+                    tool = build_tool(point.name, point.load(), f"python:{package}")
                 except KairosError as error:
                     notes.append(f"The tool {point.name[:64]!r} of {package} is left out: {error}")
-                except BaseException as error:  # also SystemExit: a broken package harms nothing but itself
+                except BaseException as error:  # also SystemExit: a broken package must harm only itself
                     notes.append(f"The tool {point.name[:64]!r} of {package} can't be loaded ({type(error).__name__}).")
                 else:
-                    tools[point.name] = made
+                    tools[point.name] = tool
             self._tools, self._notes = tuple(tools.values()), tuple(notes)
-            self._looked = True
+            self._is_loaded = True
             self.version += 1
 
 
-def made_of(name: str, function: Any, source: str) -> Tool:
-    """The tool that a function is. Raises ConfigError and SchemaRejected for one that can't be one."""
+def build_tool(name: str, function: Any, source: str) -> Tool:
+    """Make a tool of a function. Raises ConfigError or SchemaRejected if that can't be done."""
     if not _NAME.fullmatch(name) or "__" in name:
         raise ConfigError("its name is no name of a tool.", "Letters, digits, - and single _, 64 at most.")
     if not callable(function) or inspect.isclass(function):
@@ -118,55 +122,55 @@ def made_of(name: str, function: Any, source: str) -> Tool:
     description = inspect.getdoc(function) or ""
     if not description.strip():
         raise ConfigError("it has no docstring.", "A model goes by its docstring.")
-    stated = statement_of(function)
-    taken, wants = _parameters(function)
-    adapter = _adapter(name, taken)
-    schema = _schema(adapter)
-    spec = ToolSpec(name, description[:DESCRIPTION_CHARS], schema, stated.effect, stated.category, source)
+    statement = statement_of(function)
+    fields, ctx_parameter = _read_parameters(function)
+    adapter = _build_adapter(name, fields)
+    schema = _build_schema(adapter)
+    spec = ToolSpec(name, description[:DESCRIPTION_CHARS], schema, statement.effect, statement.category, source)
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        given = _given(adapter, arguments) | ({wants: ctx} if wants is not None else {})
+        given = _parse_arguments(adapter, arguments) | ({ctx_parameter: ctx} if ctx_parameter is not None else {})
         try:
             found = function(**given)
-            return _result(_awaited(found, ctx) if inspect.isawaitable(found) else found)
-        except (SystemExit, KeyboardInterrupt) as end:  # a function doesn't end the server
+            return _convert_result(_run_async(found, ctx) if inspect.isawaitable(found) else found)
+        except (SystemExit, KeyboardInterrupt) as end:  # a function must not end the server
             return ToolResult(f"{name} gave up ({type(end).__name__}).", is_error=True, code="tool_failed")
 
-    return Tool(spec, run, stated.timeout_s, stated.examples)
+    return Tool(spec, run, statement.timeout_s, statement.examples)
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], str | None]:
-    """The hints and defaults that make its schema, and the parameter that wants the surroundings."""
+def _read_parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], str | None]:
+    """Return the fields for its schema, from hints and defaults, and the name of the parameter for the ToolContext."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:  # a hint is any expression
         raise ConfigError(f"its hints can't be read ({type(error).__name__}).", "Import what they name.") from error
-    taken: dict[str, Any] = {}
-    wants = None
+    fields: dict[str, Any] = {}
+    ctx_parameter = None
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(f"its parameter {name} has no name in a call.", "No *args, **kwargs or / in a tool.")
         if name not in hints:
             raise ConfigError(f"its parameter {name} has no type hint.", "Each parameter needs one.")
         if hints[name] is ToolContext:
-            wants = name
+            ctx_parameter = name
         else:
             required = parameter.default is parameter.empty
-            # by alias: a field may not be called as a method of the model is
+            # By alias: a field must not have the name of a method of the model.
             options = Field(alias=name) if required else Field(default=parameter.default, alias=name)
-            taken[f"given_{len(taken)}"] = (hints[name], options)
-    return taken, wants
+            fields[f"given_{len(fields)}"] = (hints[name], options)
+    return fields, ctx_parameter
 
 
-def _adapter(name: str, taken: dict[str, Any]) -> TypeAdapter[Any]:
+def _build_adapter(name: str, fields: dict[str, Any]) -> TypeAdapter[Any]:
     try:
-        made = create_model(name, __config__=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False), **taken)
-        return TypeAdapter(made)
+        model = create_model(name, __config__=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False), **fields)
+        return TypeAdapter(model)
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
         raise ConfigError(f"its hints make no schema ({type(error).__name__}).", "Use plain types.") from error
 
 
-def _schema(adapter: TypeAdapter[Any]) -> JsonObject:
+def _build_schema(adapter: TypeAdapter[Any]) -> JsonObject:
     try:
         schema = adapter.json_schema()
     except PydanticInvalidForJsonSchema as error:
@@ -178,24 +182,24 @@ def _schema(adapter: TypeAdapter[Any]) -> JsonObject:
     return schema
 
 
-def _given(adapter: TypeAdapter[Any], arguments: JsonObject) -> dict[str, Any]:
-    """The arguments as the hints want them: a date from its text, a model from its object. Raises BadArguments."""
+def _parse_arguments(adapter: TypeAdapter[Any], arguments: JsonObject) -> dict[str, Any]:
+    """Convert arguments to the types of the hints: a date from a text, a model from an object. Raises BadArguments."""
     try:
-        made = adapter.validate_json(to_json(arguments))
+        model = adapter.validate_json(to_json(arguments))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = "/".join(str(part) for part in first["loc"])
         raise BadArguments(f"at /{where[:80]}: {first['msg'][:200]}.", "See the tool's schema.") from None
-    return {info.alias or name: getattr(made, name) for name, info in type(made).model_fields.items()}
+    return {info.alias or name: getattr(model, name) for name, info in type(model).model_fields.items()}
 
 
-def _awaited(waiting: Any, ctx: ToolContext) -> Any:
-    """The end of an async function, in a loop of its own in this worker thread; it is cancelled at its deadline."""
+def _run_async(awaitable: Any, ctx: ToolContext) -> Any:
+    """Run an async function to its end, in an event loop of its own in this thread; cancel it at its deadline."""
 
     async def end() -> Any:
-        task = asyncio.ensure_future(waiting)
+        task = asyncio.ensure_future(awaitable)
         loop = asyncio.get_running_loop()
-        ctx.stop.add_callback(lambda: _quietly(loop, task))
+        ctx.stop.add_callback(lambda: _cancel_task(loop, task))
         async with asyncio.timeout_at(ctx.deadline):
             return await task
 
@@ -207,22 +211,22 @@ def _awaited(waiting: Any, ctx: ToolContext) -> Any:
         raise Timeout("It was stopped.", "") from None
 
 
-def _quietly(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> None:
+def _cancel_task(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(task.cancel)
 
 
-def _result(found: Any) -> ToolResult:
-    match found:
+def _convert_result(value: Any) -> ToolResult:
+    match value:
         case ToolResult():
-            return found
+            return value
         case None:
             return ToolResult("done")
         case str():
-            text = found
+            text = value
         case _:
             try:
-                text = to_json(found, inf_nan_mode="null").decode()
+                text = to_json(value, inf_nan_mode="null").decode()
             except (PydanticSerializationError, UnicodeError):
                 return ToolResult("It gave back something that JSON can't say.", is_error=True, code="tool_failed")
     marker = "\n[cut here: {total:,} characters in all, {limit:,} are kept]"

@@ -1,4 +1,4 @@
-"""The tools that flows of ours call and no model is offered: the goal of a mandate as it is now, and what a file holds.
+"""Tools that only our own flows call, and no model is offered: they read a mandate's current goal, and check a file.
 
 Both only read.
 """
@@ -48,12 +48,12 @@ FILE_SPEC = ToolSpec(
 
 
 def internal_tools(workspace: Workspace | None, store: Store) -> list[Tool]:
-    """read_mandate, and for a workspace check_file."""
-    return [mandate_tool(store), *([file_tool(workspace)] if workspace is not None else [])]
+    """Return read_mandate and, if there is a workspace, check_file."""
+    return [read_mandate_tool(store), *([check_file_tool(workspace)] if workspace is not None else [])]
 
 
-def mandate_tool(store: Store) -> Tool:
-    """Its data: {id, goal_hash}, the hash made of the goal that stands in the row. Of whose mandates: the run's."""
+def read_mandate_tool(store: Store) -> Tool:
+    """Make read_mandate. Its data is {id, goal_hash}, for a mandate of the run's principal."""
 
     def read_mandate(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         mandate_id: str = arguments["id"]
@@ -70,9 +70,11 @@ def mandate_tool(store: Store) -> Tool:
     return Tool(MANDATE_SPEC, read_mandate, internal=True)
 
 
-def file_tool(workspace: Workspace) -> Tool:
-    """Its data: {exists, contains}; `contains` is false where no text was asked for. All of a file is looked at,
-    byte by byte, be it text or not."""
+def check_file_tool(workspace: Workspace) -> Tool:
+    """Make check_file. Its data is {exists, contains}; `contains` is false if no text was asked for.
+
+    The whole file is searched, byte by byte, also if it is no text.
+    """
 
     def check_file(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         text: str | None = arguments.get("text")
@@ -88,7 +90,7 @@ def file_tool(workspace: Workspace) -> Tool:
 
 
 def _contains_text(opened: OpenedFile, text: bytes, deadline: float) -> bool:
-    """Raises Timeout for a file that is too large to be looked through in time."""
+    """Return whether the file contains the text. Raises Timeout if it is too large to be searched in time."""
     offset, kept = 0, b""
     while piece := opened.read(STEP_BYTES, offset):
         if text in kept + piece:

@@ -16,14 +16,14 @@ from kairos_mcp.tools.selection import SearchPage, categories, describe_tool, re
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
-NAMED_WAIT_S = 30  # for a source one of whose tools is named exactly; a host gives up on a call after about 60
-OTHERS_WAIT_S = 3  # for the others: what comes later joins then
+NAMED_WAIT_S = 30  # for a source with a tool that is named exactly; hosts give up on a call after about 60 s
+DEFAULT_WAIT_S = 3  # for other sources; tools that come later can still be found by the search
 SHOWN_NAMES = 20
 QUOTED_CHARS = 120  # how much of a caller's own words an error repeats
 
 
 class StartingSource(Protocol):
-    """A source that takes time to become available, as a server that has to be started."""
+    """A source that takes time to become available, such as a server that has to be started."""
 
     @property
     def name(self) -> str: ...
@@ -36,12 +36,14 @@ class StartingSource(Protocol):
         """Whether the globs could match a tool of it; None stands for all tools that only read."""
 
     def wait_ready(self, deadline: float) -> None:
-        """Know what there is; blocks until `until` (`time.monotonic()`) at most, and never raises. What is begun goes
-        on after that."""
+        """Find out what tools there are. Blocks until `deadline` (`time.monotonic()`) at most, and never raises.
+
+        A start that takes longer continues in the background.
+        """
 
 
 class ToolSource(Protocol):
-    """Tools that may come and go while the server runs, as those of another MCP server or of installed packages.
+    """Tools that may come and go while the server runs, such as those of another MCP server or of installed packages.
 
     Every method is quick, and may be called in the event loop and in worker threads.
     """
@@ -51,7 +53,7 @@ class ToolSource(Protocol):
 
     @property
     def version(self) -> int:
-        """Another number whenever `tools` would give another answer."""
+        """A number that changes whenever `tools` would return something else."""
 
     def tools(self) -> tuple[Tool, ...]:
         """Return the tools that are offered now, in a fixed order."""
@@ -70,8 +72,10 @@ class ToolSource(Protocol):
 
 
 class _SourceTools(NamedTuple):
-    """What the sources had at these versions: all tools, where those of sources come from, and names that were taken.
-    One value, since worker threads look too."""
+    """The tools at these versions of the sources; `origins`: the source of each; `shadowed`: notes on names in use.
+
+    One immutable value, since worker threads read it too.
+    """
 
     versions: tuple[int, ...]
     tools: dict[str, Tool]
@@ -93,7 +97,7 @@ class ToolRegistry:
                 raise ConfigError(f"Two tools are called {tool.spec.name!r}.", "Rename or remove one.")
             (self._internal if tool.internal else self._builtin)[tool.spec.name] = tool
         self._sources = tuple(sources)
-        self._known = _SourceTools((), self._builtin, {}, ())
+        self._cached = _SourceTools((), self._builtin, {}, ())
         self._removed: dict[str, Tool] = {}
 
     @property
@@ -101,9 +105,9 @@ class ToolRegistry:
         return self._current_tools().tools
 
     def _current_tools(self) -> _SourceTools:
-        """All tools; put together anew only where a source has changed."""
+        """Return all tools; collected anew only if a source has changed."""
         versions = tuple(source.version for source in self._sources)
-        if versions != self._known.versions:
+        if versions != self._cached.versions:
             known, shadowed, origins = dict(self._builtin), [], {}
             for source in self._sources:
                 for tool in source.tools():
@@ -111,9 +115,9 @@ class ToolRegistry:
                         shadowed.append(f"{source.name}: {tool.spec.name} is left out, since there is another.")
                     else:
                         origins[tool.spec.name] = source.name
-            self._removed |= self._known.tools
-            self._known = _SourceTools(versions, known, origins, tuple(shadowed))
-        return self._known
+            self._removed |= self._cached.tools
+            self._cached = _SourceTools(versions, known, origins, tuple(shadowed))
+        return self._cached
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -121,46 +125,45 @@ class ToolRegistry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that a rule may mean: of the tools that are offered, of those that flows of ours call, of those
-        that went."""
+        """Every name that a rule may match: of offered tools, of internal ones, and of those that were removed."""
         return (*self._tools, *self._internal, *self._removed)
 
     @property
     def unknown_sources(self) -> tuple[str, ...]:
-        """What the names of tools begin with that are not known yet, since their source was never asked."""
+        """Names of the sources whose tools are not known yet; the tools' names begin with these."""
         return tuple(source.name for source in self._sources if not source.tools() and source.may_match(("*",)))
 
     def specs_without(self, source: str) -> tuple[ToolSpec, ...]:
-        """All tools but those of the source of this name."""
+        """Return the specs of all tools but those of the source with this name."""
         known = self._current_tools()
         return tuple(tool.spec for name, tool in known.tools.items() if known.origins.get(name) != source)
 
     def find(self, name: str) -> Tool | None:
-        """The tool of this name; also one that was there before, so that a call which was begun for it is answered
-        with the reason that its `run` gives."""
+        """Return the tool of this name, also one that was removed: a call begun for it then fails with the reason that
+        its own `run` gives."""
         return self._tools.get(name) or self._internal.get(name) or self._removed.get(name)
 
-    def knows(self, name: str) -> bool:
-        """Whether a run with this tool can go on here: it is there, or it is known why it is not."""
+    def can_resolve(self, name: str) -> bool:
+        """Return whether a run with this tool can continue here: the tool exists, or it is known why it does not."""
         return self.find(name) is not None or any(source.why_withheld(name) for source in self._sources)
 
-    def current(self, spec: ToolSpec) -> Tool:
-        """The tool that a run was offered as `spec`. Raises ToolNotOffered where it is gone, waits for approval, or
+    def resolve(self, spec: ToolSpec) -> Tool:
+        """Return the tool that a run was offered as `spec`. Raises ToolNotOffered if it is gone, waits for approval, or
         has another pin now."""
         tool = self._tools.get(spec.name) or self._internal.get(spec.name)
         if tool is None:
-            why = next((why for source in self._sources if (why := source.why_withheld(spec.name))), None)
-            raise ToolNotOffered(why or f"{spec.name} is not there any more.", "Use another tool.")
+            reason = next((reason for source in self._sources if (reason := source.why_withheld(spec.name))), None)
+            raise ToolNotOffered(reason or f"{spec.name} is not there any more.", "Use another tool.")
         if tool.spec.source != spec.source:
             raise ToolNotOffered(f"{spec.name} is another tool now than this run was offered.", "Use another tool.")
         return tool
 
     def must_wait_for(self, globs: Sequence[str] | None) -> bool:
-        """Whether `wait_ready` would wait for any source."""
+        """Return whether `wait_ready` would wait for any source."""
         return any(source.may_match(globs) for source in self._sources)
 
     def wait_ready(
-        self, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = OTHERS_WAIT_S
+        self, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = DEFAULT_WAIT_S
     ) -> None:
         """Wait for the sources that the globs, or these names, may match. Blocks: call it in a worker thread.
 
@@ -180,18 +183,20 @@ class ToolRegistry:
                 list(threads.map(lambda wait: wait[0].wait_ready(wait[1]), waits))
 
     def starting_sources(self, globs: Sequence[str] | None) -> tuple[str, ...]:
-        """The names of what the globs may mean that is being started, and whose tools nobody knows yet."""
+        """Return the names of sources that the globs may match and that are still being started."""
         return tuple(each.name for each in self._starting() if each.may_match(globs) and each.is_starting)
 
     def notes(self, globs: Sequence[str] | None) -> tuple[str, ...]:
-        """What the sources that the globs may name have to say, and names that were taken."""
+        """Return the notes of the sources that the globs may match, and notes on names already in use."""
         found_notes = [note for source in self._sources if source.may_match(globs) for note in source.notes()]
         return (*found_notes, *(self._current_tools().shadowed if globs != () else ()))
 
     def select(self, globs: Sequence[str] | None) -> ToolSet:
-        """The tools that a loop may use: those that the globs name; None: all that only read, but those that are of no
-        use without one that does more. Raises UnknownTool for a glob that names none, unless what it may name is
-        coming."""
+        """Return the tools that a loop may use: those that match the globs; for None, all that only read and are not
+        `named_only`.
+
+        Raises UnknownTool for a glob that matches none, unless it may match tools of a source that is still starting.
+        """
         for glob in globs or ():
             if not self._match_glob(glob) and not (_is_glob(glob) and self.starting_sources((glob,))):
                 raise self._unknown_tool(glob)
@@ -200,10 +205,10 @@ class ToolRegistry:
     def select_available(self, globs: Sequence[str] | None) -> ToolSet:
         """Return what `select` would, without an error for globs that match nothing."""
         if globs is None:
-            by_default = [tool.spec for tool in self._tools.values() if not tool.named_only]
-            return ToolSet([spec for spec in by_default if spec.effect == "read"])
-        wanted = {name for glob in globs for name in self._match_glob(glob)}
-        return ToolSet([spec for spec in self.specs if spec.name in wanted])
+            offered = [tool.spec for tool in self._tools.values() if not tool.named_only]
+            return ToolSet([spec for spec in offered if spec.effect == "read"])
+        names = {name for glob in globs for name in self._match_glob(glob)}
+        return ToolSet([spec for spec in self.specs if spec.name in names])
 
     def search(
         self,
@@ -213,9 +218,9 @@ class ToolRegistry:
         cursor: str | None = None,
         limit: int = 20,
     ) -> SearchPage:
-        """Tools whose name or description has words of the query, best first; `names` asks for whole specs.
+        """Find tools whose name or description has words of the query, best first; or return full specs by `names`.
 
-        A cursor is the one of the page before; raises BadArguments for another, UnknownTool for a name.
+        `cursor` is that of the previous page. Raises BadArguments for another cursor, UnknownTool for an unknown name.
         """
         if names:
             found = [self._require(name) for name in dict.fromkeys(names)]
@@ -240,16 +245,16 @@ class ToolRegistry:
         return tool
 
     def _unknown_tool(self, name: str) -> UnknownTool:
-        why = next((why for source in self._sources if (why := source.why_withheld(name))), None)
-        if why is not None:
-            return UnknownTool(why, "Go on without it.")
+        reason = next((reason for source in self._sources if (reason := source.why_withheld(name))), None)
+        if reason is not None:
+            return UnknownTool(reason, "Go on without it.")
         if found_notes := [note for source in self._sources if source.may_match((name,)) for note in source.notes()]:
             return UnknownTool(f"No tool matches {_quote_name(name)}. {' '.join(found_notes[:2])}", "Go on without it.")
-        near = get_close_matches(name[:GLOB_CHARS], list(self._tools), n=3, cutoff=0.5)
-        names = ", ".join(near or list(self._tools)[:SHOWN_NAMES]) or "none"
+        close = get_close_matches(name[:GLOB_CHARS], list(self._tools), n=3, cutoff=0.5)
+        names = ", ".join(close or list(self._tools)[:SHOWN_NAMES]) or "none"
         return UnknownTool(
             f"No tool matches {_quote_name(name)}.",
-            f"Near: {names}." if near else f"There are {len(self._tools)}: {names}; registry_search lists them.",
+            f"Near: {names}." if close else f"There are {len(self._tools)}: {names}; registry_search lists them.",
         )
 
 

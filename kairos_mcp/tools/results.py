@@ -1,4 +1,4 @@
-"""Results that are too long for a conversation: shortened to head and tail, and read back in full by read_result."""
+"""Shortens results that are too long for a conversation to head and tail; read_result reads them back in full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-HEAD_SHARE = 0.7  # most texts say what they are at the top, and how they ended in fewer words
+HEAD_SHARE = 0.7  # of what is shown: most texts say what they are at the top, and need less to say how they end
 LINE_SLACK = 200  # a cut moves to a line's end if that is at most this far
 SERVER_FAILURE_CODES = frozenset(("timeout", "unreachable", "tool_not_offered"))
 FOREIGN_SOURCES = ("mcp:", "http#")
@@ -44,8 +44,8 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
 
 
 def server_failures(tool: ToolSpec | None, result: ToolResult) -> tuple[str, ...]:
-    """What a run's result says of a call that somebody else's server did not answer as it should: it died, hung,
-    flooded, can't be reached, or defines the tool otherwise now. The same trouble is one note, however often."""
+    """Return a note for a run's result if a foreign server did not answer a call properly: it died, hung, flooded,
+    can't be reached, or defines the tool otherwise now. Equal failures give equal notes, so that they are told once."""
     if tool is None or result.code not in SERVER_FAILURE_CODES or not tool.source.startswith(FOREIGN_SOURCES):
         return ()
     message = result.data.get("message") if isinstance(result.data, dict) else None
@@ -53,7 +53,7 @@ def server_failures(tool: ToolSpec | None, result: ToolResult) -> tuple[str, ...
 
 
 def _spell_out_json(value: Any) -> Any:
-    """A JSON value as its texts may be read; the very value where nothing has to change."""
+    """Spell out hidden characters in the texts of a JSON value; return the very same value if nothing changes."""
     match value:
         case str():
             return spell_hidden(value)

@@ -1,7 +1,7 @@
-"""Which tools a loop is shown, and how the others are found.
+"""Chooses which tools a loop is shown, and lets it find the others.
 
-All tools are shown where they are few; else those that only read, plus a search for the rest. A thousand tools then
-cost a round as much as forty.
+A few tools are all shown. Of many, those that only read are shown, and a search finds the rest. So a thousand tools
+cost a round as little as forty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_RELATED = 5
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """A page of what a search found: one line a tool, and the whole schema of those asked for by name."""
+    """A page of search results: a summary of each tool, or its full description if it was asked for by name."""
 
     tools: tuple[JsonObject, ...]
     total: int
@@ -45,8 +45,8 @@ def categories(specs: Sequence[ToolSpec]) -> tuple[str, ...]:
 def search_page(
     specs: Sequence[ToolSpec], query: str | None, category: str | None, cursor: str | None, limit: int
 ) -> SearchPage:
-    """One page of the tools of a category that have words of the query. Raises BadArguments for another cursor than
-    the one of the page before, and for an unknown category."""
+    """Return a page of the tools of a category that have words of the query. Raises BadArguments for an unknown
+    category, or a cursor that is not that of the previous page."""
     known = categories(specs)
     if category is not None and category not in known:
         raise BadArguments("There is no such category.", f"Valid: {', '.join(known)}.")
@@ -63,7 +63,7 @@ def search_page(
 
 
 def rank_tools(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
-    """Those whose name or description has words of the query, best first; equal ones in their own order."""
+    """Return the tools whose name or description has words of the query, best first; equal ones keep their order."""
     words = query.casefold().replace("_", " ").split()[:MAX_QUERY_WORDS]
 
     def score(spec: ToolSpec) -> int:
@@ -115,8 +115,10 @@ MAX_FOUND = 8  # of one search: each stays in every later request
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """The tools of a loop: `shown` from its first round on; `behind` is what its search may find, empty where all is
-    shown. Both are frozen with the run. `joined`: the search also finds tools that come later."""
+    """The tools of a loop: `shown` from its first round on, and `searchable`, empty if all are shown.
+
+    Both are stored with the run. `finds_late_tools`: the search also finds tools that become available later.
+    """
 
     shown: ToolSet
     searchable: ToolSet
@@ -125,15 +127,15 @@ class ToolOffer:
 
     @property
     def search(self) -> ToolSpec | None:
-        """The search, where there is anything to be found."""
+        """The spec of the search, if there is anything to find."""
         return self.shown.find(SEARCH) if self.searchable or self.finds_late_tools else None
 
 
 def offer_tools(granted: ToolSet, starting: Sequence[str] = ()) -> ToolOffer:
-    """The offer to a loop that may use these tools. What a caller brought along is shown if there is room for it.
-    `coming`: the servers whose tools it might use, and that are not there yet.
+    """Choose what to show to a loop that may use the `granted` tools. The caller's own are shown if there is room.
 
-    Raises BadArguments where a tool of another has the search's name.
+    `starting`: servers whose tools it might use, but that are still starting. Raises BadArguments if many tools are
+    granted and one has the name of the search.
     """
     many, taken = _too_many(granted), granted.find(SEARCH) is not None
     if many and taken:
@@ -177,10 +179,11 @@ class LateTools:
 
 
 def search_tool(searchable: ToolSet, look: Callable[[], LateTools] = LateTools) -> Tool:
-    """The search of one loop over what is behind its offer, and what `look` says has come since; it may block.
+    """Make the search tool of one loop. It finds the `searchable` tools, and those that `look`, which may block, says
+    became available since; no others, whatever the registry has.
 
-    Its result says what was found, a line each; its data, {"offer": [specs]}, is for the flow, which offers them from
-    then on. Names that are not behind the offer are not found, whatever the registry has.
+    Its result has a line for each tool found. Its data, {"offer": [specs]}, is for the flow, which offers these tools
+    from then on.
     """
 
     def run(arguments: JsonObject, _ctx: ToolContext) -> ToolResult:
@@ -211,7 +214,8 @@ def search_tool(searchable: ToolSet, look: Callable[[], LateTools] = LateTools) 
 
 
 def _choose_shown(granted: ToolSet) -> list[ToolSpec]:
-    """What stays in sight: all that only reads and all of the caller, or of them what is not the crowd itself."""
+    """Choose what is shown of many tools: all that only read and the caller's; if these are too many, the built-in ones
+    that only read and the caller's; else the former alone."""
     ours = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
     callers = [spec for spec in granted if spec.source == "caller"]
     reads = [spec for spec in granted if spec.effect == "read" and spec.source != "caller"]

@@ -1,6 +1,6 @@
-"""A skill as its SKILL.md says it: name and description, from the front matter of the open Agent Skills format.
+"""Finds skills (folders with a SKILL.md in the open Agent Skills format) and reads them for a model by read_skill.
 
-Text only: whoever lists skills reads many files of other people's, so a head is bounded before anything parses it.
+A listing reads many files that others wrote, so the front matter is bounded before anything parses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ NAME_CHARS = 64  # agentskills.io, as the description's
 DESCRIPTION_CHARS = 1024
 HEAD_CHARS, HEAD_LINES = 4_096, 40  # YAML of a thousand lines or a hundred levels takes seconds
 _HEAD = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
-_PLAIN = re.compile(r"(name|description|license): ([A-Za-z0-9][^\n:#]*)")  # a line that means itself in any YAML
+_PLAIN = re.compile(
+    r"(name|description|license): ([A-Za-z0-9][^\n:#]*)"
+)  # a line that every YAML parser reads in the same way
 _WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off"))
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _HINT = "It begins with ---, `name: the-folders-name`, `description: ...` and ---."
@@ -39,7 +41,8 @@ class Skill:
 
 
 def parse_skill(text: str, folder: str) -> Skill:
-    """The skill whose SKILL.md, in the folder of this name, begins with `text`. Raises BadArguments, which says why."""
+    """Read a skill from the beginning of its SKILL.md; `folder` is its folder's name. Raises BadArguments, which says
+    what is wrong."""
     found = _HEAD.match(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     if found is None or len(found[1]) > HEAD_CHARS or found[1].count("\n") > HEAD_LINES:
         bounds = f"at most {HEAD_CHARS} characters in {HEAD_LINES} lines"
@@ -48,7 +51,7 @@ def parse_skill(text: str, folder: str) -> Skill:
 
 
 def _parse_plain_head(head: str, folder: str) -> Skill | None:
-    """The skill of a head of plain lines alone, as most are: it needs no parser, whose import takes 0.2 s."""
+    """Read a front matter of plain lines, as most are, without the YAML parser, whose import takes 0.2 s."""
     lines = [_PLAIN.fullmatch(line) if line.isprintable() else None for line in head.split("\n")[:-1]]
     values = {line[1]: " ".join(line[2].split()) for line in lines if line is not None}
     if len(values) < len(lines) or _WORDS & {value.casefold() for value in values.values()}:
@@ -59,7 +62,7 @@ def _parse_plain_head(head: str, folder: str) -> Skill | None:
 
 
 def _parse_yaml_head(head: str, folder: str) -> Skill:
-    """The skill of any other head, by the format's own library; what it holds beside these two is others' matter."""
+    """Read any other front matter by the format's own library; only name and description matter here."""
     from skills_ref.parser import parse_frontmatter
     from skills_ref.validator import validate_metadata
 
@@ -71,7 +74,7 @@ def _parse_yaml_head(head: str, folder: str) -> Skill:
         values: dict[str, Any] = parse_frontmatter(f"---\n{head}---\n")[0]
         stated = {key: values[key] for key in ("name", "description") if key in values}
         problems = validate_metadata(stated)
-    except Exception as error:  # a parser of others', given a text of others'
+    except Exception as error:  # a foreign parser with a foreign text may raise anything
         raise BadArguments(f"The front matter of {folder[:NAME_CHARS]} can't be read as YAML.", _HINT) from error
     if problems:
         raise BadArguments(f"SKILL.md of {folder[:NAME_CHARS]}: {problems[0][:200]}.", _HINT)
@@ -80,9 +83,9 @@ def _parse_yaml_head(head: str, folder: str) -> Skill:
     return Skill(folder, " ".join(stated["description"].split()))
 
 
-FILES = ("SKILL.md", "skill.md")
+SKILL_FILES = ("SKILL.md", "skill.md")
 HEAD_BYTES = 16 << 10  # of a SKILL.md, for its front matter
-MAX_SKILLS = 200  # folders that are looked at on one shelf
+MAX_SKILLS = 200  # folders that are looked at in one folder of skills
 LISTING_CHARS, ENTRY_CHARS = 4_000, 300  # of all descriptions in the tool's own, and of one
 MAX_NAMED_FILES, MAX_DEPTH = 50, 4  # files of a skill that are named, and how deep they may lie
 
@@ -94,17 +97,17 @@ _FOLDER_NAME = re.compile(r"[\w-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class SkillListing:
-    """The skills by name, and what was left out, each with why."""
+    """The skills ordered by name, and a sentence for each thing that was left out."""
 
     skills: tuple[Skill, ...]
     left_out: tuple[str, ...]
 
 
 class SkillFolders:
-    """Folders of skills, open until closed; a later one goes before an earlier one."""
+    """Opened folders of skills. If two have a skill of the same name, the later folder's counts."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """Folders that are not there are empty ones; one that can't be opened is named by the listing."""
+        """Open the folders. One that does not exist counts as empty; the listing names one that can't be opened."""
         self._folders: list[Workspace] = []
         self._unreadable: list[str] = []
         for folder in folders:
@@ -117,33 +120,33 @@ class SkillFolders:
         for workspace in self._folders:
             workspace.close()
 
-    def listing(self) -> SkillListing:
-        """What there is now."""
+    def list_skills(self) -> SkillListing:
+        """List the skills that there are now."""
         found: dict[str, Skill | str] = {}
-        crowded = False
+        is_cut = False
         for workspace in reversed(self._folders):
             entries, more = _entries(workspace)
             folders = [entry.name for entry in entries if entry.kind == "folder" and not entry.name.startswith(".")]
-            here = {name: told for name in folders if (told := _read_skill_head(workspace, name)) is not None}
-            found, crowded = here | found, crowded or more
+            skills_here = {name: told for name in folders if (told := _read_skill_head(workspace, name)) is not None}
+            found, is_cut = skills_here | found, is_cut or more
         names = sorted(found)
         skills = tuple(told for name in names if isinstance(told := found[name], Skill))
         left_out = [told for name in names if isinstance(told := found[name], str)]
-        left_out += [f"of a folder of skills the first {MAX_SKILLS} names were looked at"] if crowded else []
+        left_out += [f"of a folder of skills the first {MAX_SKILLS} names were looked at"] if is_cut else []
         return SkillListing(skills, (*self._unreadable, *left_out))
 
     def find_skill(self, name: str) -> tuple[Workspace, str]:
-        """The shelf that counts for a skill, and the path of its SKILL.md there. Raises NotFound."""
+        """Return the folder of skills that holds this one, and the path of its SKILL.md there. Raises NotFound."""
         if _FOLDER_NAME.fullmatch(name):
             for workspace in reversed(self._folders):
                 if (path := _main_file(workspace, name)) is not None:
                     return workspace, path
-        known = ", ".join(skill.name for skill in self.listing().skills) or "none"
+        known = ", ".join(skill.name for skill in self.list_skills().skills) or "none"
         raise NotFound(f"There is no skill {shorten_path(name[:NAME_CHARS])!r}.", f"There are: {known[:1_000]}.")
 
 
 def skill_tool(skill_folders: SkillFolders, read_bytes: int) -> Tool:
-    """`read_bytes`: how much of one file a call reads into memory."""
+    """Make the tool read_skill; `read_bytes` is how much of one file a call reads into memory."""
 
     def read_skill(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         name: str = arguments["name"]
@@ -156,23 +159,23 @@ def skill_tool(skill_folders: SkillFolders, read_bytes: int) -> Tool:
             raise BadArguments("The path names the skill itself.", "Leave path out to read its SKILL.md.")
         return _with_skill_paths(read({"path": f"{name}/{inside}"}, ctx), name)
 
-    return Tool(_skill_spec(skill_folders.listing().skills), read_skill)
+    return Tool(_skill_spec(skill_folders.list_skills().skills), read_skill)
 
 
 def _skill_spec(skills: Sequence[Skill]) -> ToolSpec:
-    """The tool, whose description names every skill as far as there is room, and says of how many there was none."""
+    """Build the tool's spec; its description lists the skills, as many as fit, and says how many don't."""
     lines: list[str] = []
-    room = LISTING_CHARS
+    remaining = LISTING_CHARS
     for skill in skills:
         line = f"- {skill.name}: {truncate(skill.description, ENTRY_CHARS)}"
-        if len(line) > room:
+        if len(line) > remaining:
             line = f"- {skill.name}"
-        if len(line) > room:
+        if len(line) > remaining:
             break
         lines.append(line)
-        room -= len(line) + 1
-    left = len(skills) - len(lines)
-    lines += [f"and {left} more that do not fit here"] if left else []
+        remaining -= len(line) + 1
+    omitted = len(skills) - len(lines)
+    lines += [f"and {omitted} more that do not fit here"] if omitted else []
     return ToolSpec(
         READ_SKILL,
         "\n".join((_DESCRIPTION, *(["Skills:", *lines] if lines else ["No skills are available now."]))),
@@ -191,7 +194,7 @@ def _skill_spec(skills: Sequence[Skill]) -> ToolSpec:
 
 
 def _read_skill_head(workspace: Workspace, name: str) -> Skill | str | None:
-    """The skill of a folder, why it is none, or None where there is no SKILL.md at all."""
+    """Read the skill of a folder: a Skill, a sentence on what is wrong with it, or None if there is no SKILL.md."""
     try:
         if (path := _main_file(workspace, name)) is None:
             return None
@@ -203,12 +206,12 @@ def _read_skill_head(workspace: Workspace, name: str) -> Skill | str | None:
 def _entries(workspace: Workspace) -> tuple[list[FolderEntry], bool]:
     try:
         return workspace.entries(".", MAX_SKILLS)
-    except KairosError:  # it went, or its permissions did
+    except KairosError:  # it is gone, or may not be read any more
         return [], False
 
 
 def _main_file(workspace: Workspace, name: str) -> str | None:
-    for file in FILES:
+    for file in SKILL_FILES:
         try:
             with workspace.open_file(f"{name}/{file}") as opened:
                 return opened.path
@@ -218,11 +221,11 @@ def _main_file(workspace: Workspace, name: str) -> str | None:
 
 
 def _skill_files(workspace: Workspace, folder: str, depth: int = 1) -> Iterator[str]:
-    """The files beneath a folder of a skill, in order; links are none."""
+    """Yield the paths of the files below a skill's folder, in order, without links."""
     try:
         entries, _ = workspace.entries(folder, MAX_NAMED_FILES + 2)
     except KairosError:
-        return  # one folder that can't be read hides no other
+        return  # one unreadable folder must not hide the others
     for entry in entries:
         path = f"{folder}/{entry.name}"
         if entry.kind == "file":
@@ -233,14 +236,18 @@ def _skill_files(workspace: Workspace, folder: str, depth: int = 1) -> Iterator[
 
 def _with_files(result: ToolResult, name: str, main: str, files: Sequence[str]) -> ToolResult:
     others = [printable_name(file.removeprefix(f"{name}/")) for file in files if file != main]
-    told = _with_skill_paths(result, name)
+    result_of_skill = _with_skill_paths(result, name)
     if not others:
-        return told
+        return result_of_skill
     more = f" and {len(others) - MAX_NAMED_FILES} more" if len(others) > MAX_NAMED_FILES else ""
     note = f"[other files of this skill: {', '.join(others[:MAX_NAMED_FILES])}{more}]"
-    return replace(told, content=f"{told.content}\n{note}", data=told.data | {"files": others[:MAX_NAMED_FILES]})
+    return replace(
+        result_of_skill,
+        content=f"{result_of_skill.content}\n{note}",
+        data=result_of_skill.data | {"files": others[:MAX_NAMED_FILES]},
+    )
 
 
 def _with_skill_paths(result: ToolResult, name: str) -> ToolResult:
-    """The result with its paths as the model says them: relative to the skill."""
+    """Return the result with its path relative to the skill, as the model names it."""
     return replace(result, data=result.data | {"skill": name, "path": result.data["path"].removeprefix(f"{name}/")})

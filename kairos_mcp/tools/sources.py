@@ -1,4 +1,4 @@
-"""Tools from outside this package: configured servers, installed packages, and what was registered at run time."""
+"""Collects tools from outside this package: of configured servers, installed packages, and registrations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionRow, list_registered
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.registry import StartingSource, ToolSource
 from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationFactory:
-    """How what was approved becomes usable, and whether a definition is approved at this moment."""
+    """Makes tools and servers of approved registrations, and tells whether one is approved at this moment."""
 
     make_tool: Callable[[HttpDefinition], Tool]
     make_server: Callable[[ServerSetting], McpServerSource]
@@ -37,12 +37,12 @@ class RegistrationFactory:
 
 
 class RegisteredSource:
-    """The registrations of a state folder, for runs in one workspace. `take` gives it the rows as they are now."""
+    """The tools and servers that were registered at run time, for runs in one workspace; `update` gives it the rows."""
 
     name = "registered"
 
-    def __init__(self, making: RegistrationFactory) -> None:
-        self._factory = making
+    def __init__(self, factory: RegistrationFactory) -> None:
+        self._factory = factory
         self._rows: tuple[DefinitionRow, ...] = ()
         self._tools: dict[str, Tool] = {}
         self._servers: dict[str, tuple[DefinitionRow, McpServerSource]] = {}
@@ -52,7 +52,7 @@ class RegisteredSource:
         self._guarded: dict[int, tuple[Tool, Tool]] = {}
 
     def update(self, rows: Sequence[DefinitionRow]) -> None:
-        """Offer what these rows approve, and nothing else; a server that no row approves any more is ended."""
+        """Offer exactly what these rows approve; end a server that no row approves any more."""
         if tuple(rows) == self._rows:
             return
         self._rows = tuple(rows)
@@ -60,16 +60,16 @@ class RegisteredSource:
         for name, (row, server) in list(self._servers.items()):
             if approved.get(name) != row:
                 del self._servers[name]
-                self._changes += server.version  # `version` must not be one that it has been
+                self._changes += server.version  # `version` must never return to an earlier value
                 server.close()
         self._tools, self._guarded = {}, {}
-        self._withheld, troubles = _withheld_names(rows), []
+        self._withheld, problems = _withheld_names(rows), []
         for name, row in approved.items():
             try:
                 self._add_registration(row)
             except KairosError as error:
-                troubles.append(f"{name}, which was registered, can't be used: {error.message}")
-        self._problems = tuple(troubles)
+                problems.append(f"{name}, which was registered, can't be used: {error.message}")
+        self._problems = tuple(problems)
         self._changes += 1
 
     @property
@@ -77,14 +77,15 @@ class RegisteredSource:
         return self._changes + sum(server.version for _, server in tuple(self._servers.values()))
 
     def tools(self) -> tuple[Tool, ...]:
-        servers = tuple(self._servers.values())  # a worker thread may look while the event loop takes rows
-        theirs = [self._guard_tool(row, tool) for row, server in servers for tool in server.tools()]
-        return (*self._tools.values(), *theirs)
+        # A copy, since a worker thread may call this while the event loop updates the rows.
+        servers = tuple(self._servers.values())
+        server_tools = [self._guard_tool(row, tool) for row, server in servers for tool in server.tools()]
+        return (*self._tools.values(), *server_tools)
 
     def why_withheld(self, name: str) -> str | None:
-        whys = (server.why_withheld(name) for _, server in tuple(self._servers.values()))
-        proposed = self._withheld.get(name) or self._withheld.get(name.partition("__")[0])
-        return next((why for why in whys if why), None) or proposed
+        reasons = (server.why_withheld(name) for _, server in tuple(self._servers.values()))
+        own_reason = self._withheld.get(name) or self._withheld.get(name.partition("__")[0])
+        return next((why for why in reasons if why), None) or own_reason
 
     def may_match(self, globs: Sequence[str] | None) -> bool:
         return bool(self._problems) or any(server.may_match(globs) for server in self.starting())
@@ -96,7 +97,7 @@ class RegisteredSource:
         return (*self._problems, *(note for _, server in tuple(self._servers.values()) for note in server.notes()))
 
     def _add_registration(self, row: DefinitionRow) -> None:
-        """Raises ConfigError for a row that an older or newer program wrote, or somebody changed."""
+        """Add what a row registers. Raises ConfigError for a row that another version wrote or somebody changed."""
         from kairos_mcp.settings.proposal import load_proposal
 
         proposed = load_proposal(row.body)
@@ -106,15 +107,18 @@ class RegisteredSource:
             self._servers[row.name] = row, self._factory.make_server(proposed.server)
 
     def _guard_tool(self, row: DefinitionRow, tool: Tool) -> Tool:
-        """The tool, which looks at each call whether its registration still counts: a person may have removed it while
-        a run that was offered it goes on, in this process or another. Made once, since its schema is compiled on it."""
+        """Return the tool with a check in each call that its registration is still approved.
+
+        A person may remove it, in this process or another, while a run that was offered it continues. Made once for
+        each tool, since its compiled schema is cached on it.
+        """
         known = self._guarded.get(id(tool))
         if known is not None and known[0] is tool:
             return known[1]
-        counts = self._factory.is_approved
+        is_approved = self._factory.is_approved
 
         def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-            if not counts(row):
+            if not is_approved(row):
                 raise ToolNotOffered(f"{tool.spec.name} was removed by a person.", "Go on without it.")
             return tool.run(arguments, ctx)
 
@@ -124,7 +128,7 @@ class RegisteredSource:
 
 
 def _withheld_names(rows: Sequence[DefinitionRow]) -> dict[str, str]:
-    """Why a name is not offered: a proposal waits, or was removed."""
+    """Return why names are not offered: a proposal waits for approval, or was removed."""
     reasons: dict[str, str] = {}
     for row in rows:
         if row.state == "pending":
@@ -134,29 +138,32 @@ def _withheld_names(rows: Sequence[DefinitionRow]) -> dict[str, str]:
     return reasons
 
 
-PACKAGES_WAIT_S = 2  # to import what packages bring, at the first use of a registry; what takes longer is there later
+PACKAGES_WAIT_S = 2  # for importing packages at the first use of a registry; what takes longer appears later
 
 
 class ToolSources:
-    """All of one house. Making it starts and imports nothing; `close` blocks until every server has ended."""
+    """All external tools of one server. Making it starts and imports nothing; `close` waits until every downstream
+    server has ended."""
 
-    def __init__(self, settings: Settings, store: Store, secret: Callable[[str], str], redactor: Redactor) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, resolve_secret: Callable[[str], str], redactor: Redactor
+    ) -> None:
         self._settings = settings
         self._store = store
-        self._secret = secret
+        self._resolve_secret = resolve_secret
         self._redactor = redactor
         self._server_resources: ServerResources | None = None
         self._installed: EntryPointSource | None = None
         self._registered: list[RegisteredSource] = []
 
     def sources(self, workspace: str | None) -> list[ToolSource]:
-        """The sources for runs in this workspace, in the order of the servers' names; no server is started."""
+        """Return the sources for runs in this workspace, servers ordered by name. Starts no server."""
         folder = Path(workspace) if workspace is not None else None
         return [*self._server_sources(folder), *self._package_sources(), self._registered_source(folder)]
 
     def refresh(self) -> None:
-        """Take note of what was registered, approved and removed meanwhile, by whatever process; one short reading of
-        the state file, where there is one."""
+        """Update all sources with what any process registered, approved or removed; reads the state file once, if it
+        exists."""
         if self._registered and self._store.exists:
             rows = list_registered(self._store.reader)
             for source in self._registered:
@@ -182,7 +189,7 @@ class ToolSources:
             self._server_resources = ServerResources(
                 BackgroundLoop(),
                 definitions,
-                self._secret,
+                self._resolve_secret,
                 os.environ,
                 _now,
                 hidden,
@@ -193,12 +200,12 @@ class ToolSources:
 
     def _protection_rules(self, workspace: Path) -> ProtectionRules:
         return ProtectionRules.from_scopes(
-            scopes_of(workspace, self._settings), self._settings.command_writes, long_lived=True
+            build_scopes(workspace, self._settings), self._settings.command_writes, long_lived=True
         )
 
     def _redact_listing(self, listed: JsonObject) -> JsonObject:
-        plain: JsonObject = self._redactor.redact_json(listed)[0]
-        return plain
+        redacted: JsonObject = self._redactor.redact_json(listed)[0]
+        return redacted
 
     def _registered_source(self, workspace: Path | None) -> RegisteredSource:
         def tool(definition: HttpDefinition) -> Tool:
@@ -206,7 +213,7 @@ class ToolSources:
             from kairos_mcp.tools.http.http_tool import http_tool
 
             return http_tool(
-                definition, HttpClient(self._settings.http_hosts, self._settings.private_hosts), self._secret
+                definition, HttpClient(self._settings.http_hosts, self._settings.private_hosts), self._resolve_secret
             )
 
         def counts(row: DefinitionRow) -> bool:

@@ -1,7 +1,7 @@
-"""Threads in which tools block. The event loop keeps the books: a thread runs what it is handed, and nothing else.
+"""Worker threads, in which tools may block. The event loop does all bookkeeping; a thread only runs what it is given.
 
-Each worker has a queue of its own, and the one that became idle last is handed the next call: it is still warm. That,
-and no second kind of future in between, makes the way there and back half as dear as that of a thread pool.
+Each thread has its own queue, and the one that became idle last gets the next call, since its caches are warm. With
+that, and with asyncio's futures alone, a call costs half of what it costs in a standard thread pool.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _ThreadJob:
-    """A call on its way, who waits for it, and the alarm that rings when its time is over."""
+    """A call to run in a thread, the future of its result, and the timer of its timeout."""
 
-    work: Callable[..., Any]
+    function: Callable[..., Any]
     arguments: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Any]
-    alarm: asyncio.TimerHandle
+    timer: asyncio.TimerHandle
 
 
 class WorkerThreads:
@@ -39,14 +39,15 @@ class WorkerThreads:
         self._idle: list[SimpleQueue[_ThreadJob | None]] = []  # the last one is the warmest
         self._backlog: deque[_ThreadJob] = deque()
 
-    def call(self, within_s: float, work: Callable[[*A], T], *arguments: *A) -> asyncio.Future[T]:
-        """Have a thread do the work; what comes of it, or a TimeoutError after so many seconds, waiting included.
+    def call(self, timeout_s: float, function: Callable[[*A], T], *arguments: *A) -> asyncio.Future[T]:
+        """Run a function in a thread. The future has its result, or TimeoutError after `timeout_s` seconds, which
+        include waiting for a thread.
 
-        The thread itself can't be stopped: whoever gives up on it tells it so by other means.
+        The thread itself can't be stopped: a function that should end early has to be told by other means.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = _ThreadJob(work, arguments, loop, done, loop.call_later(within_s, _time_out, done))
+        job = _ThreadJob(function, arguments, loop, done, loop.call_later(timeout_s, _time_out, done))
         if self._idle:
             self._idle.pop().put(job)
         elif len(self._queues) < self._max_threads:
@@ -56,7 +57,7 @@ class WorkerThreads:
         return done
 
     def close(self) -> None:
-        """Begin nothing more; what is being done ends by itself, and keeps no process alive."""
+        """Start nothing more. What is running ends by itself; its daemon thread does not keep the process alive."""
         for job in self._backlog:
             job.done.cancel()
         self._backlog.clear()
@@ -71,12 +72,12 @@ class WorkerThreads:
         return queue
 
     def _serve(self, queue: SimpleQueue[_ThreadJob | None]) -> None:
-        """In a worker's thread: one job after the other, until there are no more."""
+        """Run one job after another, in a worker thread, until it is told to end."""
         while (job := queue.get()) is not None:
             value, error = None, None
             try:
-                value = job.work(*job.arguments)
-            except BaseException as raised:  # whatever it was, who waits must hear of it
+                value = job.function(*job.arguments)
+            except BaseException as raised:  # every failure has to reach the waiting caller
                 error = raised
             try:
                 job.loop.call_soon_threadsafe(self._finish_job, queue, job, value, error)
@@ -87,7 +88,7 @@ class WorkerThreads:
     def _finish_job(
         self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob, value: object, error: BaseException | None
     ) -> None:
-        job.alarm.cancel()
+        job.timer.cancel()
         if not job.done.done():
             if error is None:
                 job.done.set_result(value)

@@ -1,6 +1,7 @@
-"""One tool: what it is, what a call of it may know, and the one way to call it, which returns each failure as a result.
+"""A tool, the context of its calls, and the one way to call it, which returns every failure as a result.
 
-A tool's effect class, category and schema are in its ToolSpec; whether a call may run is for gate.py to decide.
+A tool's effect class, category and schema are in its ToolSpec. Whether a call may run is decided by gate.py, from its
+arguments: what the gate takes for a path is told at the head of touched_paths.py.
 """
 
 from __future__ import annotations
@@ -65,14 +66,21 @@ class StopSignal:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may know of the run that calls it.
+    """What a tool may know of the call: when it must end, what it may keep, and what it has to check.
 
-    `deadline` is a time on `time.monotonic()`. `read_kept` returns the full text that was kept under a ref, or None.
-    `path` is the step's path, unique in the run, so a tool can name what it keeps for one call after it.
-    `base_hashes`: SHA-256 in hex of each file as the approver was shown it (None: no file); the files must still match.
-    Empty if nobody was asked. `is_hidden` tells whether a rule hides a plain path from this call, whose content must
-    then not be shown; None if nothing is hidden. `check_paths` raises Denied or StaleFile if the call now touches
-    other files than when it was authorized; None if it can't.
+    A function of an installed package gets it by a parameter of this type, which is no part of its schema. Such a
+    function usually needs three members:
+
+    - `deadline`, on `time.monotonic()`: when the call must have ended.
+    - `stop`: set when the call should end early; poll `stop.is_set`, or `stop.add_callback`.
+    - `recheck_for(effect)`: returns the check to make right before acting on the outside.
+
+    The others: `run_id` and `path`, the step's path, which is unique in the run and so names what one call keeps.
+    `memory` stores texts in the run's rows. `read_kept` returns the full text of a shortened result by its ref, or
+    None. `base_hashes`: the SHA-256 in hex of each file as the approver was shown it (None: no file); the files must
+    still match. It is empty if nobody was asked. `is_hidden` tells whether a rule hides a plain path from this call,
+    which then must not show its content; None if nothing is hidden. `check_paths` raises Denied or StaleFile if the
+    call now touches other files than when it was authorized; None if that can't happen.
     """
 
     run_id: str

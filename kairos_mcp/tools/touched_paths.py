@@ -1,24 +1,25 @@
-"""Says what a call touches: the one place where the gate learns which files and folders the arguments of a call name.
+"""Finds which files and folders a call touches, by its arguments. The gate's rules on paths see what is found here.
 
 For the author of a tool:
 
-- A tool of ours (`source` "builtin") names its files in `path` and in `edits[].path`, relative to the workspace. They
-  are judged as text alone, since its opener follows no link and leaves the workspace by no way. A new built-in tool
-  that takes files has to take them there.
-- Any other tool (of a downstream server, of an installed package, a request over HTTP, one of the caller's) needs to
-  do nothing. Every text of its arguments is looked at, at any depth, in lists and in the keys of objects. A text that
-  may name a file is resolved against the workspace, links followed, and the gate judges the real path.
+- A built-in tool (`source` "builtin") is protected by the names of its arguments: only `path` and `edits[].path` count,
+  relative to the workspace. A path in any other argument is seen by no rule. They are judged as text, since a
+  Workspace follows no link and opens nothing outside.
+- For any other tool (of a downstream server, of an installed package, a request over HTTP, one of the caller's) there
+  is nothing to declare, but names help: every text in the arguments is searched, at any depth, in lists and in keys
+  of objects. A text that may name a file is resolved against the workspace, links are followed, and the gate judges
+  the real path. Name the argument `path` or `file`: then its value always counts as a path, whatever it looks like.
 
-What may name a file (`_is_pathlike`): a value whose property is named for one (`path`, `files`, `sourceFile`,
-`destination`, `uri` ...); a `file:` URL; a text without white space that begins like a path, names something that is
-there or would lie in a folder that is there, or bears the name of a file that agents take orders from. An http(s) URL
-never does.
+These texts may name a file (`_is_pathlike`): a value whose property is named for files (`path`, `files`, `sourceFile`,
+`destination`, `uri` ...); a `file:` URL; a text without white space that begins like a path, that names something
+existing or something in an existing folder, or that is the name of a file from which agents take instructions. An
+http(s) URL never does.
 
 One text can be read in several ways: percent-encoded, with a backslash for a slash, with `..` taken before or after a
-link. All ways count: a deny or ask rule holds if it fits one of them, an allow rule only if it covers all. What no way
-resolves (a home folder, a variable, a wildcard, a loop of links, what /proc shows) is `unresolved`.
+link. All readings count: a deny or ask rule applies if it matches one of them, an allow rule only if it covers all.
+What can't be resolved (a home folder, a variable, a wildcard, a loop of links, what /proc shows) is `unresolved`.
 
-The look reads the file system, so it is made in a worker thread: when the gate judges, and again right before the call.
+The search reads the file system, so it runs in a worker thread: when the gate judges, and again right before the call.
 """
 
 from __future__ import annotations
@@ -39,75 +40,85 @@ from kairos_mcp.core.text import has_hidden_characters
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.skills import READ_SKILL
 
-TEXTS = 2_000  # of one call that may name files; of one with more nobody knows what it touches
-FOLDER_ENTRIES = 2_000  # looked at for instructions in a folder that a call names; one with more may hold some
+MAX_TEXTS = 2_000  # of one call that may name files; a call with more counts as unresolved
+# Searched for instructions below a folder that a call names; one with more counts as holding some.
+MAX_FOLDER_ENTRIES = 2_000
 ONE_WORD_CHARS = 1_024  # a longer text is a path only where its property is named for one
-JOINED = 64  # pairs of a folder and a relative path that are also read as one path
+MAX_JOINED = 64  # pairs of a folder and a relative path that are also tried as one path
 
-_ENDINGS = ("path", "paths", "file", "files", "dir", "dirs", "folder", "folders", "directory", "directories")
-_NAMES = frozenset(("pathname", "filename", "filenames", "fname", "cwd", "workdir", "uri", "uris"))
-_NAMES_TOO = frozenset(  # they name files in some tools, and texts of any length in others
+_PATH_ENDINGS = ("path", "paths", "file", "files", "dir", "dirs", "folder", "folders", "directory", "directories")
+_PATH_WORDS = frozenset(("pathname", "filename", "filenames", "fname", "cwd", "workdir", "uri", "uris"))
+# They name files in some tools and other texts in others: only a value of one line counts.
+_MAYBE_PATH_WORDS = frozenset(
     ("source", "sources", "src", "destination", "destinations", "dest", "dst", "target", "targets", "output", "root")
 )
-_NO_FILES = frozenset(("profile", "profiles"))
-_ABOUT_FILES = frozenset(  # a property whose last word is one of these says something about files and names none
+_NO_PATH_WORDS = frozenset(("profile", "profiles"))
+# A property whose last word is one of these describes files but names none.
+_ATTRIBUTE_WORDS = frozenset(
     ("type", "types", "format", "mode", "kind", "encoding", "size", "count", "limit", "id", "ids", "extension", "style")
 )
-_PARTS = frozenset(("name", "from", "to"))  # name a file where they stand in an object under a property of files
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_BEGINS = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|file:|\$\{?\w+\}?/|%[A-Za-z_]\w*%", re.IGNORECASE)
+_PATH_MEMBERS = frozenset(("name", "from", "to"))  # they name a file inside an object under a property that names files
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_PATH_START = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|file:|\$\{?\w+\}?/|%[A-Za-z_]\w*%", re.IGNORECASE)
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_UNKNOWN = re.compile(r"~|\$\{?\w+\}?/|%[A-Za-z_]\w*%|[A-Za-z]:[\\/]|.*[*?]", re.DOTALL)  # read by each in its own way
-_ANOTHERS = ("/proc/", "/dev/fd/", "/dev/std")  # at these each process sees something else
+# Every program expands these in its own way.
+_UNRESOLVABLE = re.compile(r"~|\$\{?\w+\}?/|%[A-Za-z_]\w*%|[A-Za-z]:[\\/]|.*[*?]", re.DOTALL)
+_PER_PROCESS = ("/proc/", "/dev/fd/", "/dev/std")  # every process sees something else at these
 _SPACE = re.compile(r"\s")
-_JOINS = re.compile(r"[^\w./\\~%+-]+")  # what may stand between the parts of a text that joins several
-_LISTS = re.compile(r"[,;\s]+")  # and between several paths under one name
+_PART_SEPARATORS = re.compile(r"[^\w./\\~%+-]+")  # what may stand between the parts of a text that joins several
+_LIST_SEPARATORS = re.compile(r"[,;\s]+")  # and between several paths under one name
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedSet:
-    """What a call touches. `inside`: plain paths of the workspace; `outside`: real paths that lie elsewhere;
-    `unresolved`: texts that may name a file, nobody knows which. `own`: among them is a file of the server itself.
-    `folders`: those of `inside` that are folders now. `instructs`: one of these may hold what agents take orders from,
-    or a file of the server itself. `hides`: a text of the call holds characters that nobody sees."""
+    """What a call touches.
+
+    `inside`: plain paths in the workspace; `outside`: real paths elsewhere; `unresolved`: texts that may name a file,
+    but can't be resolved. `has_own_files`: a path is one of the server's own. `folders`: those of `inside` that are
+    folders now. `has_instructions`: one of these folders may hold files from which agents take instructions, or the
+    server's own. `has_hidden_text`: a text of the call has invisible characters.
+    """
 
     inside: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
-    own: bool = False
+    has_own_files: bool = False
     folders: tuple[str, ...] = ()
-    instructs: bool = False
-    hides: bool = False
+    has_instructions: bool = False
+    has_hidden_text: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of it, as a person is shown it and an approval holds on to it."""
+        """All of it, as a person is shown it; an approval counts for exactly these."""
         return (*self.inside, *self.outside, *self.unresolved)
 
 
-def named_paths(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str, ...]:
-    """The paths that a call of a built-in tool names, plain where they are paths at all: `path`, and `edits[].path`. A
-    tool that reads at a path and is given none reads the workspace itself; the paths of a skill are not the
-    workspace's."""
+def read_named_paths(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str, ...]:
+    """Return the paths that a call of a built-in tool names in `path` and `edits[].path`, made plain if possible.
+
+    A reading tool without a `path` reads the workspace itself. The paths of read_skill lie in no workspace.
+    """
     if tool is not None and (tool.name, tool.source) == (READ_SKILL, "builtin"):
         return ()
-    named: list[Any] = [arguments.get("path")]
-    reads = tool is not None and tool.effect == "read" and "path" in tool.input_schema.get("properties", {})
-    if named == [None] and reads:
-        named = ["."]
+    paths: list[Any] = [arguments.get("path")]
+    reads_at_path = tool is not None and tool.effect == "read" and "path" in tool.input_schema.get("properties", {})
+    if paths == [None] and reads_at_path:
+        paths = ["."]
     match arguments.get("edits"):
         case list() as edits:
-            named += [edit.get("path") for edit in edits if isinstance(edit, dict)]
+            paths += [edit.get("path") for edit in edits if isinstance(edit, dict)]
         case _:
             pass
-    return tuple(dict.fromkeys(_plain(path) for path in named if isinstance(path, str)))
+    return tuple(dict.fromkeys(_normalize(path) for path in paths if isinstance(path, str)))
 
 
 class TouchedPaths:
-    """What calls touch in one workspace; without one, all paths are seen from the root of the file system. `own`: the
-    server's own files and folders, wherever they lie. `bases`: by the source of tools (`mcp:NAME`), the folders against
-    which they may resolve a relative path, beside the workspace."""
+    """Finds what calls touch, for one workspace; without one, paths are relative to the root of the file system.
+
+    `own`: the server's own files and folders, wherever they lie. `bases`: by source of tools (`mcp:NAME`), further
+    folders against which its tools may resolve a relative path.
+    """
 
     def __init__(
         self,
@@ -121,185 +132,191 @@ class TouchedPaths:
         self._own = tuple(os.path.realpath(path) for path in own)
         self._bases = bases or {}
 
-    def of(self, tool: ToolSpec | None, arguments: JsonObject) -> TouchedSet:
-        """What this call touches, as it is now."""
+    def find(self, tool: ToolSpec | None, arguments: JsonObject) -> TouchedSet:
+        """Return what this call touches now."""
         if tool is None or tool.source == "builtin":
-            return TouchedSet(named_paths(tool, arguments))
-        look = _ArgumentWalk(self._root, self._scopes, self._own, self._bases_of(tool))
-        look.through(arguments)
-        if not look.found and not look.unresolved and tool.effect == "read" and _takes_paths(tool):
-            look.place(self._root, ".")  # given none, it reads the workspace itself
-        return look.touched(writes=tool.effect != "read" and tool.source != "caller")
+            return TouchedSet(read_named_paths(tool, arguments))
+        walk = _ArgumentWalk(self._root, self._scopes, self._own, self._bases_of(tool))
+        walk.visit(arguments)
+        if not walk.real_paths and not walk.unresolved and tool.effect == "read" and _takes_paths(tool):
+            walk.add_path(self._root, ".")  # without a path it reads the workspace itself
+        return walk.build_result(writes=tool.effect != "read" and tool.source != "caller")
 
     def _bases_of(self, tool: ToolSpec) -> tuple[str, ...]:
         if tool.source.startswith("python:"):
             return (self._root, os.getcwd())
-        stated = self._bases.get(tool.source.partition("#")[0], ())
-        return tuple(dict.fromkeys((self._root, *(os.path.realpath(path) for path in stated))))
+        bases = self._bases.get(tool.source.partition("#")[0], ())
+        return tuple(dict.fromkeys((self._root, *(os.path.realpath(path) for path in bases))))
 
 
-def stands_in(server: ServerSetting, workspace: Path | None) -> tuple[Path, ...]:
-    """The folders against which a downstream server may resolve a relative path: where it is started, and those that
-    its command names."""
+def base_folders(server: ServerSetting, workspace: Path | None) -> tuple[Path, ...]:
+    """Return the folders against which a downstream server may resolve relative paths: its working folder, and those
+    that its command names."""
     root = str(workspace or "/")
-    named = [text.replace("${workspace}", root) for text in (*((server.cwd,) if server.cwd else ()), *server.command)]
-    return tuple(Path(text) for text in named if os.path.isabs(text) and os.path.isdir(text))
+    folders = [text.replace("${workspace}", root) for text in (*((server.cwd,) if server.cwd else ()), *server.command)]
+    return tuple(Path(text) for text in folders if os.path.isabs(text) and os.path.isdir(text))
 
 
 @dataclass(slots=True)
 class _ArgumentWalk:
-    """One look at the arguments of one call."""
+    """One search through the arguments of one call, and what it has found so far."""
 
     root: str
     scopes: Scopes
     own: tuple[str, ...]
     bases: tuple[str, ...]
-    found: dict[str, None] = field(default_factory=dict)  # real absolute paths
+    real_paths: dict[str, None] = field(default_factory=dict)  # real absolute paths
     unresolved: dict[str, None] = field(default_factory=dict)
-    texts: int = 0
-    hides: bool = False
+    text_count: int = 0
+    has_hidden_text: bool = False
 
-    def through(self, arguments: JsonObject) -> None:
-        """Look at every text, at any depth. A list has the name of its property; a key that names a file counts."""
-        rest: list[tuple[str, Any]] = [("", arguments)]
-        whole: list[str] = []
-        while rest:
-            name, value = rest.pop()
+    def visit(self, arguments: JsonObject) -> None:
+        """Search every text, at any depth. The items of a list have the name of its property; keys are searched too."""
+        pending: list[tuple[str, Any]] = [("", arguments)]
+        path_texts: list[str] = []
+        while pending:
+            name, value = pending.pop()
             match value:
                 case str():
-                    self.hides = self.hides or has_hidden_characters(value)
+                    self.has_hidden_text = self.has_hidden_text or has_hidden_characters(value)
                     if self._is_pathlike(name, value):
-                        self._take(value)
-                        whole.append(value)
-                        pieces = _LISTS.split(value)
+                        self._add_text(value)
+                        path_texts.append(value)
+                        pieces = _LIST_SEPARATORS.split(value)
                     else:
-                        pieces = _JOINS.split(value) if _is_one_word(value) else []
+                        pieces = _PART_SEPARATORS.split(value) if _is_one_word(value) else []
                     for piece in pieces if len(pieces) > 1 else ():
-                        if piece and (self._is_there(piece) or self._is_known(piece)):
-                            self._take(piece)
+                        if piece and (self._may_exist(piece) or self._is_protected_name(piece)):
+                            self._add_text(piece)
                 case dict():
                     for key, item in value.items():
-                        self.hides = self.hides or has_hidden_characters(str(key))
-                        if self._is_key_of_file(name, str(key)):
-                            self._take(str(key))
-                        rest.append(("path" if key in _PARTS and _is_named(name) else str(key), item))
+                        self.has_hidden_text = self.has_hidden_text or has_hidden_characters(str(key))
+                        if self._is_pathlike_key(name, str(key)):
+                            self._add_text(str(key))
+                        pending.append(("path" if key in _PATH_MEMBERS and _names_paths(name) else str(key), item))
                 case list() | tuple():
-                    rest += [(name, item) for item in value]
+                    pending += [(name, item) for item in value]
                 case _:
                     pass
-        self._join(whole)
+        self._add_joined_paths(path_texts)
 
-    def touched(self, *, writes: bool) -> TouchedSet:
+    def build_result(self, *, writes: bool) -> TouchedSet:
         inside, outside, folders = dict[str, None](), dict[str, None](), dict[str, None]()
-        for real in self.found:
-            plain = _within(self.root, real)
+        for real in self.real_paths:
+            plain = _relative_path(self.root, real)
             if plain is None:
                 outside[real] = None
-                if _is_beneath(self.root, real):
+                if _is_in_folder(self.root, real):
                     plain = "."  # a folder that holds the workspace
             if plain is not None:
                 inside[plain] = None
                 if os.path.isdir(real):
                     folders[plain] = None
-        own = any(_is_beneath(path, mine) for path in self.found for mine in self.own)
-        instructs = writes and any(self._instructs(folder) for folder in folders)
+        has_own_files = any(_is_in_folder(path, folder) for path in self.real_paths for folder in self.own)
+        has_instructions = writes and any(self._holds_instructions(folder) for folder in folders)
         paths = (tuple(inside), tuple(outside), tuple(self.unresolved))
-        return TouchedSet(*paths, own, tuple(folders), instructs, writes and any(paths) and self.hides)
+        return TouchedSet(
+            *paths, has_own_files, tuple(folders), has_instructions, writes and any(paths) and self.has_hidden_text
+        )
 
-    def place(self, path: str, text: str) -> None:
-        """Take note of an absolute path that a text stands for: as it is written, and where its links lead."""
-        plainly = "/" + os.path.normpath(path).lstrip("/")
-        if plainly.startswith(_ANOTHERS):
+    def add_path(self, path: str, text: str) -> None:
+        """Record an absolute path that a text stands for: as it is written, and where its links lead."""
+        normalized = "/" + os.path.normpath(path).lstrip("/")
+        if normalized.startswith(_PER_PROCESS):
             self.unresolved[text] = None
-        if _is_beneath(plainly, self.root):
-            self.found[plainly] = None
-        for form in dict.fromkeys((path, plainly)):
-            real = _real(form)
+        if _is_in_folder(normalized, self.root):
+            self.real_paths[normalized] = None
+        for form in dict.fromkeys((path, normalized)):
+            real = _resolve_links(form)
             if real is None:
                 self.unresolved[text] = None
             else:
-                self.found[self._seen_from_root(real)] = None
+                self.real_paths[self._map_to_root(real)] = None
 
-    def _take(self, text: str) -> None:
-        self.texts += 1
-        if self.texts > TEXTS:
+    def _add_text(self, text: str) -> None:
+        self.text_count += 1
+        if self.text_count > MAX_TEXTS:
             self.unresolved["more texts than are looked at"] = None
             return
         if len(text) > PATH_BYTES or "\0" in text:
             self.unresolved[text[:80]] = None
             return
-        for reading, certain in _readings(text):
+        for reading, certain in _possible_readings(text):
             if not reading.isprintable():
-                self.unresolved[text] = None  # what is invisible may be dropped by whoever reads it
+                self.unresolved[text] = None  # another program may drop the invisible characters
                 continue
-            if _UNKNOWN.match(reading) and not self._is_there(reading):
+            if _UNRESOLVABLE.match(reading) and not self._may_exist(reading):
                 self.unresolved[text] = None
             if reading == "~" or reading.startswith("~/"):
-                self.place(os.path.expanduser(reading), text)
+                self.add_path(os.path.expanduser(reading), text)
             if reading.startswith("/"):
-                if certain or self._is_there(reading):
-                    self.place(reading, text)
+                if certain or self._may_exist(reading):
+                    self.add_path(reading, text)
                 continue
             for base in self.bases:
-                self._place_relative(base, reading, text)
+                self._add_relative_path(base, reading, text)
 
-    def _place_relative(self, base: str, reading: str, text: str) -> None:
-        """A relative path that leaves the workspace may lie in it for a tool that stands in another folder."""
+    def _add_relative_path(self, base: str, reading: str, text: str) -> None:
+        """Record a relative path. One that leaves the workspace is also unresolved: the tool may run in another folder,
+        from which the path leads back into it."""
         path = f"{base}/{reading}"
-        self.place(path, text)
+        self.add_path(path, text)
         if ".." in reading.split("/"):
-            real = _real(path)
-            if real is None or not _is_beneath(self._seen_from_root(real), self.root):
+            real = _resolve_links(path)
+            if real is None or not _is_in_folder(self._map_to_root(real), self.root):
                 self.unresolved[text] = None
 
-    def _join(self, texts: list[str]) -> None:
-        """A folder and a file may be given apart, as `directory` and `name`: each pair is also read as one path."""
-        folders = [path for path in self.found if os.path.isdir(path) and path != self.root]
-        short = [text for text in texts if len(text) <= PATH_BYTES and "\0" not in text and not _SCHEME.match(text)]
-        parts = [text for text in short if not text.startswith(("/", "~"))]
-        pairs = [(at, text) for at in folders for text in parts if not at.endswith(f"/{text.strip('./')}")]
-        if len(pairs) > JOINED:
+    def _add_joined_paths(self, texts: list[str]) -> None:
+        """Record each pair of a folder and a relative path as one path too: they may be given apart, as `directory` and
+        `name`."""
+        folders = [path for path in self.real_paths if os.path.isdir(path) and path != self.root]
+        usable = [text for text in texts if len(text) <= PATH_BYTES and "\0" not in text and not _SCHEME.match(text)]
+        relative = [text for text in usable if not text.startswith(("/", "~"))]
+        pairs = [
+            (folder, text) for folder in folders for text in relative if not folder.endswith(f"/{text.strip('./')}")
+        ]
+        if len(pairs) > MAX_JOINED:
             self.unresolved["more folders and names than are joined"] = None
-        for folder, text in pairs[:JOINED]:
-            self.place(f"{folder}/{text}", text)
+        for folder, text in pairs[:MAX_JOINED]:
+            self.add_path(f"{folder}/{text}", text)
 
-    def _seen_from_root(self, real: str) -> str:
-        """The path by way of the workspace where one of its folders is the workspace under another name: another
-        mount of it, or another case on a file system that has none."""
-        if _is_beneath(real, self.root):
+    def _map_to_root(self, real: str) -> str:
+        """Return the path by way of the workspace, if one of the folders above it is the workspace under another name:
+        another mount of it, or another case on a file system that ignores case."""
+        if _is_in_folder(real, self.root):
             return real
-        above, rest = real, list[str]()
-        while above not in ("/", ""):
-            if _is_same(above, self.root):
-                return "/".join((self.root, *reversed(rest)))
-            above, _, name = above.rpartition("/")
-            rest.append(name)
+        folder, names = real, list[str]()
+        while folder not in ("/", ""):
+            if _is_same(folder, self.root):
+                return "/".join((self.root, *reversed(names)))
+            folder, _, name = folder.rpartition("/")
+            names.append(name)
         return real
 
     def _is_pathlike(self, name: str, text: str) -> bool:
-        given = text.strip()
-        if not given or _WEB.match(given):
+        stripped = text.strip()
+        if not stripped or _WEB.match(stripped):
             return False
-        if given[:5].lower() == "file:" or _is_named(name):
+        if stripped[:5].lower() == "file:" or _names_paths(name):
             return True
-        if _is_named_too(name):
-            return "\n" not in given and len(given) <= PATH_BYTES
-        if not _is_one_word(given):
-            return len(given) <= ONE_WORD_CHARS and "\n" not in given and self._is_there(given)
+        if _may_name_paths(name):
+            return "\n" not in stripped and len(stripped) <= PATH_BYTES
+        if not _is_one_word(stripped):
+            return len(stripped) <= ONE_WORD_CHARS and "\n" not in stripped and self._may_exist(stripped)
         return any(
-            _BEGINS.match(reading) or self._is_there(reading) or self._is_known(reading)
-            for reading, _ in _readings(given)
+            _PATH_START.match(reading) or self._may_exist(reading) or self._is_protected_name(reading)
+            for reading, _ in _possible_readings(stripped)
         )
 
-    def _is_key_of_file(self, name: str, key: str) -> bool:
-        if _is_named(name) and key.strip():
+    def _is_pathlike_key(self, name: str, key: str) -> bool:
+        if _names_paths(name) and key.strip():
             return not key.isidentifier() or any(os.path.isfile(f"{base}/{key}") for base in self.bases)
         return any(mark in key for mark in "./\\%~") and self._is_pathlike("", key)
 
-    def _is_there(self, text: str) -> bool:
-        """Whether the text names something that is there, or something new in a folder that is there."""
+    def _may_exist(self, text: str) -> bool:
+        """Return whether the text names something that exists, or something new in an existing folder."""
         if text.startswith("/"):
-            return (self.root != "/" and _is_beneath(os.path.normpath(text), self.root)) or _exists(text)
+            return (self.root != "/" and _is_in_folder(os.path.normpath(text), self.root)) or _exists(text)
         for form in {text, os.path.normpath(text)}:
             first, slash, _ = form.partition("/")
             for base in self.bases:
@@ -307,71 +324,71 @@ class _ArgumentWalk:
                     return True
         return False
 
-    def _is_known(self, text: str) -> bool:
-        """Whether a file of this name would be one that agents take orders from, or the server's own."""
+    def _is_protected_name(self, text: str) -> bool:
+        """Return whether a file of this name would instruct agents or be the server's own."""
         plain = plain_path_or_none(os.path.normpath(text))
         return plain is not None and self.scopes.scope_of(plain) != "L2"
 
-    def _instructs(self, folder: str) -> bool:
-        """Whether a folder of the workspace holds such a file, as far as it is looked at."""
-        waiting, looked = [folder], 0
-        while waiting:
-            at = waiting.pop()
+    def _holds_instructions(self, folder: str) -> bool:
+        """Return whether a folder of the workspace holds such a file, or has too many entries to tell."""
+        pending, count = [folder], 0
+        while pending:
+            current = pending.pop()
             try:
-                with os.scandir(f"{self.root}/{at}") as entries:
+                with os.scandir(f"{self.root}/{current}") as entries:
                     for entry in entries:
-                        path = entry.name if at == "." else f"{at}/{entry.name}"
-                        looked += 1
-                        if looked > FOLDER_ENTRIES or self._is_known(path):
+                        path = entry.name if current == "." else f"{current}/{entry.name}"
+                        count += 1
+                        if count > MAX_FOLDER_ENTRIES or self._is_protected_name(path):
                             return True
                         if entry.is_dir(follow_symlinks=False):
-                            waiting.append(path)
+                            pending.append(path)
             except OSError:
-                continue  # what can't be listed here is not written through here either
+                continue  # a folder that can't be listed can't be written into by this path either
         return False
 
 
-def _is_named(name: str) -> bool:
-    """Whether a property of this name holds paths: by one of its words, as `file` of `sourceFile`."""
-    words = _words(name)
-    ends = any(word.endswith(_ENDINGS) and word not in _NO_FILES for word in words)
-    return ends or any(word in _NAMES for word in words)
+def _names_paths(name: str) -> bool:
+    """Return whether a property of this name holds paths: by one of its words, like `file` in `sourceFile`."""
+    words = _property_words(name)
+    ends = any(word.endswith(_PATH_ENDINGS) and word not in _NO_PATH_WORDS for word in words)
+    return ends or any(word in _PATH_WORDS for word in words)
 
 
-def _is_named_too(name: str) -> bool:
-    return name in ("from", "to") or any(word in _NAMES_TOO for word in _words(name))
+def _may_name_paths(name: str) -> bool:
+    return name in ("from", "to") or any(word in _MAYBE_PATH_WORDS for word in _property_words(name))
 
 
-def _words(name: str) -> list[str]:
-    words = [word.lower() for word in _WORDS.findall(name)]
-    return [] if words and words[-1] in _ABOUT_FILES else words
+def _property_words(name: str) -> list[str]:
+    words = [word.lower() for word in _WORD.findall(name)]
+    return [] if words and words[-1] in _ATTRIBUTE_WORDS else words
 
 
 def _takes_paths(tool: ToolSpec) -> bool:
     properties = tool.input_schema.get("properties", {})
-    return isinstance(properties, dict) and any(_is_named(str(name)) for name in properties)
+    return isinstance(properties, dict) and any(_names_paths(str(name)) for name in properties)
 
 
 def _is_one_word(text: str) -> bool:
     return len(text) <= ONE_WORD_CHARS and not _SPACE.search(text)
 
 
-def _readings(text: str) -> list[tuple[str, bool]]:
-    """Each path that somebody might read the text as; False: only if there is such a thing."""
-    raw = [text, text.strip()]
-    for each in list(raw):
+def _possible_readings(text: str) -> list[tuple[str, bool]]:
+    """Return each path that a tool might read the text as; with False if it counts only if such a thing exists."""
+    forms = [text, text.strip()]
+    for each in list(forms):
         once = unquote(each)
-        raw += [once, unquote(once)]  # some decode twice
-    found: dict[str, bool] = {}
-    for each in dict.fromkeys(raw):
-        for form, certain in _without_scheme(each):
+        forms += [once, unquote(once)]  # some decode twice
+    readings: dict[str, bool] = {}
+    for each in dict.fromkeys(forms):
+        for form, certain in _strip_scheme(each):
             for reading in (form, form.replace("\\", "/")):
                 if reading:
-                    found[reading] = found.get(reading, False) or certain
-    return list(found.items())
+                    readings[reading] = readings.get(reading, False) or certain
+    return list(readings.items())
 
 
-def _without_scheme(text: str) -> Iterator[tuple[str, bool]]:
+def _strip_scheme(text: str) -> Iterator[tuple[str, bool]]:
     if text[:5].lower() == "file:":
         rest = text[5:]
         yield rest, True
@@ -393,8 +410,8 @@ def _without_scheme(text: str) -> Iterator[tuple[str, bool]]:
         yield f"/{path}", False
 
 
-def _real(path: str) -> str | None:
-    """Where the links of a path lead, be it that its end is not there; None for what can't be followed."""
+def _resolve_links(path: str) -> str | None:
+    """Return where the links of a path lead, even if its end does not exist; None if they can't be followed."""
     try:
         return os.path.realpath(path, strict=True)
     except (FileNotFoundError, NotADirectoryError):
@@ -421,18 +438,18 @@ def _is_same(path: str, other: str) -> bool:
         return False
 
 
-def _is_beneath(path: str, folder: str) -> bool:
+def _is_in_folder(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _within(root: str, path: str) -> str | None:
-    """The path relative to the root, "." for the root itself; None for one that lies elsewhere."""
-    if not _is_beneath(path, root):
+def _relative_path(root: str, path: str) -> str | None:
+    """Return the path relative to the root, "." for the root itself, None if it lies elsewhere."""
+    if not _is_in_folder(path, root):
         return None
     return path[len(root.rstrip("/")) + 1 :] or "."
 
 
-def _plain(path: str) -> str:
+def _normalize(path: str) -> str:
     try:
         return plain_path(path)
     except KairosError:

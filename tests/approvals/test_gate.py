@@ -15,7 +15,7 @@ from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule
-from kairos_mcp.tools.touched_paths import named_paths
+from kairos_mcp.tools.touched_paths import read_named_paths
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 ONE = {"path": "docs/a.md", "old_string": "a", "new_string": "b"}
@@ -33,7 +33,7 @@ OFTEN, THEIRS = tool("touch", "idempotent"), tool("theirs", "irreversible", "cal
 
 
 def decided(rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, Any] | None = None, **more: Any) -> str:
-    return Gate(rules, Scopes().scope_of).verdict(ToolCallRequest(spec, arguments or {}, **more)).decision
+    return Gate(rules, Scopes().scope_of).judge(ToolCallRequest(spec, arguments or {}, **more)).decision
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_a_rule_on_paths_allows_all_of_a_call_and_denies_any_of_it(
 
 
 def test_a_tool_that_is_given_no_path_is_about_the_workspace_itself() -> None:
-    assert named_paths(LIST, {}) == (".",)
-    assert named_paths(RUN, {}) == ()
-    assert named_paths(PLAN, SEVERAL) == ("docs/a.md", "src/b.py")
+    assert read_named_paths(LIST, {}) == (".",)
+    assert read_named_paths(RUN, {}) == ()
+    assert read_named_paths(PLAN, SEVERAL) == ("docs/a.md", "src/b.py")
 
 
 def test_paths_that_a_preview_found_count_as_those_that_are_named() -> None:
@@ -170,9 +170,9 @@ def test_tools_whose_calls_differ_say_so_where_no_rule_does() -> None:
         return "allow" if arguments.get("method") == "GET" else "ask"
 
     gate = Gate([GateRule("*", "deny", agent="x")], Scopes().scope_of, {"http_fetch": by_method})
-    assert gate.verdict(ToolCallRequest(FETCH, {"method": "GET"})).decision == "allow"
-    assert gate.verdict(ToolCallRequest(FETCH, {"method": "PUT"})).decision == "ask"
-    assert gate.verdict(ToolCallRequest(FETCH, {"method": "GET"}, agent="x")).decision == "deny"
+    assert gate.judge(ToolCallRequest(FETCH, {"method": "GET"})).decision == "allow"
+    assert gate.judge(ToolCallRequest(FETCH, {"method": "PUT"})).decision == "ask"
+    assert gate.judge(ToolCallRequest(FETCH, {"method": "GET"}, agent="x")).decision == "deny"
 
 
 @pytest.mark.parametrize(
@@ -250,9 +250,9 @@ rules = st.builds(
 def test_law_a_deny_that_matches_wins_wherever_it_stands(table: list[GateRule], spec: ToolSpec, path: str) -> None:
     wanted = ToolCallRequest(spec, {"path": path})
     denied = any(
-        Gate(alone, Scopes().scope_of).verdict(wanted).decision == "deny" for alone in ([], *([r] for r in table))
+        Gate(alone, Scopes().scope_of).judge(wanted).decision == "deny" for alone in ([], *([r] for r in table))
     )
-    assert (Gate(table, Scopes().scope_of).verdict(wanted).decision == "deny") == denied
+    assert (Gate(table, Scopes().scope_of).judge(wanted).decision == "deny") == denied
 
 
 # -- how it is configured --------------------------------------------------------------------------------------

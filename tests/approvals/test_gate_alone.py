@@ -216,7 +216,7 @@ def test_of_a_tool_of_ours_and_of_one_that_nobody_knows_nothing_is_looked_at_aga
 
 
 def because(gate: Gate, tool: ToolSpec, arguments: dict[str, Any], **more: Any) -> tuple[str, str]:
-    verdict = gate.verdict(ToolCallRequest(tool, arguments, **more))
+    verdict = gate.judge(ToolCallRequest(tool, arguments, **more))
     return verdict.decision, verdict.reason
 
 
@@ -289,11 +289,11 @@ def test_a_rule_by_risk_is_for_calls_of_that_risk_which_a_model_can_raise() -> N
     assert because(table, EDIT, one)[0] == "allow"
     assert because(table, EDIT, one, declared="medium")[0] == "ask"
     assert because(table, EDIT, one, declared="high")[0] == "deny"
-    assert [table.risk(ToolCallRequest(EDIT, one, declared=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
+    assert [table.risk(ToolCallRequest(EDIT, one, declared_risk=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
         *("low", "medium", "high"),
     ]
     assert table.risk(ToolCallRequest(EDIT, {"path": "AGENTS.md"})) == "medium"
-    assert table.risk(ToolCallRequest(theirs(), {}, declared="low")) == "high"
+    assert table.risk(ToolCallRequest(theirs(), {}, declared_risk="low")) == "high"
 
 
 @pytest.mark.parametrize("field", ["agent", "mandate"])

@@ -82,8 +82,8 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
     theirs = ToolSpec("x__do", "", {"type": "object"}, source="mcp:x#1")
     gate = Gate((GateRule("x__do", "allow"),), Scopes().scope_of)
     for given in ({"path": "docs/a", "content": "a\u200bb"}, {"files": {"docs/a": ["\u202e"]}}):
-        assert gate.verdict(ToolCallRequest(theirs, given)).decision == "ask"
-    assert gate.verdict(ToolCallRequest(theirs, {"message": "a\u200bb c"})).decision == "allow"
+        assert gate.judge(ToolCallRequest(theirs, given)).decision == "ask"
+    assert gate.judge(ToolCallRequest(theirs, {"message": "a\u200bb c"})).decision == "allow"
     assert has_hidden_characters("\u202e")
 
 

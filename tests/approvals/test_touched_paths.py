@@ -17,7 +17,7 @@ from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
-from kairos_mcp.tools.touched_paths import TEXTS, TouchedPaths, TouchedSet, stands_in
+from kairos_mcp.tools.touched_paths import MAX_TEXTS, TouchedPaths, TouchedSet, base_folders
 
 ALLOWED = GateRule("x__*", "allow", effect="irreversible")
 
@@ -37,12 +37,12 @@ def ws(tmp_path: Path) -> Path:
 
 
 def touched(ws: Path, arguments: dict[str, Any], spec: ToolSpec | None = None) -> TouchedSet:
-    return TouchedPaths(ws, Scopes(), [ws.parent / "home"]).of(spec or theirs(), arguments)
+    return TouchedPaths(ws, Scopes(), [ws.parent / "home"]).find(spec or theirs(), arguments)
 
 
 def decided(ws: Path, arguments: dict[str, Any], *rules: GateRule, effect: Effect = "irreversible") -> str:
     gate = Gate(rules, Scopes().scope_of, paths=TouchedPaths(ws, Scopes(), [ws.parent / "home"]))
-    return gate.verdict(ToolCallRequest(theirs(effect), arguments)).decision
+    return gate.judge(ToolCallRequest(theirs(effect), arguments)).decision
 
 
 SECRET = "secrets/key"
@@ -233,13 +233,13 @@ def test_a_tool_that_reads_at_a_path_and_is_given_none_reads_the_workspace(ws: P
 
 def test_a_server_that_stands_elsewhere_means_its_own_folder_too(ws: Path) -> None:
     server = ServerSetting("x", ("npx", "server", "${workspace}/secrets"), cwd="${workspace}/src")
-    paths = TouchedPaths(ws, Scopes(), bases={"mcp:x": stands_in(server, ws)})
-    assert set(paths.of(theirs(), {"path": "key"}).inside) == {"key", "src/key", "secrets/key"}
-    assert "AGENTS.md" in paths.of(theirs(), {"path": "../AGENTS.md"}).inside
+    paths = TouchedPaths(ws, Scopes(), bases={"mcp:x": base_folders(server, ws)})
+    assert set(paths.find(theirs(), {"path": "key"}).inside) == {"key", "src/key", "secrets/key"}
+    assert "AGENTS.md" in paths.find(theirs(), {"path": "../AGENTS.md"}).inside
 
 
 def test_a_call_with_more_texts_than_are_looked_at_can_not_be_resolved(ws: Path) -> None:
-    many = {"paths": [f"docs/{n}" for n in range(TEXTS + 1)]}
+    many = {"paths": [f"docs/{n}" for n in range(MAX_TEXTS + 1)]}
     assert len(touched(ws, many).unresolved) == 1
     nested: Any = "secrets/key"
     for _ in range(500):
@@ -274,7 +274,7 @@ def test_a_tool_of_ours_is_judged_by_its_own_words_alone(ws: Path) -> None:
     rule = GateRule("write_file", "allow")
     gate = Gate([rule], Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
     assert not gate.reads_file_system(ours)
-    assert gate.verdict(ToolCallRequest(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
+    assert gate.judge(ToolCallRequest(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
 
 
 json_values = st.recursive(
@@ -293,6 +293,6 @@ json_values = st.recursive(
 @law
 @given(st.dictionaries(st.sampled_from(["path", "files", "text", "to"]), json_values, max_size=3))
 def test_law_any_arguments_are_looked_at_and_none_raise(arguments: dict[str, Any]) -> None:
-    found = TouchedPaths(Path("/usr"), Scopes()).of(theirs(), arguments)
+    found = TouchedPaths(Path("/usr"), Scopes()).find(theirs(), arguments)
     assert all(path == "." or not path.startswith(("/", "../")) for path in found.inside)
     assert all(path.startswith("/") for path in found.outside)

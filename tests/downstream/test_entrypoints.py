@@ -15,7 +15,7 @@ from bench import WITHIN_S
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
-from kairos_mcp.tools.entry_points import EntryPointSource, made_of
+from kairos_mcp.tools.entry_points import EntryPointSource, build_tool
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import StopSignal, ToolContext, call_tool
 
@@ -236,8 +236,8 @@ def test_a_name_with_a_server_s_mark_is_refused() -> None:
 
     for name in ("files__read", "a b", "x" * 65, ""):
         with pytest.raises(ConfigError):
-            made_of(name, fine, "python:x")
-    assert made_of("fine", fine, "python:x").spec.name == "fine"
+            build_tool(name, fine, "python:x")
+    assert build_tool("fine", fine, "python:x").spec.name == "fine"
 
 
 def test_an_effect_that_needs_more_than_a_word_is_refused() -> None:

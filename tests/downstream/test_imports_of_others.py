@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.settings.schema import read_settings_file
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.tools.config_import import ImportedServers, from_claude_desktop, from_mcp_json, from_vscode
+from kairos_mcp.tools.config_import import ImportedServers, read_claude_desktop, read_mcp_json, read_vscode
 
 CLAUDE_CODE = {
     "mcpServers": {
@@ -62,7 +62,7 @@ def server(imported: ImportedServers, name: str) -> ServerSetting:
 
 
 def test_claude_code() -> None:
-    imported = from_mcp_json(json.dumps(CLAUDE_CODE))
+    imported = read_mcp_json(json.dumps(CLAUDE_CODE))
     assert [each.name for each in imported.servers] == ["files", "git-hub", "old", "web"]
     assert server(imported, "files").command == ("npx", "-y", "server-filesystem", "${workspace}")
     assert server(imported, "web").headers == (("Authorization", "Bearer ${env:API_KEY}"),)
@@ -79,7 +79,7 @@ def test_claude_desktop_keeps_values_and_says_which_lie_open() -> None:
     text = json.dumps(
         {"globalShortcut": "x", "mcpServers": {"gh": {"command": "npx", "env": {"GH_TOKEN": "ghp_1", "A": "${B}"}}}}
     )
-    imported = from_claude_desktop(text)
+    imported = read_claude_desktop(text)
     assert server(imported, "gh").env == (("GH_TOKEN", "ghp_1"), ("A", "${B}"))
     notes = " ".join(imported.notes)
     assert "GH_TOKEN" in notes
@@ -88,7 +88,7 @@ def test_claude_desktop_keeps_values_and_says_which_lie_open() -> None:
 
 
 def test_vscode() -> None:
-    imported = from_vscode(VSCODE)
+    imported = read_vscode(VSCODE)
     issues, local = imported.servers
     assert issues.headers == (("Authorization", "Bearer ${env:GH_TOKEN}"),)
     assert local.command == ("${workspace}/bin/server", "--url", "http://x/a//b", "${userHome}")
@@ -99,7 +99,7 @@ def test_vscode() -> None:
         assert word in notes
 
 
-@pytest.mark.parametrize("read", [from_mcp_json, from_claude_desktop, from_vscode])
+@pytest.mark.parametrize("read", [read_mcp_json, read_claude_desktop, read_vscode])
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"mcpServers": [], "servers": 3}', "[" * 100_000, "{'a': 1}"])
 def test_a_file_of_something_else_is_refused(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(BadArguments):
@@ -107,9 +107,9 @@ def test_a_file_of_something_else_is_refused(read: Callable[[str], object], text
 
 
 def test_what_was_imported_loads_as_settings(tmp_path: Path) -> None:
-    for n, imported in enumerate((from_mcp_json(json.dumps(CLAUDE_CODE)), from_vscode(VSCODE))):
+    for n, imported in enumerate((read_mcp_json(json.dumps(CLAUDE_CODE)), read_vscode(VSCODE))):
         file = tmp_path / f"{n}.toml"
-        file.write_text(imported.as_toml(), encoding="utf-8")
+        file.write_text(imported.format_toml(), encoding="utf-8")
         assert read_settings_file(file)["servers"] == imported.servers
 
 
@@ -134,10 +134,10 @@ def test_whatever_names_and_values_there_are_the_result_loads(
     tmp_path_factory: pytest.TempPathFactory, servers: dict[str, object]
 ) -> None:
     for imported in (
-        from_claude_desktop(json.dumps({"mcpServers": servers})),
-        from_mcp_json(json.dumps({"mcpServers": servers})),
+        read_claude_desktop(json.dumps({"mcpServers": servers})),
+        read_mcp_json(json.dumps({"mcpServers": servers})),
     ):
         assert len(imported.servers) == len(servers)
         file = tmp_path_factory.mktemp("toml") / "k.toml"
-        file.write_text(imported.as_toml(), encoding="utf-8", newline="")
+        file.write_text(imported.format_toml(), encoding="utf-8", newline="")
         assert read_settings_file(file).get("servers", ()) == imported.servers

@@ -124,7 +124,7 @@ def test_a_thousand_tools_cost_a_call_no_more_than_none() -> None:
             began = time.perf_counter()
             for _ in range(200):
                 registry.find("read_file")
-                registry.current(OURS[0])
+                registry.resolve(OURS[0])
             best = min(best, time.perf_counter() - began)
         return best
 
@@ -143,8 +143,8 @@ def test_a_source_that_changes_is_seen_at_the_next_look() -> None:
     registry.wait_ready(None)
     assert len(registry.specs) == 1
     assert registry.find("x__tool_2") is not None  # a call that was begun for it still finds it, and its reason
-    assert registry.knows("x__new")
-    assert not registry.knows("x__nothing")
+    assert registry.can_resolve("x__new")
+    assert not registry.can_resolve("x__nothing")
     assert registry.notes(None) == ("x is slow.",)
 
 
@@ -153,7 +153,7 @@ def test_a_tool_that_is_withheld_is_named_with_its_reason() -> None:
     with pytest.raises(UnknownTool, match="waits"):
         registry.select(["x__new"])
     with pytest.raises(ToolNotOffered, match="waits"):
-        registry.current(spec("x__new"))
+        registry.resolve(spec("x__new"))
 
 
 def test_sources_are_made_ready_side_by_side() -> None:

@@ -154,7 +154,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     assert "approval" in str(other.why_withheld("x__echo"))
     assert not any("at first use" in note for note in other.notes())
     with pytest.raises(ToolNotOffered):
-        ToolRegistry([], [other]).current(before.tools()[0].spec)
+        ToolRegistry([], [other]).resolve(before.tools()[0].spec)
     (waiting,) = bench.definitions.list_pending()
     assert (waiting.source, waiting.name) == (pin_source(other._setting), "echo")
     assert names(server(**changed)) == []  # met by now, and waiting all the same
@@ -163,8 +163,8 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     other.wait_ready(soon())
     assert not called(other, "echo").is_error
     with pytest.raises(ToolNotOffered, match="another tool"):
-        ToolRegistry([], [other]).current(before.tools()[0].spec)
-    assert ToolRegistry([], [before]).current(before.tools()[0].spec)
+        ToolRegistry([], [other]).resolve(before.tools()[0].spec)
+    assert ToolRegistry([], [before]).resolve(before.tools()[0].spec)
 
 
 def test_another_address_or_header_is_another_source_and_another_secret_is_not() -> None:
@@ -217,12 +217,12 @@ def test_a_run_that_was_offered_one_definition_is_not_given_another(bench: Bench
     called(again, "echo")
     (waiting,) = bench.definitions.list_pending()
     with pytest.raises(ToolNotOffered, match=r"otherwise|approval"):
-        ToolRegistry([], [again]).current(before)
+        ToolRegistry([], [again]).resolve(before)
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
     again.wait_ready(soon())
     with pytest.raises(ToolNotOffered, match="another tool"):
-        ToolRegistry([], [again]).current(before)
-    assert registry.current(before) is not None
+        ToolRegistry([], [again]).resolve(before)
+    assert registry.resolve(before) is not None
 
 
 # -- names -----------------------------------------------------------------------------------------------------------

@@ -413,8 +413,8 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "asked = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]",
-        "asked = [tool.name, tool_pin(tool), arguments, workspace, dict(base)]",
+        "request = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]",
+        "request = [tool.name, tool_pin(tool), arguments, workspace, dict(base)]",
         GATE + "whatever_differs_in_what_was_shown_is_another_ask",
     ),
     Guard(
@@ -432,13 +432,13 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "if facts.instructs:",
+        "if facts.has_instructions:",
         "if False:",
         GATE + "instructions_to_agents_are_always_asked_about",
     ),
     Guard(
         "gate.py",
-        'if row.rule.verdict == "deny" and row.matches(facts):',
+        'if rule.setting.verdict == "deny" and rule.matches(facts):',
         "if False:",
         GATE + "deny_wins_then_the_first_that_matches",
     ),
@@ -450,7 +450,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "(*touched.inside, *call.found)",
+        "(*touched.inside, *call.preview_paths)",
         "touched.inside",
         GATE + "paths_that_a_preview_found_count_as_those_that_are_named",
     ),
@@ -462,7 +462,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "if not fits and not any(_could_begin(rule.tools, beginning) for beginning in beginnings):",
+        "if not fits and not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes):",
         "if not fits:",
         "approvals/test_idle_rules.py::test_a_tool_that_was_not_met_yet_gives_no_false_alarm",
     ),
@@ -504,7 +504,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "if facts.hides:",
+        "if facts.has_hidden_text:",
         "if False:",
         HIDING + "a_write_or_an_edit_that_brings_what_nobody_sees_asks_though_a_rule_allows_it",
     ),
@@ -528,25 +528,25 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "if not all(by is not None and by.names_outside(path) for path in touched.outside):",
+        "if not all(allowed_by is not None and allowed_by.allows_outside(path) for path in touched.outside):",
         "if False:",
         TOUCHED + "a_writing_call_outside_the_workspace_asks_unless_a_rule_names_its_path",
     ),
     Guard(
         "gate.py",
-        "if touched.instructs and not named:",
+        "if touched.has_instructions and not names_paths:",
         "if False:",
         TOUCHED + "a_folder_that_holds_what_is_guarded_is_asked_about",
     ),
     Guard(
         "gate.py",
-        'if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, facts):',
+        'if not names_paths and rule.setting.verdict != "allow" and rule.concerns_folders(touched.folders, facts):',
         "if False:",
         TOUCHED + "a_folder_that_holds_what_is_guarded_is_asked_about",
     ),
     Guard(
         "tools/touched_paths.py",
-        "self.found[self._seen_from_root(real)] = None",
+        "self.real_paths[self._map_to_root(real)] = None",
         "pass",
         TOUCHED + "a_link_is_what_it_leads_to_and_itself",
     ),
@@ -589,7 +589,7 @@ LEAVES = (
     ),
     Guard(
         "execution/authorization.py",
-        "self.registry.current(spec)",
+        "self.registry.resolve(spec)",
         "pass",
         "registry/test_offers.py::test_a_tool_of_another_pin_than_the_offered_one_is_not_called",
     ),
@@ -1012,19 +1012,19 @@ OUTSIDE = (
     ),
     Guard(
         "tools/http/client.py",
-        "if (why := never_allowed(address)) is not None:",
+        "if (why := describe_forbidden(address)) is not None:",
         "if (why := None) is not None:",
         EGRESS + "the_metadata_of_a_cloud_is_refused_even_if_it_is_listed",
     ),
     Guard(
         "tools/http/client.py",
-        "if not listed and (why := why_not_public(address)) is not None:",
+        "if not listed and (why := describe_non_public(address)) is not None:",
         "if False:",
         EGRESS + "a_name_that_leads_inside_is_refused_before_a_connection",
     ),
     Guard(
         "tools/http/client.py",
-        "if there.origin != here.origin and not _is_same_site(here, there) and not self.lists(there):",
+        "if target.origin != url.origin and not _is_same_site(url, target) and not self.is_listed(target):",
         "if False:",
         EGRESS + "a_redirect_on_the_same_host_is_followed_and_one_elsewhere_only_where_listed",
     ),
@@ -1042,7 +1042,7 @@ OUTSIDE = (
     ),
     Guard(
         "tools/http/client.py",
-        'if here.scheme == "https" and there.scheme == "http":',
+        'if url.scheme == "https" and target.scheme == "http":',
         "if False:",
         EGRESS + "a_redirect_from_https_to_http_is_refused",
     ),

@@ -11,7 +11,7 @@ from netpeer import rules
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied
 from kairos_mcp.core.urls import parse_host_rule, parse_url
-from kairos_mcp.tools.http.addresses import never_allowed, why_not_public
+from kairos_mcp.tools.http.addresses import describe_forbidden, describe_non_public
 
 PUBLIC = ["1.1.1.1", "8.8.8.8", "93.184.216.34", "2606:4700::1111", "2001:4860:4860::8888", "64:ff9b::808:808"]
 NOT_PUBLIC = [
@@ -30,25 +30,25 @@ METADATA = [
 
 @pytest.mark.parametrize("text", PUBLIC)
 def test_a_public_address_is_public(text: str) -> None:
-    assert why_not_public(ip_address(text)) is None
-    assert never_allowed(ip_address(text)) is None
+    assert describe_non_public(ip_address(text)) is None
+    assert describe_forbidden(ip_address(text)) is None
 
 
 @pytest.mark.parametrize("text", [*NOT_PUBLIC, *METADATA])
 def test_what_is_not_public_is_named(text: str) -> None:
-    assert why_not_public(ip_address(text))
+    assert describe_non_public(ip_address(text))
 
 
 @pytest.mark.parametrize("text", [*METADATA, "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"])
 def test_where_nobody_may_be_sent_no_list_helps(text: str) -> None:
-    assert never_allowed(ip_address(text))
+    assert describe_forbidden(ip_address(text))
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
 def test_what_python_does_not_call_global_is_never_public(address: IPv4Address | IPv6Address) -> None:
     nat64 = address.version == 6 and str(address).startswith("64:ff9b:")
     if not address.is_global and not nat64:
-        assert why_not_public(address)
+        assert describe_non_public(address)
 
 
 REFUSED = [

@@ -176,7 +176,7 @@ def test_a_redirect_on_the_same_host_is_followed_and_one_elsewhere_only_where_li
         egress = egress_to(web, other, hosts=hosts, names=names)
         if hosts:
             replied = sent(egress, web.url("/a", "api.test"))
-            assert (replied.hops, str(replied.url)) == (2, other.url("/d", "other.test"))
+            assert (replied.redirects, str(replied.url)) == (2, other.url("/d", "other.test"))
         else:
             with pytest.raises(EgressDenied) as refused:
                 sent(egress, web.url("/a", "api.test"))

@@ -20,7 +20,7 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.http.client import HttpClient
-from kairos_mcp.tools.http.http_tool import fill, http_tool
+from kairos_mcp.tools.http.http_tool import build_request, http_tool
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool, preview_call
 
@@ -140,7 +140,7 @@ ITEM = HttpDefinition(
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_no_text_changes_host_path_query_or_headers(identity: str, query: str, header: str) -> None:
     try:
-        filled = fill(ITEM, {"id": identity, "q": query, "h": header})
+        filled = build_request(ITEM, {"id": identity, "q": query, "h": header})
     except KairosError:
         return
     assert filled.url.origin == ("https", "api.test", 443)
@@ -465,4 +465,4 @@ def test_tools_over_ipv6_are_reached() -> None:
 
 def test_fill_refuses_what_is_no_plain_value() -> None:
     with pytest.raises(BadArguments):
-        fill(ITEM, {"id": {"a": 1}})
+        build_request(ITEM, {"id": {"a": 1}})

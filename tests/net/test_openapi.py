@@ -16,7 +16,7 @@ from kairos_mcp.settings.http_given import parse_http_tool
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.tools.http.http_snippet import snippet
+from kairos_mcp.tools.http.http_snippet import format_http_tool
 from kairos_mcp.tools.http.http_tool import http_tool
 from kairos_mcp.tools.http.openapi import definitions_from, document_at, document_in, operations_of, tool_name
 
@@ -189,14 +189,14 @@ def test_an_imported_tool_calls_a_real_service(web: Peer) -> None:
 @pytest.mark.parametrize("operation", ["pets.get", "createPet", "patchTree"])
 def test_a_tool_in_the_words_of_the_settings_is_the_same_tool(tmp_path: Path, operation: str) -> None:
     made = one(PETS, operation, secret="env:PETS")
-    (tmp_path / "kairos.toml").write_text(snippet(made), encoding="utf-8")
+    (tmp_path / "kairos.toml").write_text(format_http_tool(made), encoding="utf-8")
     (again,) = load_settings(Flags(home=str(tmp_path)), {}).http_tools
     assert (again, again.pin) == (made, made.pin)
 
 
 def test_a_text_of_any_characters_survives_the_settings(tmp_path: Path) -> None:
     odd = parse_http_tool({"name": "x", "description": 'a"\\\n\x7f\u0085ä😀\x01', "url": "https://a.test/"})
-    (tmp_path / "kairos.toml").write_text(snippet(odd), encoding="utf-8", newline="")
+    (tmp_path / "kairos.toml").write_text(format_http_tool(odd), encoding="utf-8", newline="")
     assert load_settings(Flags(home=str(tmp_path)), {}).http_tools == (odd,)
 
 

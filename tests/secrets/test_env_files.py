@@ -116,14 +116,14 @@ def test_another_tool_that_reads_such_a_file_is_asked_about_and_the_callers_own_
     schema = {"type": "object"}
     theirs = ToolSpec("x__read", "", schema, "read", source="mcp:x#1")
     for path in ("a/.env", "/etc/.ENV.local", "file:///x/.env", "~/x"):
-        assert gate.verdict(ToolCallRequest(theirs, {"path": path})).decision == "ask", path
-    assert gate.verdict(ToolCallRequest(theirs, {"path": "a/.env.example"})).decision == "allow"
+        assert gate.judge(ToolCallRequest(theirs, {"path": path})).decision == "ask", path
+    assert gate.judge(ToolCallRequest(theirs, {"path": "a/.env.example"})).decision == "allow"
     assert (
-        gate.verdict(ToolCallRequest(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision
+        gate.judge(ToolCallRequest(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision
         == "allow"
     )
     rule = Gate([GateRule("x__*", "allow", (".env",))], Scopes().scope_of)
-    assert rule.verdict(ToolCallRequest(theirs, {"path": "a/.env"})).decision == "allow"
+    assert rule.judge(ToolCallRequest(theirs, {"path": "a/.env"})).decision == "allow"
 
 
 @pytest.mark.parametrize(

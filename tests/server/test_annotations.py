@@ -80,5 +80,5 @@ def test_what_the_gate_lets_through_is_never_above_what_is_stated() -> None:
 
 def _stated(gate: Gate, name: str, effect: Effect, path: str, most: Effect) -> bool:
     spec = ToolSpec(name, "", {"type": "object", "properties": {"path": {"type": "string"}}}, effect=effect)
-    let_through = gate.verdict(ToolCallRequest(spec, {"path": path})).decision == "allow"
+    let_through = gate.judge(ToolCallRequest(spec, {"path": path})).decision == "allow"
     return not let_through or EFFECTS.index(most) >= EFFECTS.index(effect)

@@ -17,7 +17,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import INSTRUCTION_GLOBS
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
 
 pytestmark = pytest.mark.sandbox
@@ -169,7 +169,7 @@ def test_dependencies_may_hold_what_they_like(board: Board) -> None:
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
 def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Board, path: str) -> None:
-    tools = writing_tools(board.opener, scopes_of(board.workspace), 1 << 20, Redactor())
+    tools = writing_tools(board.opener, build_scopes(board.workspace), 1 << 20, Redactor())
     write = next(tool for tool in tools if tool.spec.name == "write_file")
     wanted = {"path": path, "content": "approved"}
     results: list[ToolResult] = []

@@ -22,7 +22,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.skills import (
     LISTING_CHARS,
@@ -49,7 +49,7 @@ def desk(*folders: Path) -> Desk:
 
 
 def names(*folders: Path) -> list[str]:
-    return [skill.name for skill in SkillFolders(folders).listing().skills]
+    return [skill.name for skill in SkillFolders(folders).list_skills().skills]
 
 
 def read(place: Desk, name: str, **more: str) -> tuple[str, str | None]:
@@ -92,7 +92,7 @@ def test_a_broken_one_does_not_fall_back_in_silence(tmp_path: Path) -> None:
     written(ours, "tidy", "Ours.")
     (users / "tidy").mkdir(parents=True)
     (users / "tidy" / "SKILL.md").write_text("no front matter\n")
-    listing = SkillFolders((ours, users)).listing()
+    listing = SkillFolders((ours, users)).list_skills()
     assert listing.skills == ()
     assert "tidy" in listing.left_out[0]
     assert read(desk(ours, users), "tidy")[0].startswith("no front matter")
@@ -134,7 +134,7 @@ def test_nothing_outside_of_a_skill_is_read(tmp_path: Path, name: str, more: dic
 def test_many_skills_are_named_within_bounds_and_what_is_not_is_counted(tmp_path: Path) -> None:
     for number in range(MAX_SKILLS + 20):
         written(tmp_path, f"skill-{number:03}", "long " * 100)
-    listing = SkillFolders([tmp_path]).listing()
+    listing = SkillFolders([tmp_path]).list_skills()
     said = desk(tmp_path).tool("read_skill").spec.description
     assert len(listing.skills) == MAX_SKILLS
     assert any(str(MAX_SKILLS) in why for why in listing.left_out)
@@ -216,7 +216,7 @@ def test_skills_that_a_person_named_are_instructions_and_the_users_own_are_the_s
     place = place_in(tmp_path)
     settings = place.settings(skills=(place.workspace / "advice",))
     (place.workspace / "advice").mkdir()
-    scopes = scopes_of(place.workspace, settings)
+    scopes = build_scopes(place.workspace, settings)
     assert [scopes.scope_of(path) for path in ("advice/x/SKILL.md", "advice/x/run.sh", "src/a.py")] == [
         "L1",
         "L1",
@@ -227,8 +227,8 @@ def test_skills_that_a_person_named_are_instructions_and_the_users_own_are_the_s
 def test_the_paths_of_a_skill_are_no_paths_of_the_workspace() -> None:
     spec = desk(packaged_skills()).tool("read_skill").spec
     wanted = ToolCallRequest(spec, {"name": "tidy", "path": "secrets/key.md"})
-    assert Gate([GateRule("*", "deny", paths=("secrets/**",))]).verdict(wanted).decision == "allow"
-    assert Gate([GateRule("read_skill", "deny")]).verdict(wanted).decision == "deny"
+    assert Gate([GateRule("*", "deny", paths=("secrets/**",))]).judge(wanted).decision == "allow"
+    assert Gate([GateRule("read_skill", "deny")]).judge(wanted).decision == "deny"
 
 
 def asks_for(name: str, **more: str) -> dict[str, object]:

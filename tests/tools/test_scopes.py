@@ -14,7 +14,7 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import Workspace, builtin_tools
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 
 
@@ -52,7 +52,7 @@ def test_a_path_has_a_scope_by_what_lies_there_under_these_settings(tmp_path: Pa
     (tmp_path / "own.toml").write_text("")
     settings = load_settings(Flags(home=str(tmp_path / "state"), config=str(tmp_path / "own.toml")), {})
     settings = replace(settings, script=tmp_path / "scripts" / "script.jsonl")
-    assert scopes_of(tmp_path, settings).scope_of(path) == scope
+    assert build_scopes(tmp_path, settings).scope_of(path) == scope
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_a_person_calls_instructions_is_l1_as_well(tmp_path: Path, path: st
     (tmp_path / "state").mkdir()
     (tmp_path / "own.toml").write_text('instructions = ["CONVENTIONS.md", ".windsurf", "docs/prompts/*"]\n')
     settings = load_settings(Flags(home=str(tmp_path / "state"), config=str(tmp_path / "own.toml")), {})
-    assert scopes_of(tmp_path, settings).scope_of(path) == scope
+    assert build_scopes(tmp_path, settings).scope_of(path) == scope
 
 
 def test_instructions_that_could_name_nothing_of_the_workspace_are_refused(tmp_path: Path) -> None:
@@ -82,16 +82,16 @@ def test_instructions_that_could_name_nothing_of_the_workspace_are_refused(tmp_p
 
 def test_our_own_package_is_ours_also_where_a_link_leads_to_it(tmp_path: Path) -> None:
     package = Path(kairos_mcp.__file__).parent
-    assert scopes_of(package.parent).scope_of(f"{package.name}/gate.py") == "L0"
-    assert scopes_of(package.parent).scope_of("README.md") == "L2"
-    assert scopes_of(package / "tools").scope_of("anything.py") == "L0"
+    assert build_scopes(package.parent).scope_of(f"{package.name}/gate.py") == "L0"
+    assert build_scopes(package.parent).scope_of("README.md") == "L2"
+    assert build_scopes(package / "tools").scope_of("anything.py") == "L0"
     os.symlink(package.parent, tmp_path / "link")
-    assert scopes_of(tmp_path / "link").scope_of(f"{package.name}/gate.py") == "L0"
+    assert build_scopes(tmp_path / "link").scope_of(f"{package.name}/gate.py") == "L0"
 
 
 def test_a_name_with_the_signs_of_a_glob_is_a_name(tmp_path: Path) -> None:
     (tmp_path / "st[a]te*").mkdir()
-    scopes = scopes_of(tmp_path, load_settings(Flags(home=str(tmp_path / "st[a]te*")), {}))
+    scopes = build_scopes(tmp_path, load_settings(Flags(home=str(tmp_path / "st[a]te*")), {}))
     assert (scopes.scope_of("st[a]te*/kairos.db"), scopes.scope_of("state/kairos.db")) == ("L0", "L2")
 
 
@@ -99,7 +99,7 @@ def test_no_run_writes_the_files_that_rule_the_server(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     settings = load_settings(Flags(home=str(tmp_path / "state")), {})
     with Workspace(tmp_path) as opener:
-        tools = builtin_tools(opener, read_bytes=READ_BYTES, scopes=scopes_of(tmp_path, settings))
+        tools = builtin_tools(opener, read_bytes=READ_BYTES, scopes=build_scopes(tmp_path, settings))
         desk = Desk(tmp_path, ToolRegistry(tools))
         desk.write({"state/kairos.toml": "one"})
         before = desk.content()

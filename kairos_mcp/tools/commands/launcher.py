@@ -73,9 +73,8 @@ def main(leash: str, status: str, keep: str, *rest: str) -> None:
     if keep == "1":
         exec_program(leash, status, keep, *rest)
         os._exit(127)
-    sys.path.append(
-        os.path.dirname(os.path.abspath(__file__))
-    )  # last, so that it hides no module of the standard library
+    # Last, so that it hides no module of the standard library.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     from supervisor import supervise  # type: ignore[import-not-found]  # found beside this script, not as a package's
 
     supervise(int(leash.partition(":")[0]), lambda: exec_program(leash, status, keep, *rest))

@@ -21,11 +21,8 @@ RESERVED_NAMES = (".git", ".kairos")  # whoever writes there decides what git, o
 _PLACEHOLDER_BIT = stat.S_ISVTX
 _LOCK_TIMEOUT_S = 10.0  # other servers hold the lock alone only while they remove a few folders
 _POLL_S = 0.01
-_FORBIDDEN_ERRNOS = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-)  # we can't create the name, so a program of the same user can't either
+# We can't create the name, so a program of the same user can't either.
+_FORBIDDEN_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextlib.contextmanager
@@ -34,9 +31,8 @@ def hold_names(root: int, names: Sequence[str] = RESERVED_NAMES) -> Iterator[Non
 
     Raises CommandDenied if another process keeps the folder locked, or a placeholder can't be made.
     """
-    folder_fd = os.open(
-        ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root
-    )  # opened anew, since a lock belongs to one opening
+    # Opened anew, since a lock belongs to one opening.
+    folder_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
     try:
         has_lock = _take_shared_lock(folder_fd)
         made = [name for name in names if _make_placeholder(folder_fd, name)]

@@ -24,9 +24,8 @@ MAX_REPOSITORIES = 32
 MAX_INSTRUCTIONS = 500
 MAX_HELD = 160  # descriptors of protected entries and the folders above them
 MIN_HELD_FD = 20  # lower descriptors are the program's streams, its leash and its status file
-DEPENDENCIES = frozenset(
-    ("node_modules", ".venv", "site-packages", "vendor")
-)  # others' packages: they instruct nobody here
+# Others' packages: they instruct nobody here.
+DEPENDENCIES = frozenset(("node_modules", ".venv", "site-packages", "vendor"))
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -35,7 +35,7 @@ from kairos_mcp.tools.commands.runner import (
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, check_workspace_path, scrub_environment
 from kairos_mcp.tools.commands.undo_writes import WriteWatch, mark_failed
-from kairos_mcp.tools.files.scopes import package_folder, scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes, package_folder
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result
 
@@ -106,7 +106,7 @@ def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scope
     if commands.mode == "off":
         return []
     runner = _CommandRunner(
-        workspace, commands, ProtectionRules.from_scopes(scopes or scopes_of(workspace.path), commands.writes)
+        workspace, commands, ProtectionRules.from_scopes(scopes or build_scopes(workspace.path), commands.writes)
     )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
     return [Tool(COMMAND_SPEC, runner.run, MAX_TIMEOUT_S + MARGIN_S, examples, runner.preview)]

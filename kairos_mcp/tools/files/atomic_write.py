@@ -20,7 +20,7 @@ from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, NO_REPLACE
 from kairos_mcp.tools.files.staging import HALF, SWAP, FileLease, fresh_name, leftovers, unlink_quietly, write_staged
 from kairos_mcp.tools.files.workspace import Workspace, open_error
 
-PUT_BACKS = 64  # each of them lost to yet another writer
+MAX_PUT_BACKS = 64  # tries to put a displaced file back; each fails only if yet another program has written meanwhile
 READ_AGAIN = "Read it again, and change what is there now."
 _PIN = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -122,7 +122,8 @@ class FileSlot:
             os.close(standing)
 
     def _exchange(self, swap: str, before: bytes) -> bool:
-        """Exchange `swap` with what stands here and drop that if it is `before`; False where nothing is exchanged."""
+        """Exchange `swap` with the file here, and drop that if it holds `before`. Return False if exchanging is not
+        possible here."""
         if self.workspace.rename is None:
             return False
         with self._pin(swap) as ours:
@@ -139,7 +140,7 @@ class FileSlot:
     def _drop_displaced(self, swap: str, before: bytes, ours: int) -> None:
         try:
             displaced = self.workspace.open_fd(swap, FILE, self.folder)
-        except OSError:  # a link, or something that may not be read: not what was meant
+        except OSError:  # a link, or something that may not be read: not the expected file
             self._put_back(swap, ours)
             raise self._stale_error("was changed at the same moment") from None
         try:
@@ -150,13 +151,14 @@ class FileSlot:
                         return os.unlink(swap, dir_fd=self.folder)
                 except OSError as error:
                     problem = write_error(error, self.path)
-                self._put_back(swap, ours)  # while the lease holds: who waits to write finds it in its place
+                # While the lease holds, so that a waiting writer finds the file in its place.
+                self._put_back(swap, ours)
                 raise problem
         finally:
             os.close(displaced)
 
     def _compare_and_rename(self, swap: str, before: bytes) -> None:
-        """Without an exchange: look once more, then rename. What another program writes in between would be lost."""
+        """Without an exchange: compare once more, then rename. What another program writes in between is lost."""
         try:
             standing = self.workspace.open_fd(self.name, FILE, self.folder)
             try:
@@ -174,7 +176,7 @@ class FileSlot:
             unlink_quietly(self.folder, swap)
 
     def _find_problem(self, fd: int, before: bytes, lease: FileLease) -> KairosError | None:
-        """Why what is open here may not be dropped. The lease is asked last: it knows who has come meanwhile."""
+        """Return why the open file must not be dropped, if so. The lease is checked last: it covers all before it."""
         if lease.was_refused:
             return self._stale_error("is open for writing in another program", "Close it there, then read it again.")
         if not _has_content(fd, before):
@@ -184,14 +186,14 @@ class FileSlot:
         return self._stale_error("was opened for writing at the same moment") if lease.is_contested else None
 
     def _put_back(self, swap: str, ours: int) -> None:
-        """Exchange until what comes out is what went in last: then nobody has put anything there in between.
+        """Put the displaced file back: exchange until what comes out is what went in last, so nobody wrote in between.
 
-        What is pinned open keeps its inode's number, which would else soon be given to another file.
+        The files are held open so that their inode numbers are not reused by other files meanwhile.
         """
         rename, pins = self.workspace.rename, [os.dup(ours)]
         assert rename is not None, "only what was exchanged goes back"
         try:
-            for _ in range(PUT_BACKS):
+            for _ in range(MAX_PUT_BACKS):
                 pins.append(os.open(swap, _PIN, dir_fd=self.folder))
                 try:
                     rename(self.folder, swap, self.name, EXCHANGE)
@@ -199,8 +201,8 @@ class FileSlot:
                     with suppress(FileExistsError):
                         return rename(self.folder, swap, self.name, NO_REPLACE)
                     continue
-                out = os.stat(swap, dir_fd=self.folder, follow_symlinks=False)
-                if os.path.samestat(out, os.fstat(pins[-2])):
+                displaced = os.stat(swap, dir_fd=self.folder, follow_symlinks=False)
+                if os.path.samestat(displaced, os.fstat(pins[-2])):
                     return os.unlink(swap, dir_fd=self.folder)
         except OSError as error:
             word = errno.errorcode.get(error.errno or 0, "unknown error")
@@ -213,7 +215,7 @@ class FileSlot:
         raise self._stale_error(f"is changed all the time; what stood there last is in {swap}")
 
     def _rename_to_absent(self, old: str, new: str) -> None:
-        """Rename without ever replacing: FileExistsError where something is there."""
+        """Rename without replacing anything. Raises FileExistsError if the new name exists."""
         if self.workspace.rename is not None:
             try:
                 return self.workspace.rename(self.folder, old, new, NO_REPLACE)
@@ -242,7 +244,7 @@ class FileSlot:
             os.close(fd)
 
     def _is_in_place(self) -> bool:
-        """Whether the folder that was opened is still the one that the path names."""
+        """Return whether the opened folder is still the one that the path names."""
         try:
             fd = self.workspace.open_fd(self.path.rpartition("/")[0] or ".", FOLDER)
         except OSError:
@@ -261,9 +263,9 @@ class FileSlot:
 
 @contextmanager
 def open_slot(workspace: Workspace, path: str, key: str, *, make_missing: bool = False) -> Iterator[FileSlot]:
-    """The place of a file, for a plain path. `making`: missing folders are made, and unmade again if the block fails.
+    """Open the folder of a plain path, and yield the slot of the file in it.
 
-    Raises as the opener does.
+    `make_missing`: missing folders are made, and removed again if the block fails. Raises like `Workspace.open_file`.
     """
     folder, _, name = path.rpartition("/")
     made: list[str] = []
@@ -287,7 +289,7 @@ def open_slot(workspace: Workspace, path: str, key: str, *, make_missing: bool =
 
 
 def write_error(error: OSError, path: str) -> KairosError:
-    """The leaf that fits what writing failed with."""
+    """Return our error for an OSError of writing."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return NoSpace(
@@ -302,7 +304,7 @@ def write_error(error: OSError, path: str) -> KairosError:
 
 
 def _has_content(fd: int, content: bytes) -> bool:
-    """Whether an open file is a regular one that holds just this."""
+    """Return whether an open file is a regular file with exactly this content."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
         return False
@@ -310,9 +312,9 @@ def _has_content(fd: int, content: bytes) -> bool:
 
 
 def make_folders(workspace: Workspace, folder: str, made: list[str]) -> int:
-    """A descriptor of the folder, which is the caller's to close; `made` gets the paths of what was not there.
+    """Open a folder, making what is missing; return its descriptor, which the caller closes.
 
-    Raises OSError as safe_open.py does.
+    The paths of new folders are appended to `made`. Raises OSError as safe_open.py does.
     """
     at, done = workspace.open_fd(".", FOLDER), ""
     try:
@@ -321,7 +323,7 @@ def make_folders(workspace: Workspace, folder: str, made: list[str]) -> int:
             try:
                 inner = workspace.open_fd(name, FOLDER, at)
             except FileNotFoundError:
-                with suppress(FileExistsError):  # another was quicker
+                with suppress(FileExistsError):  # another program was quicker
                     os.mkdir(name, dir_fd=at)
                     made.append(done)
                     os.fsync(at)
@@ -335,7 +337,7 @@ def make_folders(workspace: Workspace, folder: str, made: list[str]) -> int:
 
 
 def remove_folders(workspace: Workspace, made: list[str]) -> None:
-    """Remove folders that were made for nothing; one that holds anything by now stays."""
+    """Remove folders that were made in vain; one that is not empty any more stays."""
     for path in reversed(made):
         above, _, name = path.rpartition("/")
         with suppress(OSError):

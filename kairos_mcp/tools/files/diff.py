@@ -15,24 +15,24 @@ from kairos_mcp.core.env_files import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
-CONTEXT = 3  # lines around a change
-DEPTH = 24  # how often anchors are looked for between anchors; below, what differs is one block
-NO_END = "\\ No newline at end of file"
+CONTEXT_LINES = 3  # lines around a change
+MAX_DEPTH = 24  # of searches for anchors between anchors; below that, what differs is one block
+NO_NEWLINE = "\\ No newline at end of file"
 
 Block = tuple[int, int, int, int]  # lines from, to (excluded) of the one side, then of the other
 
 
 def hash_of(content: bytes | None) -> str | None:
-    """SHA-256 in hex; None where there is no file."""
+    """Return the SHA-256 in hex of a file's content; None if there is no file."""
     return None if content is None else sha256(content).hexdigest()
 
 
 def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
-    """The diff of one file; both sides are UTF-8, a file that is not there yet is None.
+    """Return the diff of one file. Both sides are UTF-8; `before` is None for a new file.
 
-    Of a file like `.env` no value is shown; one that changes is, as a line that goes and one that comes. Else the lines
-    are as they are: the caller spells out characters that can't be seen. Only where every line of both
-    sides ends in CRLF, that is said once instead of shown.
+    Of a file like `.env` no value is shown; a changed value shows only as one line removed and one added. All other
+    lines are unchanged: the caller spells out invisible characters. If every line of both sides ends in CRLF, that is
+    stated once instead of shown.
     """
     old, new = (b"" if before is None else before).decode(), after.decode()
     if hidden := is_env_file(path):
@@ -55,9 +55,9 @@ def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
 
 
 def changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
-    """What differs, in order: replacing each block of `a` by that of `b` gives `b`."""
+    """Return the blocks that differ, in order: replacing each block of `a` by that of `b` turns `a` into `b`."""
     found: list[Block] = []
-    _compare(a, b, (0, len(a), 0, len(b)), DEPTH, found)
+    _compare(a, b, (0, len(a), 0, len(b)), MAX_DEPTH, found)
     return found
 
 
@@ -80,13 +80,13 @@ def _compare(a: Sequence[str], b: Sequence[str], within: Block, depth: int, foun
 
 
 def _anchors(a: Sequence[str], b: Sequence[str], within: Block) -> list[tuple[int, int]]:
-    """Lines that occur once on each side, as many as stand in the same order on both."""
+    """Return pairs of lines that occur once on each side: the longest sequence in the same order on both."""
     a0, a1, b0, b1 = within
     once = Counter(a[a0:a1])
     there = Counter(b[b0:b1])
     place = {b[j]: j for j in range(b0, b1) if there[b[j]] == 1}
     pairs = [(i, place[a[i]]) for i in range(a0, a1) if once[a[i]] == 1 and a[i] in place]
-    tails: list[int] = []  # the least j that ends a rising row of each length
+    tails: list[int] = []  # the smallest j that ends an increasing sequence of each length
     ends: list[int] = []  # the pair that it belongs to
     came_from: list[int] = []
     for at, (_, j) in enumerate(pairs):
@@ -103,10 +103,10 @@ def _anchors(a: Sequence[str], b: Sequence[str], within: Block) -> list[tuple[in
 
 
 def _group_hunks(found: Sequence[Block]) -> Iterator[list[Block]]:
-    """Blocks that are near enough to share their context."""
+    """Group blocks that are near enough to share their context lines."""
     hunk: list[Block] = []
     for block in found:
-        if hunk and block[0] - hunk[-1][1] > 2 * CONTEXT:
+        if hunk and block[0] - hunk[-1][1] > 2 * CONTEXT_LINES:
             yield hunk
             hunk = []
         hunk.append(block)
@@ -115,9 +115,9 @@ def _group_hunks(found: Sequence[Block]) -> Iterator[list[Block]]:
 
 
 def _format_hunk(a: Sequence[str], b: Sequence[str], hunk: Sequence[Block]) -> list[str]:
-    before = min(CONTEXT, hunk[0][0])
+    before = min(CONTEXT_LINES, hunk[0][0])
     a_from, b_from = hunk[0][0] - before, hunk[0][2] - before
-    after = min(CONTEXT, len(a) - hunk[-1][1])
+    after = min(CONTEXT_LINES, len(a) - hunk[-1][1])
     a_to, b_to = hunk[-1][1] + after, hunk[-1][3] + after
     lines = [f"@@ -{_format_range(a_from, a_to)} +{_format_range(b_from, b_to)} @@"]
     at = a_from
@@ -136,11 +136,11 @@ def _format_range(start: int, end: int) -> str:
 
 def _format_line(sign: str, line: str) -> str:
     body = line.removesuffix("\n")
-    return f"{sign}{body}" + (f"\n{NO_END}" if body == line else "")
+    return f"{sign}{body}" + (f"\n{NO_NEWLINE}" if body == line else "")
 
 
 def _split_lines(text: str) -> list[str]:
-    """With their ends: a last line without one differs from the same line with one."""
+    """Split a text into lines with their ends: a last line without one differs from the same line with one."""
     lines = [f"{line}\n" for line in text.split("\n")]
     last = lines.pop().removesuffix("\n")
     return [*lines, last] if last else lines

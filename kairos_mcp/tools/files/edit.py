@@ -1,7 +1,7 @@
-"""The law of an edit: which part of a text is replaced by what, literally, or why nothing is.
+"""Applies edits to a text, literally: which part is replaced by what, or why nothing is.
 
-Values only, nothing is opened here. A leading byte order mark is no part of the text and stays; line ends stay what
-they are; a file that is no UTF-8 is left alone.
+Pure: no file is opened here. A leading byte order mark is not part of the text and stays; line ends stay as they are; a
+file that is not UTF-8 is refused.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from kairos_mcp.core.errors import BadArguments, BinaryFile, MatchMany, MatchNon
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
 
-BYTE_ORDER_MARK = "\ufeff"  # the byte order mark
-MAX_NAMED_LINES = 10  # of the places of an ambiguous text
-MAX_COUNTED_PLACES = 1_000  # of them; more are said to be more
-MAX_REPLACEMENTS = 100_000  # in one file by one edit: what its places may cost in memory
+BYTE_ORDER_MARK = "\ufeff"
+MAX_NAMED_LINES = 10  # line numbers that an error for an ambiguous text names
+MAX_COUNTED_PLACES = 1_000  # of an ambiguous text; of more the error says "or more"
+MAX_REPLACEMENTS = 100_000  # in one file by one edit, since each place takes memory
 
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """`old` becomes `new` at its one place, or at each where `everywhere`. `number` is its place in a plan, from 1."""
+    """Replaces `old` by `new` at its only place, or `everywhere`. `number` is the edit's position in a plan, from 1."""
 
     old: str
     new: str
@@ -32,7 +32,7 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """What a file holds after its edits; `notes` say what was done beyond the letter."""
+    """A file's content after its edits; `notes` say what was changed beyond what was asked."""
 
     content: bytes
     replacements: int
@@ -41,31 +41,31 @@ class EditResult:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Where an edit begins in the text, and what stands there before and after; `turned` for CRLF."""
+    """Where an edit's text begins, and what stands there before and after; `is_converted`: from LF to CRLF."""
 
     edit: TextEdit
     starts: list[int]
     old: str
     new: str
-    turned: bool = False
+    is_converted: bool = False
 
     @property
     def growth(self) -> int:
-        """In bytes, over all places."""
+        """How much longer the file gets, in bytes, over all places."""
         return len(self.starts) * (len(self.new.encode()) - len(self.old.encode()))
 
 
 def apply_text_edits(path: str, content: bytes, edits: Sequence[TextEdit], max_bytes: int) -> EditResult:
-    """The file after its edits, each of them matched with `content` and never with what another one made.
+    """Return the file after its edits. Each edit matches `content` itself, never the result of another edit.
 
-    `most`: bytes that a file may have. Raises BadArguments, BinaryFile, MatchNone, MatchMany, OverlappingEdits,
-    NoChange or TooLarge; then nothing of it holds.
+    `max_bytes`: how large the file may become. Raises BadArguments, BinaryFile, MatchNone, MatchMany, OverlappingEdits,
+    NoChange or TooLarge; then none of the edits is applied.
     """
     mark, text = read_text(path, content)
     crlf = ends_in_crlf(text)
-    tried = [(edit, _match_edit(path, text, edit, crlf)) for edit in edits]
-    matches = [match for _, match in tried if match is not None]
-    for edit, match in tried:
+    matched = [(edit, _match_edit(path, text, edit, crlf)) for edit in edits]
+    matches = [match for _, match in matched if match is not None]
+    for edit, match in matched:
         if match is None:
             raise _no_match_error(path, text, edit, matches)
     if (size := len(content) + sum(match.growth for match in matches)) > max_bytes:
@@ -75,25 +75,25 @@ def apply_text_edits(path: str, content: bytes, edits: Sequence[TextEdit], max_b
     after = (mark + _replace_matches(path, text, matches)).encode()
     if after == content:
         raise NoChange(f"Together these edits change nothing in {shorten_path(path)}.", "Leave them out.")
-    turned = any(match.turned for match in matches)
-    notes = (f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too",) if turned else ()
+    is_converted = any(match.is_converted for match in matches)
+    notes = (f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too",) if is_converted else ()
     return EditResult(after, sum(len(match.starts) for match in matches), notes)
 
 
 def overwrite_text(path: str, before: bytes | None, text: str, max_bytes: int) -> EditResult:
-    """The file after its whole text was replaced: its byte order mark stays, and its line ends where all are CRLF."""
+    """Return the file after its whole text is replaced. A byte order mark stays; so do line ends that are all CRLF."""
     check_text(text, "content")
-    mark, notes, turned = "", [], text
+    mark, notes, converted = "", [], text
     if before is not None:
         mark, old = read_text(path, before)
         if ends_in_crlf(old) and "\n" in text and "\r" not in text:
-            turned = to_crlf(text)
+            converted = to_crlf(text)
             notes.append(f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too")
         if mark and not text.startswith(BYTE_ORDER_MARK):
             notes.append(f"the byte order mark of {shorten_path(path)} was kept")
         else:
             mark = ""
-    after = (mark + turned).encode()
+    after = (mark + converted).encode()
     if len(after) > max_bytes:
         raise TooLarge(
             f"{shorten_path(path)} would have {len(after):,} bytes; {max_bytes:,} are the most.", "Write less at once."
@@ -104,7 +104,7 @@ def overwrite_text(path: str, before: bytes | None, text: str, max_bytes: int) -
 
 
 def read_text(path: str, content: bytes) -> tuple[str, str]:
-    """The byte order mark or nothing, and the text after it. Raises BinaryFile."""
+    """Return the byte order mark or an empty text, and the text after it. Raises BinaryFile."""
     if b"\0" in content[:SNIFF_BYTES]:
         raise BinaryFile(f"{shorten_path(path)} is no text ({len(content):,} bytes).", "Only text files are edited.")
     try:
@@ -118,7 +118,7 @@ def read_text(path: str, content: bytes) -> tuple[str, str]:
 
 
 def check_text(text: str, name: str) -> None:
-    """Raises BadArguments for a text that no text file could hold."""
+    """Raise BadArguments for a text that no text file can hold."""
     if "\0" in text:
         raise BadArguments(f"{name} holds a NUL character.", "A text file has none.")
     try:
@@ -128,7 +128,7 @@ def check_text(text: str, name: str) -> None:
 
 
 def ends_in_crlf(text: str) -> bool:
-    """Whether the text has line ends and all of them are CRLF."""
+    """Return whether the text has line ends and all of them are CRLF."""
     return 0 < text.count("\r\n") == text.count("\n") == text.count("\r")
 
 
@@ -137,9 +137,9 @@ def to_crlf(text: str) -> str:
 
 
 def _match_edit(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | None:
-    """Exact first; if there is none, in a file that is all CRLF, with both texts turned from LF.
+    """Find an edit's text exactly; failing that, in a file that is all CRLF, with both texts converted from LF.
 
-    There also a new text of LF is turned that replaces a part of a line: it would leave the line ends mixed.
+    In such a file, a new text with LF that replaces a part of a line is converted too, so that line ends don't mix.
     """
     where = f"edit {edit.number}: " if edit.number else ""
     if not edit.old:
@@ -151,7 +151,7 @@ def _match_edit(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | No
             old = to_crlf(edit.old)
             found = _Match(edit, _find_places(path, text, old, edit), old, to_crlf(edit.new), "\n" in edit.new)
         elif "\n" not in edit.old and "\n" in edit.new and "\r" not in edit.new:
-            found = _Match(edit, found.starts, edit.old, to_crlf(edit.new), turned=True)
+            found = _Match(edit, found.starts, edit.old, to_crlf(edit.new), is_converted=True)
     if found.old == found.new:
         raise NoChange(f"{where}old_string and new_string are the same.", "Leave it out, or say what is to change.")
     if len(found.starts) > 1 and not edit.everywhere:
@@ -160,7 +160,7 @@ def _match_edit(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | No
 
 
 def _find_places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
-    """Where `old` begins: as a replacement of all takes them, else overlapping ones too, up to PLACES_COUNTED."""
+    """Return where `old` begins: without overlaps if all are replaced, else every place, up to MAX_COUNTED_PLACES."""
     if edit.everywhere and (count := text.count(old)) > MAX_REPLACEMENTS:
         raise TooLarge(
             f"old_string occurs {count:,} times in {shorten_path(path)}.", f"{MAX_REPLACEMENTS:,} are the most."

@@ -1,4 +1,4 @@
-"""The tools that change a file: edit_file and write_file. Both show a diff first, and change just what was shown.
+"""The tools edit_file and write_file. Both show a diff first, and change exactly what was shown.
 
 A file must still have the content that was shown for approval, and the hash that the argument `base` states, where
 there is one. Without either, it must not change between this call's own read and its write; whether the model has
@@ -81,7 +81,7 @@ WRITE_SPEC = ToolSpec(
 )
 
 ProposeChanges = Callable[[JsonObject, ToolContext, ReadContent], Sequence[FileChange]]
-"""What a call would change, given what the files hold; raises leaves of KairosError."""
+"""Returns what a call would change, given what the files hold; raises a subclass of KairosError."""
 
 
 def writing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
@@ -111,7 +111,7 @@ def writing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor
 def edit_tool(
     spec: ToolSpec, propose: ProposeChanges, workspace: Workspace, scopes: Scopes, max_bytes: int, example: JsonObject
 ) -> Tool:
-    """A tool whose calls are sets of changes: shown, made, and looked up after a crash in the same way."""
+    """Make a tool whose calls are sets of changes, which are shown, made, and recovered after a crash in one way."""
 
     def propose_changes(arguments: JsonObject, ctx: ToolContext) -> Sequence[FileChange]:
         read = {plain_path(path): known for path, known in arguments.get("base", {}).items()}
@@ -156,8 +156,10 @@ def edit_tool(
 def _exclude_programs(
     workspace: Workspace, scopes: Scopes, changes: Sequence[FileChange], ctx: ToolContext
 ) -> Iterator[None]:
-    """Where instructions are changed, no program runs in the workspace meanwhile: its sandbox would cover a file that
-    is not there any more, and a new one would be taken for its own. Raises Busy."""
+    """Let no program run in the workspace while instructions are changed. Raises Busy.
+
+    A running program's sandbox covers the old file only, and the new one would be taken for the program's own work.
+    """
     instructions = [change.path for change in changes if scopes.scope_of(change.path) == "L1"]
     if not instructions:
         yield
@@ -172,9 +174,9 @@ def _exclude_programs(
 
 
 def check_writable_path(text: str, scopes: Scopes) -> str:
-    """The plain path of a file that a run may write. Raises BadArguments, PathDenied, NotRegularFile."""
+    """Return the plain path of a file that a run may write. Raises BadArguments, PathDenied, NotRegularFile."""
     path = plain_path(text)
-    if (odd := next((each for each in path if not each.isprintable()), None)) is not None:
+    if (odd := next((character for character in path if not character.isprintable()), None)) is not None:
         hint = "Such a name can't be told from another; name the file without it."
         raise BadArguments(f"The path holds a character that nobody sees (U+{ord(odd):04X}).", hint)
     if path == ".":
@@ -186,8 +188,8 @@ def check_writable_path(text: str, scopes: Scopes) -> str:
 
 
 def check_redaction_marks(path: str, before: bytes | None, after: bytes, redactor: Redactor) -> None:
-    """Raises BadArguments where the new text carries the mark that a reader was shown instead of a value: it would take
-    the value's place."""
+    """Raise BadArguments if the new text holds the mark that readers are shown in place of a hidden value: writing it
+    would destroy the value."""
     mark, old = MASK.encode(), before or b""
     if after.count(mark) <= old.count(mark):
         return
@@ -215,13 +217,13 @@ def format_diffs(changes: Sequence[FileChange]) -> str:
 
 
 def _check_base(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
-    """Nothing is wrong where there is no base at all; a file that it leaves out was not shown or read."""
+    """Raise StaleFile if the content is not that in `base`, or `base` lacks the file; an empty one checks nothing."""
     if base and (path not in base or base[path] != hash_of(content)):
         raise StaleFile(f"{shorten_path(path)} is not what was {when}.", "Read it again and propose anew.")
 
 
 def _change_result(changes: Sequence[FileChange], extra_data: JsonObject) -> ToolResult:
-    """`besides` is for the record, not for a model: how the files came to be changed."""
+    """Build the result of a call. `extra_data` is for the record, not for a model: how the files were changed."""
     notes = [note for change in changes for note in change.notes]
     data: JsonObject = {"files": [change.line() | {"bytes": len(change.after)} for change in changes]} | extra_data
     if notes:

@@ -1,4 +1,4 @@
-"""What the workspace holds, by name: list_files and file_tree."""
+"""The tools list_files and file_tree: they show what the workspace holds, by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIST_LIMIT, LIST_MOST = 200, 5_000
 TREE_DEPTH, TREE_DEPTH_MOST = 3, 16
 TREE_ENTRIES = 500  # in one tree
 TREE_FOLDER_ENTRIES = 60  # in one folder of a tree, so that one large folder doesn't hide the others
-MARGIN = 0.1  # of the time that is left: kept for writing down what was found
+MARGIN = 0.1  # of the time that is left, kept for writing the result
 
 LIST_SPEC = ToolSpec(
     "list_files",
@@ -94,7 +94,7 @@ def listing_tools(workspace: Workspace) -> list[Tool]:
 
 
 def stop_time(ctx: ToolContext) -> float:
-    """When to stop looking and tell what was found, so that the telling is still within the deadline."""
+    """Return when a search must stop, so that its result is written before the deadline."""
     now = time.monotonic()
     return ctx.deadline - min(0.5, max(0.0, ctx.deadline - now) * MARGIN)
 
@@ -136,7 +136,7 @@ def _list_matching(workspace: Workspace, path: str, pattern: str, limit: int, ct
 
 @dataclass(slots=True)
 class _TreeFolder:
-    """A folder of the tree: its entries, the folders among them, and how many entries were cut."""
+    """A folder of the tree: its entries, the folders among them, and how many entries were left out."""
 
     entries: tuple[FolderEntry, ...] = ()
     inner: dict[str, _TreeFolder] = field(default_factory=dict)

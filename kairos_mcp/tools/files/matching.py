@@ -1,4 +1,4 @@
-"""Lines of a text that match a pattern, one hit a line, in pieces small enough to look at the clock."""
+"""Finds the lines of a text that match a pattern, in pieces small enough to check the time between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREVIEW_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A line that matches: its number from 1, where it starts and ends, where the match starts; in bytes."""
+    """A matching line: its number, from 1; and in bytes, where it starts and ends and where the match starts (`at`)."""
 
     number: int
     start: int
@@ -23,10 +23,10 @@ class SearchHit:
 
 
 def find_hits(content: bytes, pattern: Any, is_over: Callable[[], bool], begin: int = 0) -> Iterator[SearchHit]:
-    """The lines from byte `begin` that match a pattern of patterns.py, in order; ends when `over`.
+    """Yield the lines from byte `begin` on that match a pattern of core/patterns.py, in order; stop when `is_over`.
 
-    A line longer than two windows is matched in overlapping pieces, so a match longer than the overlap may be
-    missed there, and ^ and $ may hold at a piece's ends.
+    A line longer than two windows is searched in overlapping pieces: a match longer than the overlap may be missed
+    there, and ^ and $ may match at the ends of a piece.
     """
     search = pattern.search
     number, counted, at, size = 1, 0, begin, len(content)
@@ -49,7 +49,7 @@ def find_hits(content: bytes, pattern: Any, is_over: Callable[[], bool], begin: 
 
 
 def preview_hit(content: bytes, hit: SearchHit) -> str:
-    """The line, or, of a long one, what is around the match."""
+    """Return the line, or, of a long one, the text around the match."""
     start, end = hit.start, hit.end
     if end - start <= PREVIEW_CHARS:
         return content[start:end].decode("utf-8", "replace").rstrip("\r")
@@ -60,7 +60,7 @@ def preview_hit(content: bytes, hit: SearchHit) -> str:
 
 
 def _edge(content: bytes, at: int) -> int:
-    """Where a window ends: at a line's end if there is one near."""
+    """Return where a window ends: at the end of a line if there is one near."""
     end = content.find(b"\n", at + WINDOW, at + 2 * WINDOW)
     return min(len(content), at + 2 * WINDOW) if end < 0 else end
 

@@ -1,7 +1,7 @@
-"""Several edits as one: plan_edits checks and shows them, apply_edit_plan makes all or none; apply_edits does both.
+"""Several edits as one: plan_edits checks and shows them, apply_edit_plan applies all or none; apply_edits does both.
 
-A plan is kept in the run's memory under its own hash, made of the edits and of what their files held. So a plan that
-is applied is the one that was shown, whoever names it, and no model can write one.
+A plan is kept in the run's memory under its own hash, made of the edits and of what their files held. So whoever names
+a plan, exactly the plan that was shown is applied, and no model can make one up.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from kairos_mcp.tools.files.transaction import FileChange, ReadContent
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-EDITS = 100
-PLAN_BYTES = 16 << 20  # of all files of a plan: its intent holds them whole
+MAX_EDITS = 100
+PLAN_BYTES = 16 << 20  # of all files of a plan: its intent holds all their content
 NO_PLAN = "plan_edits makes one and gives its plan_id; a plan of registry_call is applied by registry_call."
 ID_CHARS = 32  # 128 bits of its hash
 
 _EDITS: JsonObject = {
     "type": "array",
     "minItems": 1,
-    "maxItems": EDITS,
+    "maxItems": MAX_EDITS,
     "items": {
         "type": "object",
         "properties": EDIT_PROPERTIES,
@@ -95,7 +95,7 @@ BOTH_SPEC = ToolSpec(
 
 
 def plan_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """`max_bytes`: the largest file that is changed. `redactor`: hides secrets from readers of a file."""
+    """Make the plan tools. `max_bytes`: the largest file that is changed. `redactor` hides secrets from readers."""
 
     def read_content(path: str) -> bytes | None:
         return workspace.read_whole(path, max_bytes)
@@ -134,7 +134,7 @@ def plan_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: R
 def _plan_changes(
     edits: Sequence[JsonObject], read_content: ReadContent, scopes: Scopes, max_bytes: int, redactor: Redactor
 ) -> list[FileChange]:
-    """The change of each file, in the order in which the files are first named."""
+    """Return the change of each file, in the order in which the edits first name the files."""
     by_path: dict[str, list[TextEdit]] = {}
     for number, edit in enumerate(edits, 1):
         text_edit = TextEdit(edit["old_string"], edit["new_string"], edit.get("replace_all") or False, number)

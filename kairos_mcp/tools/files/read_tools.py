@@ -1,4 +1,4 @@
-"""What a file holds: read_file. A range is clamped to the file, and whatever was cut or clamped is said."""
+"""The tool read_file. A range of lines is clamped to the file; the result says whatever was cut or clamped."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
 SNIFF_BYTES = 8192  # a NUL among these makes a file binary, as git has it
-SCAN_BYTES = 256 << 20  # how far into a large file lines are counted to find the one asked for
+SCAN_BYTES = 256 << 20  # how much of a large file is read to find the line that was asked for
 SCAN_STEP = 1 << 20
-BOM = b"\xef\xbb\xbf"  # a mark, not a part of the text
+BOM = b"\xef\xbb\xbf"  # the byte order mark, which is not part of the text
 
 READ_SPEC = ToolSpec(
     "read_file",
@@ -42,7 +42,7 @@ READ_SPEC = ToolSpec(
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """The lines asked for, and those there are: `first` to `last`, none where `last` is below `first`."""
+    """The lines to show: `first` to `last`, none if both are 0. `clamped` says how that differs from what was asked."""
 
     first: int
     last: int
@@ -50,7 +50,7 @@ class LineRange:
 
 
 def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
-    """`read_bytes`: how much of one file a call reads into memory."""
+    """Make the tool read_file; `read_bytes` is how much of one file a call reads into memory."""
 
     def read_file(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         start: int | None = arguments.get("start_line")
@@ -77,7 +77,7 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
 
 
 def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
-    """A range asked for, clamped to a file of so many lines."""
+    """Clamp a range that was asked for to a file of so many lines."""
     first = 1 if start is None else start
     last = lines if end is None else end
     if lines == 0:
@@ -110,7 +110,8 @@ def _read_range(path: str, content: bytes, start: int | None, end: int | None) -
 
 
 def _read_env_file(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
-    """A file like `.env`: its names and comments, no value. Its hash is the file's own, for an edit to stand on."""
+    """Show a file like `.env`: names and comments, no values. The hash is the real file's, so that an edit can state
+    it."""
     plain = redact_env_file(content.decode("utf-8", "replace"))
     result = _read_range(path, plain.text.encode(), start, end)
     data = {**result.data, "bytes": len(content), "sha256": sha256(content).hexdigest(), "masked": plain.count}
@@ -124,7 +125,7 @@ def _read_env_file(path: str, content: bytes, start: int | None, end: int | None
 
 
 def _read_part(opened: OpenedFile, head: bytes, start: int | None, end: int | None, deadline: float) -> ToolResult:
-    """Lines of a file that is larger than what one call reads; how many lines it has is not known."""
+    """Read lines of a file that is larger than what one call reads; its number of lines stays unknown."""
     offset, line = _seek_line(opened, start, deadline) if start is not None and start > 1 else (0, 1)
     body = opened.read(len(head), offset) if offset else head
     cut_in_line = b"\n" not in body and offset + len(body) < opened.size
@@ -153,7 +154,7 @@ def _read_part(opened: OpenedFile, head: bytes, start: int | None, end: int | No
 
 
 def _seek_line(opened: OpenedFile, wanted: int, deadline: float) -> tuple[int, int]:
-    """Where a line starts, and its number; the last line of a file that has fewer."""
+    """Return where a line starts, and its number; of a file that has fewer lines, its last line."""
     offset, begins, line = 0, 0, 1
     while step := opened.read(SCAN_STEP, offset):
         ends = step.count(b"\n")
@@ -172,7 +173,7 @@ def _seek_line(opened: OpenedFile, wanted: int, deadline: float) -> tuple[int, i
                 f"{shorten_path(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before."
             )
     if begins == opened.size and line > 1:
-        return _seek_line(opened, line - 1, deadline)  # the newline that ends the last line starts no further one
+        return _seek_line(opened, line - 1, deadline)  # the newline that ends the last line begins no further line
     return begins, line
 
 

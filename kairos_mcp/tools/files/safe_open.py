@@ -1,8 +1,8 @@
 """Opens a path below a folder's descriptor without ever leaving it: by the kernel (openat2), or component by component.
 
-Both refuse symbolic links anywhere in the path and whatever lies on another file system, and fail with an
-OSError: ELOOP for a link, EXDEV for a way out. Neither checks first and opens afterwards.
-And the rename that loses nothing: of two names in one opened folder, for which no path is resolved at all.
+Both ways refuse symbolic links anywhere in the path and whatever lies on another file system, with an OSError: ELOOP
+for a link, EXDEV for a way out. Neither checks first and opens afterwards. Also here: renameat2, which exchanges two
+names in one opened folder, or renames without replacing; it resolves no path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 _OPENAT2 = 437  # the same on every architecture of Linux but alpha
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
-_NOT_THERE = (errno.ENOSYS, errno.EPERM, errno.EACCES)  # the kernel's word for it, and those of sandboxes
+# The kernel's error for a missing call, and those that sandboxes give.
+_NOT_THERE = (errno.ENOSYS, errno.EPERM, errno.EACCES)
 _TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
 
 OpenBeneath = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
@@ -30,8 +31,10 @@ Rename = Callable[[int, str, str, int], None]  # (the folder's descriptor, from,
 
 
 def kernel_opener(root: int) -> OpenBeneath | None:
-    """`openat2`, or None where there is none (before Linux 5.6) or a sandbox forbids it. Raises OSError where it fails
-    otherwise: then this call of it is wrong, and to walk instead would hide that."""
+    """Return an opener by `openat2`; None if there is none (before Linux 5.6) or a sandbox forbids it.
+
+    Raises OSError if it fails otherwise: then our call of it is wrong, and falling back would hide that.
+    """
     if not sys.platform.startswith("linux"):
         return None
     import ctypes
@@ -65,7 +68,7 @@ def kernel_opener(root: int) -> OpenBeneath | None:
 
 
 def find_renameat2() -> Rename | None:
-    """`renameat2`, or None where the system has none. A file system may still refuse a flag, with EINVAL."""
+    """Return `renameat2`, None if the system has none. A file system may still refuse a flag, with EINVAL."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes
@@ -82,7 +85,7 @@ def find_renameat2() -> Rename | None:
             raise OSError(code, os.strerror(code))
 
     try:
-        rename(-1, "", "", EXCHANGE)  # no name at all: where the call exists, that is what it says
+        rename(-1, "", "", EXCHANGE)  # with empty names: if the call exists, it fails with ENOENT
     except FileNotFoundError:
         return rename
     except OSError:
@@ -91,7 +94,7 @@ def find_renameat2() -> Rename | None:
 
 
 def walk_opener(root: int) -> OpenBeneath:
-    """One component at a time, each opened relative to the one before, no link followed."""
+    """Return an opener that opens one component at a time, relative to the one before, following no link."""
     root_system = _file_system(root)
 
     def walk(root: int, path: str, flags: int) -> int:
@@ -113,7 +116,7 @@ def _open_component(at: int, name: str, flags: int, root_system: tuple[int, str]
     try:
         found = os.open(name, flags | _NOFOLLOW, dir_fd=at)
     except NotADirectoryError:
-        # With O_DIRECTORY a link counts as no folder. Nothing is opened any more: this only words the error.
+        # With O_DIRECTORY a link counts as no folder. Nothing more is opened: this only chooses the error.
         if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
@@ -129,8 +132,10 @@ def _open_component(at: int, name: str, flags: int, root_system: tuple[int, str]
 
 
 def _file_system(fd: int) -> tuple[int, str]:
-    """What NO_XDEV compares: the device and, on Linux, the mount, since a bind mount keeps its device. Where /proc does
-    not tell the mount nothing is opened."""
+    """Return what NO_XDEV compares: the device and, on Linux, the mount, since a bind mount has its source's device.
+
+    Raises OSError if /proc does not tell the mount: nothing is opened then.
+    """
     device = os.fstat(fd).st_dev
     if not sys.platform.startswith("linux"):
         return device, ""

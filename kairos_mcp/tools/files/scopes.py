@@ -1,4 +1,4 @@
-"""The protection scopes of one workspace: where the server's own files lie in it, found by real paths."""
+"""Builds the protection scopes of one workspace: which of its paths are the server's own files, by real paths."""
 
 from __future__ import annotations
 
@@ -10,46 +10,52 @@ import kairos_mcp
 from kairos_mcp.core.scopes import INSTRUCTION_GLOBS, OWN_GLOBS, Scopes
 from kairos_mcp.settings.settings import Settings
 
-_OURS = (*OWN_GLOBS, "git~1", ".kairos", ".kairos-*")  # by its short name on NTFS; what a write leaves beside a file
+# `.git` by its short name on NTFS; staging files that a write makes beside a file.
+_OWN_GLOBS = (*OWN_GLOBS, "git~1", ".kairos", ".kairos-*")
 
 
-def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
-    """L0 holds our package, and under these settings the state folder, the configuration and the script; L1 the
-    folders of skills that a person named, and what they called instructions."""
+def build_scopes(workspace: Path, settings: Settings | None = None) -> Scopes:
+    """Build the scopes of a workspace.
+
+    L0, which no run writes, holds our package and, under these settings, the state folder, the configuration and the
+    script. L1, instructions, holds the folders of skills and what a person called instructions in the settings.
+    """
     skills: list[Path] = []
-    named: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
     if settings is not None:
         skills += settings.skills
-        named = settings.instructions
+        instructions = settings.instructions
     real = Path(os.path.realpath(workspace))
-    inside, advice = _inside(real, server_paths(settings)), _inside(real, skills)
-    return Scopes((*_OURS, *inside), (*INSTRUCTION_GLOBS, *named, *advice))
+    own_globs, skill_globs = _globs_in_workspace(real, server_paths(settings)), _globs_in_workspace(real, skills)
+    return Scopes((*_OWN_GLOBS, *own_globs), (*INSTRUCTION_GLOBS, *instructions, *skill_globs))
 
 
 def server_paths(settings: Settings | None = None) -> tuple[Path, ...]:
-    """The server's own files and folders, wherever they lie: its code, its state, its configuration, its script."""
-    given: tuple[Path | None, ...] = ()
+    """Return the server's own files and folders, wherever they lie: its code, state, configuration and script."""
+    paths: tuple[Path | None, ...] = ()
     if settings is not None:
-        given = (settings.home, *settings.config_dirs, settings.config_file, settings.script)
-    return (package_folder(), *(path for path in given if path is not None))
+        paths = (settings.home, *settings.config_dirs, settings.config_file, settings.script)
+    return (package_folder(), *(path for path in paths if path is not None))
 
 
-def _inside(workspace: Path, folders: Iterable[Path]) -> tuple[str, ...]:
-    """Globs of what of these lies in the workspace."""
-    return tuple(dict.fromkeys(glob for path in folders for glob in _globs(workspace, Path(os.path.realpath(path)))))
+def _globs_in_workspace(workspace: Path, folders: Iterable[Path]) -> tuple[str, ...]:
+    """Return globs for those of these folders that lie in the workspace."""
+    return tuple(
+        dict.fromkeys(glob for path in folders for glob in _path_globs(workspace, Path(os.path.realpath(path))))
+    )
 
 
 def package_folder() -> Path:
-    """The folder of our own code."""
+    """Return the folder of our own code."""
     return Path(os.path.realpath(Path(kairos_mcp.__file__).parent))
 
 
-def _globs(workspace: Path, own: Path) -> Iterator[str]:
-    """As globs of paths in the workspace. A file at its top is ours at any depth, since a glob without / is."""
-    if workspace.is_relative_to(own):
+def _path_globs(workspace: Path, path: Path) -> Iterator[str]:
+    """Yield globs for one path in the workspace. A file at the top is matched at any depth, since its glob has no /."""
+    if workspace.is_relative_to(path):
         yield "*"
-    elif own.is_relative_to(workspace):
-        within = "".join(f"[{c}]" if c in "*?[" else c for c in own.relative_to(workspace).as_posix())
-        if "/" in within or not own.is_dir():
+    elif path.is_relative_to(workspace):
+        within = "".join(f"[{c}]" if c in "*?[" else c for c in path.relative_to(workspace).as_posix())
+        if "/" in within or not path.is_dir():
             yield within
         yield f"{within}/*"

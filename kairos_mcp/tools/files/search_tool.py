@@ -1,4 +1,4 @@
-"""Lines that match a pattern: search_files. RE2 in this process, over files that the opener opened."""
+"""The tool search_files: finds lines that match a pattern, with RE2 in this process, in the workspace's files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
 RESULTS, RESULTS_MOST = 50, 1_000
-FILE_BYTES = 4 << 20  # of one file; of a larger one the rest is left out and said
+FILE_BYTES = 4 << 20  # searched of one file; of a larger one the rest is left out, and a note says so
 SEARCH_S = 30.0
 
 SEARCH_SPEC = ToolSpec(
@@ -52,7 +52,7 @@ SEARCH_SPEC = ToolSpec(
 
 @dataclass(slots=True)
 class _Search:
-    """One search under way: what it found so far and what it left out."""
+    """A running search: what it has found so far, and what it left out."""
 
     pattern: Any
     limit: int
@@ -100,7 +100,7 @@ def _matches_any(_path: str) -> bool:
 
 def _candidate_files(workspace: Workspace, path: str, matches: Callable[[str], bool], search: _Search) -> Iterator[str]:
     if path != "." and not workspace.is_folder(path):
-        with workspace.open_file(path):  # says what is wrong with a path that was named, where a walk only counts it
+        with workspace.open_file(path):  # raises what is wrong with the path; a walk would only count it
             pass
         yield path
         return
@@ -120,7 +120,7 @@ def _search_file(workspace: Workspace, path: str, search: _Search) -> None:
         search.binary += 1
         return
     search.files += 1
-    if is_env_file(path):  # before it is looked through: a pattern must not find out what a value is
+    if is_env_file(path):  # before the search, since a pattern could find out a value
         content = redact_env_file(content.decode("utf-8", "replace")).text.encode()
     if size > FILE_BYTES:
         search.large.append(path)

@@ -1,7 +1,7 @@
-"""What is written beside a file before it takes its place: its name, its content, and the mode and owner of the other.
+"""Writes staging files: new content, written beside a file before it takes that file's place, with its mode and owner.
 
-The name starts with a dot and ends in nothing that a glob over sources takes. `.part` is still being written and
-always ours; a `.swap` has been exchanged, and may be the only copy of what somebody else wrote.
+Their names begin with a dot and end in nothing that a glob for sources matches. A `.part` is still being written and is
+always ours; a `.swap` has been exchanged, and may be the only copy of what another program wrote.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ _ACCESS_LIST = "system.posix_acl_access"
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a name is one that a write makes beside its file, and that a crash may have left there."""
+    """Return whether this is the name of a staging file, which a crash may have left."""
     return name.startswith(PREFIX) and name.endswith((HALF, SWAP))
 
 
 def leftovers(folder: int, key: str) -> list[str]:
-    """The names in an opened folder that the writes marked with this key made."""
+    """Return the names of staging files with this key in an opened folder."""
     return [name for name in os.listdir(folder) if name.startswith(f"{PREFIX}{key}-") and is_leftover(name)]
 
 
 def fresh_name(key: str, ending: str) -> str:
-    """Never one that is there: a write that was left behind, or that is under way elsewhere, keeps its own."""
+    """Return a new name; never one of another write, be it left by a crash or still under way elsewhere."""
     return f"{PREFIX}{key}-{secrets.token_hex(6)}{ending}"
 
 
 def write_staged(folder: int, key: str, content: bytes, like: int | None) -> str:
-    """A new file in the folder, on the disk when this returns; dressed as the file open as `like`. Raises OSError."""
+    """Write and sync a new staging file, with owner and mode of the file open as `like`; return its name. Raises
+    OSError."""
     name = fresh_name(key, HALF)
     fd = os.open(name, _CREATE, 0o666 if like is None else 0o600, dir_fd=folder)
     try:
@@ -63,10 +64,10 @@ def unlink_quietly(folder: int, name: str) -> None:
 
 
 def _copy_metadata(fd: int, like: int) -> None:
-    """Owner where that is allowed, access list and user attributes where there are such, then the mode.
+    """Copy the owner if allowed, the mode, and the access list and user attributes if there are any.
 
-    Where the group can't be kept, it gets no more than everybody: it is another group than the one that was meant.
-    Set-user and set-group bits are not kept, as the kernel drops them from a file that is written.
+    If the group can't be kept, the file's new group gets no more rights than everybody: it is not the one that was
+    meant. Set-user and set-group bits are not kept; the kernel too drops them from a file that is written.
     """
     source, mine = os.fstat(like), os.fstat(fd)
     mode = stat.S_IMODE(source.st_mode) & 0o777
@@ -94,10 +95,10 @@ def _attributes(fd: int) -> list[str]:
 
 
 class FileLease:
-    """Held over an open descriptor while its block runs. Who opens the file for writing meanwhile waits for its end.
+    """A lease on an open file while the block runs: whoever opens the file for writing meanwhile has to wait.
 
-    `refused`: someone had it open for writing when it began; `wanted`: someone has come since. Both stay False where
-    nobody can tell: beyond Linux, on file systems without leases, and for files of other users.
+    `was_refused`: another program had it open for writing already. `is_contested`: one has tried to open it since. Both
+    stay False where the kernel can't tell: not on Linux, on file systems without leases, for files of other users.
     """
 
     __slots__ = ("_fd", "_held", "was_refused")
@@ -120,8 +121,8 @@ class FileLease:
             import fcntl
 
             try:
-                # The kernel tells a holder that its lease is wanted by SIGIO, which would end this program; SIGURG
-                # is one that nobody minds.
+                # By default the kernel reports a contested lease by SIGIO, which would kill this program; SIGURG is
+                # ignored by default.
                 fcntl.fcntl(self._fd, fcntl.F_SETSIG, signal.SIGURG)
                 fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
                 self._held = True

@@ -1,4 +1,4 @@
-"""Changes several files as one transaction: all or none, also over a crash.
+"""Changes several files as one transaction: all or none, even if the server crashes in between.
 
 First an intent is stored with the original content of every file, then the files are changed one by one. Recovery
 after a crash finds the intent, and each file in its old or its new state, and completes the change. If a file is in
@@ -29,7 +29,7 @@ ReadContent = Callable[[str], bytes | None]  # what the file of a plain path hol
 
 
 class UnclearState(Exception):
-    """Only a person can say what is to become of these files; the text says of which."""
+    """Only a person can decide what should happen to these files; the text names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,20 @@ class FileChange:
 
     @property
     def brings_hidden(self) -> bool:
-        """Whether it puts characters into the file that nobody sees, or that turn the direction of writing."""
+        """Whether it puts invisible characters into the file, or ones that turn the direction of writing."""
         before = (self.before or b"").decode("utf-8", "surrogateescape")
         return adds_hidden_characters(before, self.after.decode("utf-8", "surrogateescape"))
 
     def line(self) -> dict[str, str | int | None]:
-        """The change without its texts, as the intent and the result have it."""
+        """Return the change without its texts, as the intent and the result have it."""
         return {"path": self.path, "before": hash_of(self.before), "after": hash_of(self.after)}
 
 
 def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> bool:
-    """Apply every change, or none and raise the cause. False where a file could not be exchanged, only renamed.
+    """Apply every change; or none, and raise the cause. Returns False if a file could only be renamed, not exchanged.
 
-    Between two files another server may have taken over the run, which then completes the call: nothing more is changed
-    here, not even to revert.
+    Another server may take over the run between two files. It then completes the call, so nothing more is changed here,
+    not even to revert.
     """
     ctx.memory.keep(_intent_name(ctx), _format_intent(changes))
     exchanged = True
@@ -92,9 +92,9 @@ def read_originals(ctx: ToolContext) -> ReadContent | None:
 
 
 def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> KairosError | None:
-    """Complete a call that a crash interrupted. None: all changes are made; an error: all are reverted, and why.
+    """Complete a call that a crash interrupted. Returns None if all changes are made; if all are reverted, the error.
 
-    Raises Unclear where a person has to look. A crash in here is no different from the one before.
+    Raises UnclearState if a person has to look. If this crashes too, it can be called again.
     """
     if _format_intent(changes) != ctx.memory.recall(_intent_name(ctx)):
         raise UnclearState("What was to be changed can't be told any more.")
@@ -126,7 +126,7 @@ def _intent_name(ctx: ToolContext) -> str:
 
 
 def _format_intent(changes: Sequence[FileChange]) -> str:
-    """With the originals as text, since only UTF-8 is ever changed."""
+    """Write the intent as JSON, with the originals as text, since only UTF-8 is ever changed."""
     files = [
         change.line() | {"original": None if change.before is None else change.before.decode()} for change in changes
     ]
@@ -163,7 +163,7 @@ def _revert_or_raise(workspace: Workspace, done: Sequence[FileChange], ctx: Tool
 
 
 def _revert_changes(workspace: Workspace, made: Sequence[FileChange], ctx: ToolContext) -> list[FileChange]:
-    """Undo changes, the last one first; those that could not be undone."""
+    """Undo changes, the last one first; return those that could not be undone."""
     unreverted = []
     for change in reversed(made):
         try:
@@ -174,13 +174,13 @@ def _revert_changes(workspace: Workspace, made: Sequence[FileChange], ctx: ToolC
 
 
 def _clear_staging(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> None:
-    """Clear away what lies beside the files. Raises Unclear."""
+    """Remove the staging files beside the files. Raises UnclearState."""
     for change in changes:
         try:
             with open_slot(workspace, change.path, _key(change, ctx)) as slot:
                 settled = slot.clear_leftovers(change.before, change.after)
         except NotFound:
-            continue  # no folder, nothing in it
+            continue  # no folder, so no staging files
         except KairosError as error:
             raise UnclearState(error.message) from None
         if not settled:

@@ -1,6 +1,6 @@
-"""Going through folders: in a fixed order, through the opener, leaving out .git and what .gitignore names.
+"""Walks through the folders of a workspace in a fixed order, without .git and what .gitignore names.
 
-Left out too, and not counted: what a write of ours has beside its file for a moment, or left there in a crash.
+Also left out, and not counted: staging files that a write of ours keeps beside its file, or left there in a crash.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 IGNORE_FILE = ".gitignore"
 IGNORE_BYTES = 256 << 10
-FOLDER_ENTRIES = 20_000  # of one folder; more are left out and said
+FOLDER_ENTRIES = 20_000  # of one folder; more are left out, and a note says so
 ALWAYS_LEFT_OUT = ".git"
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """The .gitignore files that count in a folder, outermost first, each with the folder it stands in."""
+    """The .gitignore files that apply in a folder, outermost first, each with its own folder."""
 
     specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
 
     def ignore(self, path: str, *, folder: bool) -> bool:
-        """The innermost file that has a say decides, as in git. An odd byte of a name that is no UTF-8, and a line end
-        in a name, count as one character that a wildcard fits."""
+        """Return whether a path is ignored: the innermost file with a matching line decides, as in git.
+
+        In a name, a byte that is no UTF-8 and a line end each count as one character that only a wildcard matches.
+        """
         for inside, spec in reversed(self.specs):
             relative = path[len(inside) :] + ("/" if folder else "")
             verdict = spec.check_file(relative.encode("utf-8", "replace").decode().replace("\n", "?")).include
@@ -41,7 +43,7 @@ class IgnoreRules:
         return False
 
     def inside_folder(self, workspace: Workspace, path: str, entries: list[FolderEntry]) -> IgnoreRules:
-        """The rules inside a folder; a .gitignore that can't be read counts as none."""
+        """Return the rules inside a folder; a .gitignore that can't be read is skipped."""
         if not any(entry.name == IGNORE_FILE and entry.kind == "file" for entry in entries):
             return self
         try:
@@ -53,18 +55,18 @@ class IgnoreRules:
 
 @dataclass(slots=True)
 class OmittedEntries:
-    """What a walk did not show, counted as it goes; `shut` says what no rule lets it show."""
+    """Counts what a walk did not show; `is_hidden` tells which paths the gate's rules hide."""
 
     is_hidden: Callable[[str], bool] | None = None
-    denied: int = 0  # by a rule of the gate; of a folder what lies in it is not counted
+    denied: int = 0  # hidden by a rule of the gate; what lies in a hidden folder is not counted
     ignored: int = 0
     unreadable: int = 0
     crowded: list[str] = field(default_factory=list)  # folders with more entries than are looked at
-    unwritable_names: int = 0  # shown, but under a name that no call can give
+    unwritable_names: int = 0  # shown, but by a name that no call can pass
     timed_out: bool = False  # the time ran out
 
     def hides(self, path: str) -> bool:
-        """Whether a rule keeps this from being shown; it is counted then."""
+        """Return whether a rule hides this path; count it then."""
         kept = self.is_hidden is not None and self.is_hidden(path)
         self.denied += kept
         return kept
@@ -82,13 +84,13 @@ class OmittedEntries:
         return parts
 
     def format_path(self, path: str) -> str:
-        """The path as a result has it; taken note of where a call could not give it back."""
+        """Return the path as shown in a result; count it if a call could not pass it back."""
         spelled = printable_name(path)
         self.unwritable_names += spelled != path or "\\" in path
         return spelled
 
     def notes(self) -> list[str]:
-        """What is said of names that were shown."""
+        """Return notes on the names that were shown."""
         if not self.unwritable_names:
             return []
         what = "1 name is" if self.unwritable_names == 1 else f"{self.unwritable_names:,} names are"
@@ -100,7 +102,7 @@ class OmittedEntries:
 
 @dataclass(frozen=True, slots=True)
 class ListedFolder:
-    """A folder as it is shown: its entries by name, and the rules that hold inside."""
+    """A folder as it is shown: its entries by name, and the rules that apply inside."""
 
     path: str
     entries: tuple[FolderEntry, ...]
@@ -108,7 +110,7 @@ class ListedFolder:
 
 
 def list_folder(workspace: Workspace, path: str, rules: IgnoreRules, omitted: OmittedEntries) -> ListedFolder:
-    """A folder's entries without .git and the ignored ones. Raises what the opener raises."""
+    """List a folder without .git and ignored entries. Raises what `Workspace.entries` raises."""
     entries, more = workspace.entries(path, FOLDER_ENTRIES)
     if more:
         omitted.crowded.append(path)
@@ -129,9 +131,10 @@ def list_folder(workspace: Workspace, path: str, rules: IgnoreRules, omitted: Om
 def walk(
     workspace: Workspace, path: str, deadline: float, omitted: OmittedEntries
 ) -> Iterator[tuple[str, FolderEntry]]:
-    """Every entry below a folder that is no folder, with its path, by name and depth first.
+    """Yield every entry below a folder that is no folder itself, with its path; by name, depth first.
 
-    Stops at `until` (time.monotonic()) and then says so in `left_out`. Raises for the first folder alone.
+    Stops at `deadline` (`time.monotonic()`) and notes that in `omitted`. Raises only if the first folder can't be
+    opened.
     """
     stack = [iter(_entries_with_rules(list_folder(workspace, path, ignore_rules_at(workspace, path), omitted)))]
     while stack:
@@ -153,7 +156,7 @@ def walk(
 
 
 def ignore_rules_at(workspace: Workspace, path: str) -> IgnoreRules:
-    """The rules that hold where a walk starts; a folder that is itself ignored, but asked for, has none."""
+    """Return the rules that apply where a walk starts; none for a folder that is itself ignored but was asked for."""
     rules, above = IgnoreRules(), "."
     if path == ".":
         return rules
@@ -176,7 +179,7 @@ def _entries_with_rules(folder: ListedFolder) -> Iterator[tuple[str, FolderEntry
 
 
 def _compile_patterns(lines: list[str]) -> GitIgnoreSpec:
-    """By RE2: a workspace's own .gitignore is content from outside. A line that is no pattern is left out."""
+    """Compile the lines of a .gitignore with RE2, since they are untrusted. A line that is no pattern is skipped."""
     from pathspec import GitIgnoreSpec
 
     try:

@@ -1,7 +1,7 @@
-"""Opens every file and folder that a tool reads or writes, below the workspace's descriptor and nowhere else.
+"""Opens every file and folder that a tool reads or writes: only below the workspace's descriptor.
 
-Checking a path and then opening it is no containment, since the path may change in between: safe_open.py resolves and
-opens in one act. Only regular files are opened. Writing is in atomic_write.py.
+Checking a path and then opening it would not contain it, since the path may change in between: safe_open.py resolves
+and opens in one step. Only regular files are read. Writing is in atomic_write.py.
 """
 
 from __future__ import annotations
@@ -35,31 +35,32 @@ Kind = Literal["file", "folder", "link", "other"]
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A regular file, open for reading: its descriptor, its plain path, its size when it was opened."""
+    """A regular file, open for reading; `size` is that of the moment when it was opened."""
 
     fd: int
     path: str
     size: int
 
     def read(self, count: int, offset: int = 0) -> bytes:
-        """At most `count` bytes from `offset`; fewer only at the end of the file."""
+        """Read `count` bytes from `offset`; fewer only at the end of the file."""
         return _read(self.fd, count, offset, self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """A name in a folder and what it is; a link is never followed."""
+    """A name in a folder, and its kind; links are not followed."""
 
     name: str
     kind: Kind
 
 
 class PrivateFolder(PermissionError):
-    """What was to be opened lies in the server's own folder."""
+    """The path lies in the server's own state folder."""
 
 
 class _SharedDescriptor:
-    """A descriptor closed with its last user: while a thread still opens, its number is not given away."""
+    """A descriptor that is closed with its last reference, so that its number is not reused while a thread opens by
+    it."""
 
     __slots__ = ("fd",)
 
@@ -71,11 +72,11 @@ class _SharedDescriptor:
 
 
 class Workspace:
-    """Opens beneath one folder and holds that folder's descriptor until closed; for use from several threads.
+    """Opens files below one folder, whose descriptor it holds until closed; may be used from several threads.
 
-    What lies in the `private` folder is never opened, wherever in the workspace that is and by whatever name: it is
-    known by its identity. `walk=True` takes the walk even where the kernel could resolve, `exchange=False` does
-    without renameat2. `by_kernel` and `by_exchange` tell what is used.
+    Nothing in the `private` folder is ever opened, by whatever name: the folder is recognized by its inode. `walk=True`
+    opens component by component even if the kernel could resolve; `exchange=False` does without renameat2. `by_kernel`
+    and `by_exchange` tell which are in use.
     """
 
     def __init__(
@@ -101,11 +102,12 @@ class Workspace:
         self.by_kernel = kernel is not None
         self.rename: Rename | None = find_renameat2() if exchange else None
         self.by_exchange = self.rename is not None
-        self.rename_lock = Lock()  # of those who compare and rename; without an exchange they would undo each other
+        # For comparing and renaming without an exchange, where two writers could undo each other.
+        self.rename_lock = Lock()
 
     @contextmanager
     def open_file(self, path: str) -> Iterator[OpenedFile]:
-        """A regular file, open while the block runs. Raises the leaf of KairosError that fits."""
+        """Open a regular file while the block runs. Raises NotFound, NotRegularFile, PathDenied."""
         plain = plain_path(path)
         fd = self._open_fd(plain, FILE)
         try:
@@ -117,8 +119,8 @@ class Workspace:
             os.close(fd)
 
     def read_start(self, plain: str, count: int) -> tuple[bytes, int]:
-        """At most `count` bytes of a file whose path a walk made, and its size: `file` without its comforts,
-        since a search opens thousands."""
+        """Return at most `count` bytes of a file, and its size. `plain` must come from a walk; this does less than
+        `open_file`, since a search opens thousands of files."""
         fd = self._open_fd(plain, FILE)
         try:
             status = os.fstat(fd)
@@ -131,7 +133,7 @@ class Workspace:
             os.close(fd)
 
     def read_whole(self, path: str, limit: int) -> bytes | None:
-        """All that a file holds; None where there is none, be it that folders are missing. TooLarge above `most`."""
+        """Return all that a file holds, None if it or its folder is missing. Raises TooLarge above `limit` bytes."""
         plain = plain_path(path)
         try:
             fd = self.open_fd(plain, FILE)
@@ -141,19 +143,19 @@ class Workspace:
             raise open_error(error, plain) from None
         try:
             if "/" not in plain and is_placeholder(os.fstat(fd)) and not os.listdir(fd):
-                return None  # it keeps programs from making what isn't there
+                return None  # a placeholder, so there is no file
             return read_opened(fd, plain, limit)
         finally:
             os.close(fd)
 
     def open_fd(self, plain: str, flags: int, beneath: int | None = None) -> int:
-        """A descriptor that is the caller's to close, beneath the workspace or an opened folder of it.
+        """Open a path below the workspace, or below an opened folder of it; the caller closes the descriptor.
 
         Raises OSError as safe_open.py does, so that callers can tell the reasons apart; see `open_error`.
         """
-        root = self._root  # a reference of our own, so that a close meanwhile doesn't free the number
+        root = self._root  # our own reference, so that a `close` in another thread doesn't free the number
         if root is None:
-            raise ValueError("the opener is closed")
+            raise ValueError("the workspace is closed")
         at = root.fd if beneath is None else beneath
         fd = self._open(at, plain, flags)
         if self._private is not None:
@@ -165,14 +167,14 @@ class Workspace:
         return fd
 
     def _refuse_private(self, at: int, plain: str, fd: int) -> None:
-        """Raises PrivateFolder if what was opened is the private folder or lies in it. An opened folder `at` is outside
-        it: it was opened here."""
+        """Raise PrivateFolder if the opened file is the private folder or lies in it. The opened folder `at` can't lie
+        in it, since it was opened here too."""
         assert self._private is not None
         try:
             private = os.stat(self._private)
-        except OSError:  # it is not there yet
+        except OSError:  # it does not exist yet
             return
-        if os.fstat(fd).st_dev != private.st_dev:  # no way beneath leads to another file system
+        if os.fstat(fd).st_dev != private.st_dev:  # nothing is opened on another file system than the workspace's
             return
         above = [plain[:end] for end, letter in enumerate(plain) if letter == "/"]
         statuses = (os.stat(each, dir_fd=at, follow_symlinks=False) for each in above)
@@ -180,7 +182,7 @@ class Workspace:
             raise PrivateFolder(errno.EACCES, os.strerror(errno.EACCES))
 
     def is_folder(self, path: str) -> bool:
-        """Whether this is a folder; raises as `file` does for what can't be opened at all."""
+        """Return whether this is a folder. Raises like `open_file` if it can't be opened at all."""
         fd = self._open_fd(plain_path(path), FILE)
         try:
             return stat.S_ISDIR(os.fstat(fd).st_mode)
@@ -188,8 +190,10 @@ class Workspace:
             os.close(fd)
 
     def entries(self, plain: str, limit: int) -> tuple[list[FolderEntry], bool]:
-        """What a folder holds, by name, and whether it holds more than the `most` that were looked at. Its path is
-        plain, or made of names that were found: a folder may have a name that nobody could write in a call."""
+        """Return at most `limit` entries of a folder, by name, and whether there are more.
+
+        Its path is plain, or made of names that a listing returned, since some names can't be written in a call.
+        """
         fd = self._open_fd(plain, FOLDER)
         found: list[FolderEntry] = []
         try:
@@ -207,7 +211,7 @@ class Workspace:
             os.close(fd)
 
     def close(self) -> None:
-        """Gives the descriptor back; a second time does nothing, and opening afterwards raises ValueError."""
+        """Close the folder's descriptor; a second call does nothing. Opening anything afterwards raises ValueError."""
         self._root = None
 
     def __enter__(self) -> Self:
@@ -228,7 +232,7 @@ class Workspace:
 def _read(fd: int, count: int, offset: int, size: int) -> bytes:
     piece = os.pread(fd, count, offset)
     if len(piece) == count or offset + len(piece) == size:
-        return piece  # the usual end: no further read only to learn that there is nothing
+        return piece  # the usual case: saves a read that would return nothing
     pieces, have = [piece], len(piece)
     while piece and have < count:
         piece = os.pread(fd, count - have, offset + have)
@@ -238,7 +242,7 @@ def _read(fd: int, count: int, offset: int, size: int) -> bytes:
 
 
 def read_opened(fd: int, plain: str, limit: int) -> bytes:
-    """All that an opened file holds. Raises NotRegularFile, and TooLarge above `most` bytes."""
+    """Return all that an opened file holds. Raises NotRegularFile, and TooLarge above `limit` bytes."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))
@@ -251,7 +255,7 @@ def read_opened(fd: int, plain: str, limit: int) -> bytes:
 
 
 def open_error(error: OSError, plain: str) -> KairosError:
-    """The leaf that fits what opening `plain` failed with."""
+    """Return our error for an OSError of opening `plain`."""
     where = shorten_path(plain)
     if isinstance(error, PrivateFolder):
         text = f"{where} is in this server's own folder, where no tool reads or writes."

@@ -1,4 +1,4 @@
-"""Which addresses are out in the public, by IANA's registries of special purposes; everything else is not.
+"""Tells public addresses from all others, by IANA's registries of special-purpose addresses.
 
 The lists are written out, since what `ipaddress` calls global differs between versions of Python.
 """
@@ -66,22 +66,22 @@ _METADATA = frozenset(
 _LOCAL_NAMES = ("localhost", "local", "internal", "home.arpa", "localdomain", "lan")
 
 
-def why_not_public(address: Address) -> str | None:
-    """What the address is instead of public, in words; None for a public one."""
+def describe_non_public(address: Address) -> str | None:
+    """Say what an address is instead of public; None for a public one."""
     if address in _METADATA:
         return "where a cloud keeps credentials"
     if isinstance(address, IPv4Address):
         return next((what for block, what in _NOT_PUBLIC_4 if address in block), None)
     if address in _NAT64:
-        return why_not_public(IPv4Address(int(address) & 0xFFFF_FFFF))
+        return describe_non_public(IPv4Address(int(address) & 0xFFFF_FFFF))
     what = next((what for block, what in _NOT_PUBLIC_6 if address in block), None)
     return what or (None if address in _GLOBAL_6 else "reserved")
 
 
-def never_allowed(address: Address) -> str | None:
-    """Why nobody may be sent there, even where a person listed the host; None for an address that can be listed."""
+def describe_forbidden(address: Address) -> str | None:
+    """Say what an address is that is refused even if a person listed the host; None for one that can be listed."""
     if isinstance(address, IPv6Address) and address in _NAT64:
-        return never_allowed(IPv4Address(int(address) & 0xFFFF_FFFF))
+        return describe_forbidden(IPv4Address(int(address) & 0xFFFF_FFFF))
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     if address in _METADATA or mapped in _METADATA:
         return "where a cloud keeps credentials"
@@ -90,9 +90,9 @@ def never_allowed(address: Address) -> str | None:
     return None
 
 
-def why_local(url: Url) -> str | None:
-    """What the URL's host is instead of public, as far as it shows without asking a resolver."""
+def describe_local(url: Url) -> str | None:
+    """Say what the URL's host is instead of public, as far as that shows without resolving it; None if it doesn't."""
     if url.address is not None:
-        return why_not_public(url.address)
+        return describe_non_public(url.address)
     local = any(url.host == name or url.host.endswith(f".{name}") for name in _LOCAL_NAMES)
     return "a name of this machine or its network" if local else None

@@ -1,6 +1,6 @@
-"""The body of a reply: unpacked within its bound, and read as text where it is text.
+"""Unpacks the body of a reply within a bound, and decodes it if it is text.
 
-Nothing here trusts a length or a label: what a body says of itself is used only where it is one of the known.
+Lengths and labels are not trusted: what a body states about itself is used only if it is one of the known values.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kairos_mcp.tools.http.connection import ReplyHead
 SNIFF_BYTES = 8192  # a NUL among these makes a body binary, as in a file
 META_BYTES = 1024  # where HTML states its charset
 ENCODINGS = {"": 0, "identity": 0, "gzip": 1, "x-gzip": 1, "deflate": 1}
-STEP = 64 * 1024
+STEP_BYTES = 64 * 1024
 
 _CHARSETS = re.compile(
     r"utf-?(8|(16|32)(-?[lb]e)?)|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|(windows|cp)-?125[0-8]|"
     r"shift[-_]jis|euc-(jp|kr)|iso-2022-jp|gb2312|gbk|gb18030|big5|koi8-[ru]|macintosh"
 )
-_STATED = re.compile(r"charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
-_TEXTUAL = re.compile(
+_CHARSET_LABEL = re.compile(r"charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_TEXT_TYPES = re.compile(
     r"text/.*|application/(.*\+)?(json|xml|yaml)|application/(x-)?(javascript|ndjson|yaml|toml|sh|"
     r"www-form-urlencoded|sql|graphql)|.*/.*\+(json|xml|yaml)|message/.*"
 )
@@ -34,7 +34,7 @@ _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "
 
 @dataclass(frozen=True, slots=True)
 class UnpackedBody:
-    """A body unpacked, or its beginning: `cut` says that there was more than the bound allows."""
+    """An unpacked body; `cut` means that only its beginning was read, up to the bound."""
 
     content: bytes
     cut: bool = False
@@ -42,74 +42,76 @@ class UnpackedBody:
 
 @dataclass(frozen=True, slots=True)
 class BodyText:
-    """A body as text, with what was done to it; `text` is None for one that is none."""
+    """A body as text, None if it is no text, with notes on how it was decoded."""
 
     text: str | None
     notes: tuple[str, ...] = ()
 
 
 def unpack_body(head: ReplyHead, chunks: Iterable[bytes], limit: int) -> UnpackedBody:
-    """At most `most` bytes of the body, unpacked step by step, so that a small body can't become a large one.
+    """Unpack at most `limit` bytes of the body, step by step, so that a small body can't grow beyond the bound.
 
-    Raises Unreachable for one that is packed in another way than asked, or broken.
+    Raises Unreachable if it is packed in a way that was not asked for, or broken.
     """
     coding = head.header("content-encoding").strip().lower()
     if coding not in ENCODINGS:
         raise Unreachable("The body is packed in a way that was not asked for.", "Ask elsewhere.")
-    unpacking = _Unpacker() if ENCODINGS[coding] else None
-    content, came = bytearray(), 0
+    unpacker = _Unpacker() if ENCODINGS[coding] else None
+    content, received = bytearray(), 0
     for chunk in chunks:
-        came += len(chunk)
-        if unpacking is None:
+        received += len(chunk)
+        if unpacker is None:
             content += chunk
         else:
-            unpacking.add(chunk, content, limit)
-        if len(content) > limit or came > limit + STEP:  # packed, it may also be endless and come to nothing
+            unpacker.add(chunk, content, limit)
+        if (
+            len(content) > limit or received > limit + STEP_BYTES
+        ):  # a packed body may be endless and yet unpack to nothing
             return UnpackedBody(bytes(content[:limit]), cut=True)
-    if unpacking is not None and not unpacking.whole and came:
+    if unpacker is not None and not unpacker.is_complete and received:
         raise Unreachable("The body broke off.", "Try again later.")
     return UnpackedBody(bytes(content))
 
 
 class _Unpacker:
-    """gzip of one or several members, or deflate with or without its wrapping."""
+    """Unpacks gzip of one or several members, or deflate with or without its zlib header."""
 
     def __init__(self) -> None:
-        self._inflating = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        self._begun = False
-        self.whole = False
+        self._inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self._has_begun = False
+        self.is_complete = False
 
     def add(self, chunk: bytes, content: bytearray, limit: int) -> None:
-        """Unpack onto `content` until it holds more than `most`; what is left of the chunk is then let go."""
+        """Unpack a chunk onto `content`; stop, and drop the rest, once that holds more than `limit` bytes."""
         while chunk and len(content) <= limit:
-            if self.whole:
+            if self.is_complete:
                 if chunk[:1] != b"\x1f":
-                    return  # what follows the last member is no part of the body, as gzip has it
-                self._inflating, self.whole = zlib.decompressobj(zlib.MAX_WBITS | 16), False
-            content += self._inflated(chunk, limit + 1 - len(content))
-            self._begun, self.whole = True, self._inflating.eof
-            chunk = self._inflating.unused_data if self.whole else self._inflating.unconsumed_tail
+                    return  # what follows the last member is not part of the body, by gzip's own rule
+                self._inflater, self.is_complete = zlib.decompressobj(zlib.MAX_WBITS | 16), False
+            content += self._inflate(chunk, limit + 1 - len(content))
+            self._has_begun, self.is_complete = True, self._inflater.eof
+            chunk = self._inflater.unused_data if self.is_complete else self._inflater.unconsumed_tail
 
-    def _inflated(self, chunk: bytes, limit: int) -> bytes:
+    def _inflate(self, chunk: bytes, limit: int) -> bytes:
         try:
-            return self._inflating.decompress(chunk, limit)
+            return self._inflater.decompress(chunk, limit)
         except zlib.error:
-            if self._begun:
+            if self._has_begun:
                 raise Unreachable("The body is broken: it can't be unpacked.", "Try again later.") from None
-        self._inflating = zlib.decompressobj(-zlib.MAX_WBITS)  # some send deflate bare
+        self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)  # some servers send deflate without its header
         try:
-            return self._inflating.decompress(chunk, limit)
+            return self._inflater.decompress(chunk, limit)
         except zlib.error:
             raise Unreachable("The body is broken: it can't be unpacked.", "Try again later.") from None
 
 
-def decode_body(content: bytes, content_type: str, *, as_it_is: bool = False) -> BodyText:
-    """The body as text, by its type, its mark or what it states; else as UTF-8, and what that does is noted.
+def decode_body(content: bytes, content_type: str, *, raw: bool = False) -> BodyText:
+    """Decode a body by its byte order mark, its content type or the charset that it states; else as UTF-8, with notes.
 
-    What can't be seen is spelled out for a reader; with `as_it_is`, for a program, it stays.
+    Invisible characters are spelled out for a reader, but not if `raw`, for a program.
     """
     kind = content_type.partition(";")[0].strip().lower()
-    stated = _stated_charset(content, content_type, kind)
+    stated = _find_charset(content, content_type, kind)
     known = _known_charset(stated or "")
     charset = known or "utf-8"
     if b"\0" in content[:SNIFF_BYTES] and not charset.startswith(("utf-16", "utf-32")):
@@ -118,12 +120,12 @@ def decode_body(content: bytes, content_type: str, *, as_it_is: bool = False) ->
     try:
         text = content.decode(charset)
     except UnicodeDecodeError:
-        if kind and not _TEXTUAL.fullmatch(kind) and known is None:
+        if kind and not _TEXT_TYPES.fullmatch(kind) and known is None:
             return BodyText(None)
         text = content.decode(charset, "replace")
         notes.append(f"bytes that are no {charset} are shown as \ufffd")
     text = text.removeprefix("\ufeff")
-    shown = text if as_it_is else seen(text)
+    shown = text if raw else seen(text)
     if shown != text:
         notes.append("what can't be seen, or imitates a conversation, is spelled out, as ⟦U+200B⟧")
     return BodyText(shown, tuple(notes))
@@ -134,22 +136,22 @@ def is_html(content_type: str) -> bool:
 
 
 def spell_out_line(text: str) -> str:
-    """One line of somebody else's, as a header: what can't be seen, and line ends, spelled out."""
+    """Spell out invisible characters and line ends in a foreign line, such as a header."""
     return seen(text.replace("\r", "\\r").replace("\n", "\\n"))
 
 
-def _stated_charset(content: bytes, content_type: str, kind: str) -> str | None:
+def _find_charset(content: bytes, content_type: str, kind: str) -> str | None:
     for mark, charset in _BOMS:
         if content.startswith(mark):
             return charset
-    found = _STATED.search(content_type)
+    found = _CHARSET_LABEL.search(content_type)
     if found is None and ("html" in kind or "xml" in kind):
-        found = _STATED.search(content[:META_BYTES].decode("latin-1"))
+        found = _CHARSET_LABEL.search(content[:META_BYTES].decode("latin-1"))
     return None if found is None else found[1].lower()
 
 
 def _known_charset(label: str) -> str | None:
-    """Python's name of a charset of texts; it also knows codecs that are none, or do more than decode."""
+    """Return Python's name of a text charset; None for others, since some of Python's codecs do more than decode."""
     try:
         return codecs.lookup(label).name if _CHARSETS.fullmatch(label) else None
     except LookupError:

@@ -1,7 +1,7 @@
-"""The one way out for tools: whom they may reach is decided here, for the first address and for every hop.
+"""The HTTP client of all tools: it decides which hosts may be reached, at the first request and at every redirect.
 
-A host is resolved once, all its addresses are looked at, and the connection goes to one of those. What is not public
-is refused, but for what a person listed. No proxy is taken from the environment, no cookie is kept.
+A host is resolved once, all its addresses are checked, and the connection goes to one of those. Hosts that are not
+public are refused, unless a person listed them. No proxy is taken from the environment, and no cookie is kept.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ from urllib.parse import quote, urljoin
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
 from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parse_url
-from kairos_mcp.tools.http.addresses import never_allowed, why_not_public
+from kairos_mcp.tools.http.addresses import describe_forbidden, describe_non_public
 from kairos_mcp.tools.http.body import UnpackedBody, spell_out_line, unpack_body
 from kairos_mcp.tools.http.connection import HttpConnection, ReplyHead
 from kairos_mcp.tools.tool import StopSignal
 
-HOPS = 5
+MAX_REDIRECTS = 5
 BODY_BYTES = 2 * 1024 * 1024  # of a reply, unpacked
 SENT_BYTES = 1024 * 1024  # of a request's body
-HEADERS = 50
+MAX_HEADERS = 50
 HEADER_CHARS = 8_000
-SAID_CHARS = 500
+QUOTE_CHARS = 500
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-LISTED = "A person can list it: private_hosts in the settings."
+LIST_HINT = "A person can list it: private_hosts in the settings."
 
 _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
-# What the exchange itself says, what leads elsewhere, and what one server may read and the next overlook.
+# Headers that the client sets itself, that lead elsewhere, or that one server may obey and the next overlook.
 _RESERVED_HEADERS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect")
 )
 _RESERVED_PREFIXES = ("proxy-", "accept-encoding", "forwarded", "x-forwarded-", "x-real-ip", ":")
-_CROSS_ORIGIN_HEADERS = frozenset(("accept", "accept-language", "user-agent"))  # all that goes along to another origin
+# Only these are sent on to another origin.
+_CROSS_ORIGIN_HEADERS = frozenset(("accept", "accept-language", "user-agent"))
 
 Resolve = Callable[[str], Sequence[str]]
-"""Addresses of a host, as texts. Raises OSError where there are none."""
+"""Returns the addresses of a host, as texts. Raises OSError if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request. Header names in any case; `body` empty where there is none; `repeatable`: twice is as good as once."""
+    """A request. Header names may be in any case; `repeatable`: sending it twice does no harm."""
 
     method: str
     url: Url
@@ -59,22 +60,22 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What came back in the end, from `url`, after `hops` redirects."""
+    """The final reply, from `url`, after so many `redirects`."""
 
     url: Url
     head: ReplyHead
     body: UnpackedBody
-    hops: int = 0
+    redirects: int = 0
 
     @property
-    def ok(self) -> bool:
+    def is_success(self) -> bool:
         return 200 <= self.head.status < 300
 
 
 class HttpClient:
-    """Sends requests to public hosts, and to those of `private` alone beyond them.
+    """Sends requests to public hosts and to `private_hosts`, and to no others.
 
-    `hosts` are the only other hosts that a redirect may lead to. `resolve` and `tls` are those of the system.
+    A redirect may lead to `hosts`, but to no other host than the first. `resolve` and `tls` default to the system's.
     """
 
     def __init__(
@@ -87,52 +88,52 @@ class HttpClient:
         body_bytes: int = BODY_BYTES,
     ) -> None:
         self.hosts = tuple(hosts)
-        self.private = tuple(private)
+        self.private_hosts = tuple(private)
         self._resolve = resolve or _resolve_host
         self._make_tls = tls or _system_tls
         self._body_bytes = body_bytes
 
-    def lists(self, url: Url) -> bool:
-        """Whether a person listed the host to be read without a question."""
+    def is_listed(self, url: Url) -> bool:
+        """Return whether a person listed the host, so that reading from it asks nobody."""
         return any(rule.includes(url) for rule in self.hosts)
 
-    def lists_private(self, url: Url) -> bool:
-        return any(rule.includes(url) for rule in self.private)
+    def is_listed_private(self, url: Url) -> bool:
+        return any(rule.includes(url) for rule in self.private_hosts)
 
     def send(
         self, outgoing: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None] = lambda: None
     ) -> HttpReply:
-        """Send it, follow redirects of GET and HEAD, and read the body; `until` is on `time.monotonic()`. `still` is
-        called right before anything of a request leaves: it raises where that may not happen any more.
+        """Send a request, follow redirects of GET and HEAD, and read the body.
 
-        Raises EgressDenied, TlsError, Unreachable, TooLarge, Timeout; BadArguments for headers that are none;
-        OutcomeUnknown in place of these once a request that is not repeatable was sent.
+        `deadline` is on `time.monotonic()`. `recheck` is called right before any part of a request is sent, and raises
+        if it may not be sent any more. Raises EgressDenied, TlsError, Unreachable, TooLarge, Timeout; BadArguments for
+        invalid headers; OutcomeUnknown in place of these once a request that is not repeatable was sent.
         """
         check_request(outgoing)
-        for hop in range(HOPS + 1):
+        for hop in range(MAX_REDIRECTS + 1):
             head, body = self._exchange(outgoing, deadline, stop, recheck)
             if body is not None:
                 return HttpReply(outgoing.url, head, body, hop)
             outgoing = self._redirected_request(outgoing, head.header("location"))
         raise EgressDenied(
-            f"More than {HOPS} redirects; the last one leads to {_short_url(outgoing.url)}.", "Ask for that."
+            f"More than {MAX_REDIRECTS} redirects; the last one leads to {_short_url(outgoing.url)}.", "Ask for that."
         )
 
     def addresses(self, url: Url, deadline: float) -> tuple[Address, ...]:
-        """Where the host is, if all of it may be reached. Raises EgressDenied, Unreachable, Timeout."""
+        """Return the host's addresses, if each of them may be reached. Raises EgressDenied, Unreachable, Timeout."""
         found = (url.address,) if url.address is not None else self._look_up(url.host, deadline)
-        listed = self.lists_private(url)
+        listed = self.is_listed_private(url)
         for address in found:
-            if (why := never_allowed(address)) is not None:
+            if (why := describe_forbidden(address)) is not None:
                 raise EgressDenied(f"{url.host} is refused: it is {why}.", "Nobody may be sent there.")
-            if not listed and (why := why_not_public(address)) is not None:
-                raise EgressDenied(f"{url.host} is not public, but {why}.", f"Ask a public host. {LISTED}")
+            if not listed and (why := describe_non_public(address)) is not None:
+                raise EgressDenied(f"{url.host} is not public, but {why}.", f"Ask a public host. {LIST_HINT}")
         return found
 
     def _exchange(
         self, outgoing: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None]
     ) -> tuple[ReplyHead, UnpackedBody | None]:
-        """The reply, and its body unless it leads on."""
+        """Send one request; return the head of its reply, and the body unless a redirect is to be followed."""
         url = outgoing.url
         addresses = self.addresses(url, deadline)
         with HttpConnection(url.host, deadline, stop) as connection:
@@ -150,30 +151,34 @@ class HttpClient:
                 ) from error
 
     def _redirected_request(self, outgoing: HttpRequest, where: str) -> HttpRequest:
-        """The next request of a redirect: only to where a call would be let go unasked, the same host or a listed one.
+        """Return the next request after a redirect: only to the same host or a listed one, for which nobody is asked.
 
-        Raises EgressDenied for the rest.
+        Raises EgressDenied for any other.
         """
-        here = outgoing.url
-        try:  # bytes that are no ASCII, and blanks, as browsers take them
-            there = parse_url(urljoin(str(here), quote(where.encode("latin-1", "replace"), safe=_ASCII)))
+        url = outgoing.url
+        try:  # quoted, since servers send non-ASCII bytes and blanks, and browsers accept them
+            target = parse_url(urljoin(str(url), quote(where.encode("latin-1", "replace"), safe=_ASCII)))
         except ValueError:
-            raise EgressDenied(f"{here.host} redirects to what is no URL.", "Ask elsewhere.") from None
-        if here.scheme == "https" and there.scheme == "http":
-            raise EgressDenied(f"{here.host} redirects from https to http.", "Ask for an https address.")
-        if there.origin != here.origin and not _is_same_site(here, there) and not self.lists(there):
-            if there.address is not None and not self.lists_private(there) and (why := why_not_public(there.address)):
-                raise EgressDenied(f"{here.host} redirects to {there.host}, which is not public, but {why}.", LISTED)
-            message = f"{here.host} redirects elsewhere: {_short_url(there)}"
+            raise EgressDenied(f"{url.host} redirects to what is no URL.", "Ask elsewhere.") from None
+        if url.scheme == "https" and target.scheme == "http":
+            raise EgressDenied(f"{url.host} redirects from https to http.", "Ask for an https address.")
+        if target.origin != url.origin and not _is_same_site(url, target) and not self.is_listed(target):
+            if (
+                target.address is not None
+                and not self.is_listed_private(target)
+                and (why := describe_non_public(target.address))
+            ):
+                raise EgressDenied(f"{url.host} redirects to {target.host}, which is not public, but {why}.", LIST_HINT)
+            message = f"{url.host} redirects elsewhere: {_short_url(target)}"
             raise EgressDenied(f"{message}. That was not followed.", "Ask for that URL itself, if it is wanted.")
-        across = there.origin != here.origin
+        across = target.origin != url.origin
         kept = tuple(
             (name, value) for name, value in outgoing.headers if not across or name.lower() in _CROSS_ORIGIN_HEADERS
         )
-        return replace(outgoing, url=there, headers=kept)
+        return replace(outgoing, url=target, headers=kept)
 
     def _look_up(self, host: str, deadline: float) -> tuple[Address, ...]:
-        """In a thread of its own, since a resolver keeps its own time. What it says is not trusted to be an address."""
+        """Resolve a name, in a thread of its own, since a resolver has its own timeouts. Its answers are validated."""
         answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
 
         def look() -> None:
@@ -192,7 +197,7 @@ class HttpClient:
         try:
             return tuple(dict.fromkeys(ip_address(text) for text in answer))
         except ValueError:  # an address with a zone, as fe80::1%eth0
-            raise EgressDenied(f"{host} is not public, but link-local.", LISTED) from None
+            raise EgressDenied(f"{host} is not public, but link-local.", LIST_HINT) from None
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -202,9 +207,9 @@ class HttpClient:
 
 
 def check_request(outgoing: HttpRequest) -> None:
-    """Raises BadArguments for headers that could be read as more than headers, or are not a tool's to set."""
-    if len(outgoing.headers) > HEADERS:
-        raise BadArguments(f"{len(outgoing.headers)} headers; {HEADERS} are the most.", "Send fewer.")
+    """Check the size of a request and its headers. Raises BadArguments, also for headers that a tool must not set."""
+    if len(outgoing.headers) > MAX_HEADERS:
+        raise BadArguments(f"{len(outgoing.headers)} headers; {MAX_HEADERS} are the most.", "Send fewer.")
     if len(outgoing.body) > SENT_BYTES:
         raise BadArguments(f"The body has {len(outgoing.body):,} bytes; {SENT_BYTES:,} are the most.", "Send less.")
     seen: set[str] = set()
@@ -235,12 +240,13 @@ def _headers(outgoing: HttpRequest) -> list[tuple[str, str]]:
 
 
 def _is_followed_redirect(outgoing: HttpRequest, head: ReplyHead) -> bool:
-    """Whether this is a redirect to follow: only reading is repeated elsewhere."""
+    """Return whether this is a redirect to follow: only a reading request is sent again elsewhere."""
     return head.status in REDIRECTS and outgoing.method in ("GET", "HEAD") and bool(head.header("location"))
 
 
 def _is_same_site(here: Url, there: Url) -> bool:
-    """The same host, both at the port of their scheme: from http to https, since the way back is refused."""
+    """Return whether both are the same host at their scheme's default port. It allows http to https; the reverse is
+    refused before."""
     return here.host == there.host and all(url.port == DEFAULT_PORTS[url.scheme] for url in (here, there))
 
 
@@ -250,10 +256,10 @@ def _resolve_host(host: str) -> Sequence[str]:
 
 
 def _system_tls() -> ssl.SSLContext:
-    from httpx2 import create_ssl_context  # what the providers' requests trust, SSL_CERT_FILE included
+    from httpx2 import create_ssl_context  # trusts what the requests to model providers trust, SSL_CERT_FILE included
 
     return create_ssl_context()
 
 
 def _short_url(url: Url) -> str:
-    return spell_out_line(str(url))[:SAID_CHARS]
+    return spell_out_line(str(url))[:QUOTE_CHARS]

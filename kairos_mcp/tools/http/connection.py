@@ -1,7 +1,7 @@
-"""One exchange over one connection of its own, to addresses that were checked: every wait ends in time or when told.
+"""One HTTP exchange over its own connection, to checked addresses. Every wait ends at the deadline or when stopped.
 
-The connection goes to an address, never to a name, so a name that changes its answer changes nothing; the name is
-what the certificate is checked against. Nothing is kept for the next exchange: no cookies, no connection.
+The connection goes to an address, never to a name, so a name that resolves differently later changes nothing. The
+certificate is checked against the name. Nothing is kept for the next exchange: no cookies, no connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kairos_mcp.core.errors import KairosError, Timeout, TlsError, TooLarge, Unr
 from kairos_mcp.core.urls import Address
 from kairos_mcp.tools.tool import StopSignal
 
-CONNECT_S = 10.0  # for one address; a host has others
+CONNECT_S = 10.0  # for each address; a host may have others
 ADDRESSES = 4
 HEAD_BYTES = 64 * 1024  # status line and headers of a reply
 READ_BYTES = 64 * 1024
@@ -31,28 +31,29 @@ Headers = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """Status, reason and headers of a reply, their names in lower case."""
+    """Status, reason and headers of a reply; header names are in lower case."""
 
     status: int
     reason: str
     headers: tuple[tuple[str, str], ...]
 
     def header(self, name: str) -> str:
-        """The header's text, several joined as HTTP has it; empty where there is none."""
+        """Return a header's value, several joined by commas as in HTTP; empty if there is none."""
         return ", ".join(value for key, value in self.headers if key == name)
 
 
 class HttpConnection:
-    """A connection that is opened once, asked once and closed. `until` is a deadline on `time.monotonic()`."""
+    """A connection for one request: opened, used once and closed. `deadline` is on `time.monotonic()`."""
 
     def __init__(self, host: str, deadline: float, stop: StopSignal) -> None:
-        self._host = host  # for messages alone
+        self._host = host  # for messages only
         self._deadline = deadline
         self._stop = stop
         self._socket: socket.socket | None = None
-        self._grip: socket.socket | None = None  # a second descriptor, to cut by while TLS takes over the first
+        # A second descriptor, to shut down by while TLS owns the first.
+        self._second_socket: socket.socket | None = None
         self._lock = Lock()
-        self.request_sent = False  # whether the other end may have heard the request
+        self.request_sent = False  # whether the other end may have received the request
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
         stop.add_callback(self._abort)
 
@@ -61,9 +62,9 @@ class HttpConnection:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            for each in (self._socket, self._grip):
-                if each is not None:
-                    each.close()
+            for opened in (self._socket, self._second_socket):
+                if opened is not None:
+                    opened.close()
 
     def open(self, addresses: Sequence[Address], port: int, tls: Callable[[], ssl.SSLContext] | None) -> None:
         """Connect to the first address that answers; with `tls`, check the certificate for the host's name.
@@ -83,15 +84,17 @@ class HttpConnection:
     ) -> ReplyHead:
         """Send the request and read the head of its reply. Raises Unreachable, TlsError, TooLarge, Timeout.
 
-        `still` is called right before each piece of the request leaves; what it raises goes through, and that piece
-        and all after it stay here.
+        `recheck` is called right before each piece of the request is sent. What it raises is passed on, and neither
+        that piece nor any later one is sent.
         """
         with self._translate_failures():
             asked = h11.Request(method=method, target=target, headers=list(headers))
             out = [self._protocol.send(asked)]
             out += [self._protocol.send(h11.Data(body))] if body else []
             out.append(self._protocol.send(h11.EndOfMessage()))
-            with contextlib.suppress(ConnectionError):  # one that refuses a long body may say why before it hangs up
+            with contextlib.suppress(
+                ConnectionError
+            ):  # a server that refuses a long body may say why before it hangs up
                 self._send(b"".join(part for part in out if part), recheck)
             while True:
                 event = self._next()
@@ -100,7 +103,7 @@ class HttpConnection:
                     return ReplyHead(event.status_code, _text(event.reason), tuple(named))
 
     def body(self) -> Iterator[bytes]:
-        """The body as it comes, still encoded. Raises Unreachable where it breaks off, Timeout."""
+        """Yield the body as it comes, still packed. Raises Unreachable if it breaks off, Timeout."""
         with self._translate_failures():
             while True:
                 event = self._next()
@@ -130,9 +133,9 @@ class HttpConnection:
 
     def _hold_second_fd(self, trying: socket.socket) -> None:
         with self._lock:
-            if self._grip is not None:
-                self._grip.close()
-            self._grip = trying.dup()
+            if self._second_socket is not None:
+                self._second_socket.close()
+            self._second_socket = trying.dup()
 
     def _send(self, out: bytes, recheck: Callable[[], None]) -> None:
         assert self._socket is not None
@@ -153,7 +156,7 @@ class HttpConnection:
             self._protocol.receive_data(self._socket.recv(READ_BYTES))
 
     def _remaining_s(self) -> float:
-        """Seconds that are left, more than 0. Raises Timeout."""
+        """Return the seconds that are left, more than 0. Raises Timeout if there are none, or the call was stopped."""
         left = self._deadline - time.monotonic()
         if self._stop.is_set or left <= 0:
             raise self._timeout_error()
@@ -166,14 +169,14 @@ class HttpConnection:
         return Timeout(f"{self._host} did not answer in time.", f"{sent} Try again later, or ask for less at once.")
 
     def _abort(self) -> None:
-        """End whatever waits, from another thread: the other end sees the connection close."""
+        """End any wait, from another thread, by shutting the connection down; the other end sees it close."""
         with self._lock, contextlib.suppress(OSError):
-            if self._grip is not None:
-                self._grip.shutdown(socket.SHUT_RDWR)
+            if self._second_socket is not None:
+                self._second_socket.shutdown(socket.SHUT_RDWR)
 
     @contextlib.contextmanager
     def _translate_failures(self) -> Iterator[None]:
-        """What goes wrong on the way, as errors of ours: their texts name the host, and nothing of this machine."""
+        """Turn failures of the connection into our errors; their texts name the host, and nothing of this machine."""
         try:
             yield
         except KairosError:

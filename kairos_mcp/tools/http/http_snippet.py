@@ -1,4 +1,4 @@
-"""An HTTP tool in the words of the file of settings, ready to be pasted into it."""
+"""Writes an HTTP tool as a table of the settings file, ready to be pasted into it."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from typing import Any
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.http_tool import HttpDefinition
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def snippet(definition: HttpDefinition) -> str:
-    """A table `[[http_tools]]` of kairos.toml that defines just this tool."""
+def format_http_tool(definition: HttpDefinition) -> str:
+    """Write the table `[[http_tools]]` of kairos.toml that defines exactly this tool."""
     lines = ["[[http_tools]]"]
     for name, value in definition.as_json().items():
         if name == "parameters":
-            lines += ["parameters = [", *(f"  {_parameter(each)}," for each in value), "]"]
+            lines += ["parameters = [", *(f"  {_format_parameter(each)}," for each in value), "]"]
         else:
-            lines.append(f"{name} = {_toml(value)}")
+            lines.append(f"{name} = {_format_value(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _parameter(each: JsonObject) -> str:
-    if _has_null(each["schema"]):  # which TOML lacks
-        each = each | {"schema": json.dumps(each["schema"], ensure_ascii=False)}
-    return _toml(each)
+def _format_parameter(parameter: JsonObject) -> str:
+    if _has_null(parameter["schema"]):  # which TOML lacks
+        parameter = parameter | {"schema": json.dumps(parameter["schema"], ensure_ascii=False)}
+    return _format_value(parameter)
 
 
-def _toml(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case dict():
             pairs = [
-                f"{name if _BARE.fullmatch(name) else _text(name)} = {_toml(item)}" for name, item in value.items()
+                f"{name if _BARE_KEY.fullmatch(name) else _format_string(name)} = {_format_value(item)}"
+                for name, item in value.items()
             ]
             return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
         case list():
-            return f"[{', '.join(map(_toml, value))}]"
+            return f"[{', '.join(map(_format_value, value))}]"
         case str():
-            return _text(value)
+            return _format_string(value)
         case _:
             return json.dumps(value)
 
 
-def _text(value: str) -> str:
-    """A basic string: TOML's escapes are those of JSON, but for DEL, which JSON leaves as it is."""
+def _format_string(value: str) -> str:
+    """Write a TOML basic string: its escapes are those of JSON, and DEL, which JSON leaves as it is."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

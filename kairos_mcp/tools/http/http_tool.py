@@ -1,7 +1,7 @@
-"""A tool that is one HTTP request, as a person defined it: arguments fill what was left open, and nothing else.
+"""Makes a tool of one HTTP request that a person defined; arguments fill in only what the definition leaves open.
 
-No argument reaches the host, the scheme or the shape of the path. A secret is read as the request is sent, goes into
-its header alone, and is taken out of whatever comes back.
+No argument can change the scheme, the host or the number of path segments. A secret is read when the request is sent,
+goes only into its header, and is removed from whatever comes back.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.urls import parse_url
 from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, fill_secrets
-from kairos_mcp.tools.http.addresses import why_local
+from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.http.body import spell_out_line
 from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest, check_request
-from kairos_mcp.tools.http.fetch import as_json, body_notes, format_request, read_body, reply_result
+from kairos_mcp.tools.http.fetch import body_notes, encode_json, format_request, read_body, reply_result
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext
 
-MASKED = "[secret]"
-MIN_SECRET_CHARS = 4  # a shorter secret is not one: what it stands for would be left out of every text
+SECRET_MARK = "[secret]"
+MIN_SECRET_CHARS = 4  # a shorter one is refused: removing it would destroy every text
 PIN_CHARS = 16
-NONE: Mapping[str, str] = MappingProxyType({})
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
-Secret = Callable[[str], str]
-"""The secret behind a reference such as `env:NAME`. Raises ConfigError."""
+ResolveSecret = Callable[[str], str]
+"""Returns the secret behind a reference such as `env:NAME`. Raises ConfigError."""
 
 
-def http_tool(definition: HttpDefinition, client: HttpClient, secret: Secret) -> Tool:
-    """The tool of this definition; its source names the pin, so that another definition is another tool."""
+def http_tool(definition: HttpDefinition, client: HttpClient, resolve_secret: ResolveSecret) -> Tool:
+    """Make the tool of a definition. Its source holds the pin, so another definition counts as another tool."""
     spec = ToolSpec(
         definition.name,
         definition.description,
@@ -45,8 +45,8 @@ def http_tool(definition: HttpDefinition, client: HttpClient, secret: Secret) ->
     )
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        secrets = {reference: _read_secret(reference, secret) for reference in definition.secret_references}
-        filled, redactor = fill(definition, arguments, secrets), _CallRedactor(secrets)
+        secrets = {reference: _read_secret(reference, resolve_secret) for reference in definition.secret_references}
+        filled, redactor = build_request(definition, arguments, secrets), _CallRedactor(secrets)
         try:
             reply = client.send(filled, ctx.deadline, ctx.stop, ctx.recheck_for(spec.effect))
             return redactor.result(_tool_result(definition, filled, reply))
@@ -54,9 +54,9 @@ def http_tool(definition: HttpDefinition, client: HttpClient, secret: Secret) ->
             raise type(error)(redactor.text(error.message), redactor.text(error.hint)) from None
 
     def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
-        filled = fill(definition, arguments)
+        filled = build_request(definition, arguments)
         check_request(filled)
-        if (why := why_local(filled.url)) is not None and not client.lists_private(filled.url):
+        if (why := describe_local(filled.url)) is not None and not client.is_listed_private(filled.url):
             listed = f'Add it to the settings: private_hosts = ["{filled.url.host}:{filled.url.port}"].'
             raise EgressDenied(f"{filled.url.host} is not public, but {why}.", listed)
         return Preview(format_request(filled))
@@ -64,45 +64,48 @@ def http_tool(definition: HttpDefinition, client: HttpClient, secret: Secret) ->
     return Tool(spec, run, definition.timeout_s, preview=preview)
 
 
-def fill(definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str, str] = NONE) -> HttpRequest:
-    """The request that the arguments make; a secret that is not among `secrets` stays named, as `${env:NAME}`.
+def build_request(
+    definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str, str] = NO_SECRETS
+) -> HttpRequest:
+    """Build the request from the arguments. A secret that is not in `secrets` stays a reference, `${env:NAME}`.
 
-    An argument is never looked at for the name of a secret. Raises BadArguments, EgressDenied.
+    References in arguments are not resolved. Raises BadArguments, EgressDenied.
     """
-    given = [
+    values = [
         (parameter, arguments[parameter.name])
         for parameter in definition.parameters
         if arguments.get(parameter.name) is not None
     ]
     url = definition.url
-    for parameter, value in given:
+    for parameter, value in values:
         if parameter.place == "path":
             url = url.replace(f"{{{parameter.wire_name}}}", _path_segment(parameter, value))
     pairs = [
-        pair for parameter, value in given if parameter.place == "query" for pair in _query_pairs(parameter, value)
+        pair for parameter, value in values if parameter.place == "query" for pair in _query_pairs(parameter, value)
     ]
     if pairs:
         url += ("&" if "?" in url else "?") + "&".join(pairs)
-    filled, meant = parse_url(url), definition.sample_url()
-    if filled.origin != meant.origin or _path_shape(filled.target) != _path_shape(meant.target):
+    url_filled, sample = parse_url(url), definition.sample_url()
+    if url_filled.origin != sample.origin or _path_shape(url_filled.target) != _path_shape(sample.target):
         raise BadArguments("An argument would change where the request goes.", "Send plain values.")
     fixed = [(name, fill_secrets(value, secrets)) for name, value in definition.headers]
     headers = [
         *fixed,
         *(
             (parameter.wire_name, _plain_text(parameter, value))
-            for parameter, value in given
+            for parameter, value in values
             if parameter.place == "header"
         ),
     ]
-    body = _body(given)
+    body = _build_body(values)
     if body and not any(name.lower() == "content-type" for name, _ in headers):
         headers.append(("Content-Type", "application/json"))
-    return HttpRequest(definition.method, filled, tuple(headers), body, definition.effect != "irreversible")
+    return HttpRequest(definition.method, url_filled, tuple(headers), body, definition.effect != "irreversible")
 
 
 def _path_segment(parameter: Parameter, value: Any) -> str:
-    """One segment, or a part of one. What some server could take apart again is refused, not only encoded."""
+    """Return a value as one path segment, or a part of one. A slash is refused, not only encoded: some servers decode
+    it again."""
     text = _plain_text(parameter, value)
     if not text or any(letter in "/\\" or not letter.isprintable() for letter in unquote(text)):
         raise BadArguments(
@@ -128,29 +131,29 @@ def _plain_text(parameter: Parameter, value: Any) -> str:
             raise BadArguments(f"{parameter.name} is no plain value.", "Send a text, a number or a boolean.")
 
 
-def _body(given: list[tuple[Parameter, Any]]) -> bytes:
+def _build_body(given: list[tuple[Parameter, Any]]) -> bytes:
     for parameter, value in given:
         if parameter.place == "json":
-            return as_json(value)
+            return encode_json(value)
     members = {parameter.wire_name: value for parameter, value in given if parameter.place == "body"}
-    return as_json(members) if members else b""
+    return encode_json(members) if members else b""
 
 
 def _path_shape(target: str) -> tuple[int, bool]:
-    """How many segments a path has, and whether one leads up or nowhere, also to a server that decodes twice."""
+    """Return the number of segments of a path, and whether one is `.` or `..`, also for a server that decodes twice."""
     segments = target.partition("?")[0].split("/")
     return len(segments), any(unquote(unquote(segment)) in (".", "..") for segment in segments)
 
 
-def _read_secret(reference: str, secret: Secret) -> str:
-    value = secret(reference)
+def _read_secret(reference: str, resolve_secret: ResolveSecret) -> str:
+    value = resolve_secret(reference)
     if len(value) < MIN_SECRET_CHARS or not (value.isascii() and value.isprintable()):
         raise ConfigError(f"What {reference} holds can't stand in a header.", "Put one line of ASCII there.")
     return value
 
 
 class _CallRedactor:
-    """Takes the secrets of one call out of its texts: as they are, and as a URL, JSON or base64 would have them."""
+    """Removes the secrets of one call from its texts: as they are, and in the forms of URLs, JSON and base64."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         self._secrets = sorted(secrets.values(), key=len, reverse=True)
@@ -158,8 +161,8 @@ class _CallRedactor:
 
     def text(self, text: str) -> str:
         for value in self._secrets:
-            text = text.replace(value, MASKED)
-        return self._redactor.redact_known(text).text
+            text = text.replace(value, SECRET_MARK)
+        return self._redactor.values(text).text
 
     def result(self, result: ToolResult) -> ToolResult:
         if not self._secrets:
@@ -171,7 +174,7 @@ class _CallRedactor:
 
 
 def _tool_result(definition: HttpDefinition, filled: HttpRequest, reply: HttpReply) -> ToolResult:
-    """The result that the definition points at, else the whole body; a status other than 2xx with the body."""
+    """Build the result: the part of the body that the definition points at, else all; a failure for no 2xx status."""
     text = read_body(reply)
     notes = body_notes(reply, text)
     data: JsonObject = {
@@ -182,7 +185,7 @@ def _tool_result(definition: HttpDefinition, filled: HttpRequest, reply: HttpRep
         "notes": notes,
     }
     whole = text.text or ""
-    if reply.ok and definition.result:
+    if reply.is_success and definition.result:
         if reply.body.cut:
             raise TooLarge(f"The reply has more than {data['bytes']:,} bytes.", "Ask for less; the call was made.")
         found = _value_at(whole, definition.result)
@@ -191,12 +194,16 @@ def _tool_result(definition: HttpDefinition, filled: HttpRequest, reply: HttpRep
         else:
             whole = found
     marks = "".join(f"[{note}]\n" for note in notes)
-    status = "" if whole or not reply.ok else f"{reply.head.status} {spell_out_line(reply.head.reason)[:80]}".rstrip()
+    status = (
+        ""
+        if whole or not reply.is_success
+        else f"{reply.head.status} {spell_out_line(reply.head.reason)[:80]}".rstrip()
+    )
     return reply_result(filled, reply, f"{marks}{whole}{status}", data)
 
 
 def _value_at(text: str, where: str) -> str | None:
-    """What a JSON text holds at `/a/0/b` or `a.0.b`: a text as it is, another value as JSON; None: nothing."""
+    """Return what a JSON text has at `/a/0/b` or `a.0.b`: a text as it is, another value as JSON; None if nothing."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

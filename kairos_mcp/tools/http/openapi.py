@@ -1,6 +1,6 @@
-"""HTTP tools out of an OpenAPI 3 document, by operation id.
+"""Makes HTTP tools of an OpenAPI 3 document, by operation id.
 
-A document is content from outside: it decides nothing but what a person is shown, and nothing that it refers to is
+The document is untrusted: it decides only what a person is shown for approval, and nothing that it refers to is
 fetched.
 """
 
@@ -20,12 +20,12 @@ from kairos_mcp.core.urls import HostRule, parse_url
 from kairos_mcp.settings.http_tool import READ_METHODS, HttpDefinition, Method, Parameter, Place, is_plain_schema
 from kairos_mcp.tools.http.body import decode_body
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
-from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, refuse, said
+from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, operation_error, quote_document
 from kairos_mcp.tools.tool import StopSignal
 
 DOCUMENT_BYTES = 20_000_000  # GitHub's, the largest in wide use, has about 12 million
 DESCRIPTION_CHARS = 1_000
-NAMED = 40  # operations that an error lists
+MAX_NAMED = 40  # operations that an error lists
 METHODS: dict[str, Method] = {
     "get": "GET",
     "head": "HEAD",
@@ -43,7 +43,7 @@ _MERGE = re.compile(r"^[ \t-]*[\"']?<<[\"']?[ \t]*:", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ApiOperation:
-    """An operation of a document, and what its path says for all of them."""
+    """An operation of a document; `shared` is its path's entry, which counts for all operations there."""
 
     id: str
     method: Method
@@ -53,11 +53,11 @@ class ApiOperation:
 
 
 def document_in(text: str) -> JsonObject:
-    """The document that a JSON or YAML text holds. Raises ConfigError."""
+    """Parse a document of JSON or YAML. Raises ConfigError."""
     if len(text) > DOCUMENT_BYTES:
         raise ConfigError(f"The document has over {DOCUMENT_BYTES:,} characters.", "Cut it down to what is wanted.")
     try:
-        document = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
+        document = json.loads(text) if text.lstrip().startswith("{") else _parse_yaml(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError("The document is no JSON.", "Check it, or convert it.") from error
     version = str(document.get("openapi", "")) if isinstance(document, dict) else ""
@@ -67,23 +67,25 @@ def document_in(text: str) -> JsonObject:
 
 
 def document_at(text: str, deadline: float) -> JsonObject:
-    """The document behind a URL that a person typed, whose host may be private for that reason; `until` is a deadline
-    on `time.monotonic()`. Raises ConfigError, HttpError and what Egress.send raises."""
+    """Fetch a document from a URL that a person typed; for that reason its host may be private.
+
+    `deadline` is on `time.monotonic()`. Raises ConfigError, HttpError and what `HttpClient.send` raises.
+    """
     url = parse_url(text)
     client = HttpClient((), (HostRule(url.host, port=url.port),), body_bytes=DOCUMENT_BYTES)
     reply = client.send(
         HttpRequest("GET", url, (("Accept", "application/json, application/yaml"),)), deadline, StopSignal()
     )
-    if not reply.ok:
+    if not reply.is_success:
         raise HttpError(f"{url.host} answered {reply.head.status} instead of a document.", "Check the URL.")
-    content = decode_body(reply.body.content, reply.head.header("content-type"), as_it_is=True).text
+    content = decode_body(reply.body.content, reply.head.header("content-type"), raw=True).text
     if content is None or reply.body.cut:
         raise ConfigError(f"What {url.host} sent is no text, or over {DOCUMENT_BYTES:,} bytes.", "Use a file.")
     return document_in(content)
 
 
 def operations_of(document: JsonObject) -> Iterator[ApiOperation]:
-    """Every operation with an id, in the order of the document; one without gets `get_/pets/{id}` made plain."""
+    """Yield every operation in the order of the document; one without an id gets one like `get_/pets/{id}`."""
     paths = document.get("paths")
     for path, item in paths.items() if isinstance(paths, dict) else ():
         if not isinstance(item, dict):
@@ -103,31 +105,32 @@ def definitions_from(
     secret: str | None = None,
     reads: bool = False,
 ) -> list[HttpDefinition]:
-    """The HTTP tools of these operation ids, in the order asked for.
+    """Make HTTP tools of these operation ids, in this order.
 
-    `server`: the URL to call, or, where the document was fetched, its own, against which a relative one is meant.
-    `secret`: where the key lies (`env:NAME`) that an operation wants. `reads`: GET and HEAD are stated to read;
-    else everything is irreversible, since a document is no promise. Raises ConfigError for what can't be a tool.
+    `server`: the URL to call, or the document's own URL if it was fetched, to which a relative server URL refers.
+    `secret`: the reference (`env:NAME`) of the key that an operation needs. `reads`: a person states that GET and HEAD
+    only read; else every tool is irreversible, since the document alone is no promise. Raises ConfigError for an
+    operation that can't be a tool.
     """
     known: dict[str, ApiOperation] = {}
     for each in operations_of(document):
         if each.id in operations and each.id in known:
-            raise refuse(each.id, "there are two of that id", "Give them different ones in the document.")
+            raise operation_error(each.id, "there are two of that id", "Give them different ones in the document.")
         known.setdefault(each.id, each)
     for wanted in operations:
         if wanted not in known:
-            names = ", ".join(said(name) for name in list(known)[:NAMED]) or "none"
-            more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-            raise refuse(wanted, "there is none of that id", f"There are: {names}{more}.")
-    return [_definition(document, known[wanted], server, secret, reads) for wanted in dict.fromkeys(operations)]
+            names = ", ".join(quote_document(name) for name in list(known)[:MAX_NAMED]) or "none"
+            more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+            raise operation_error(wanted, "there is none of that id", f"There are: {names}{more}.")
+    return [_build_definition(document, known[wanted], server, secret, reads) for wanted in dict.fromkeys(operations)]
 
 
-def _definition(
+def _build_definition(
     document: JsonObject, operation: ApiOperation, server: str | None, secret: str | None, reads: bool
 ) -> HttpDefinition:
-    inlined = SchemaInliner(document, operation.id)
-    sendable, left_out = _parameters(operation, inlined)
-    parameters = [*sendable, *_body(operation, inlined)]
+    inliner = SchemaInliner(document, operation.id)
+    sendable, left_out = _read_parameters(operation, inliner)
+    parameters = [*sendable, *_read_body(operation, inliner)]
     names = [each.name for each in parameters]
     for number, each in enumerate(parameters):
         if names.count(each.name) > 1:  # id in the path and id in the query are two arguments
@@ -137,30 +140,30 @@ def _definition(
     effect: Effect = "read" if reads and operation.method in READ_METHODS else "irreversible"
     return HttpDefinition(
         tool_name(operation.id),
-        _description(operation, left_out),
-        _url(document, operation, server),
+        _describe_operation(operation, left_out),
+        _operation_url(document, operation, server),
         operation.method,
         tuple(parameters),
-        _headers(document, operation, inlined, secret),
+        _key_headers(document, operation, inliner, secret),
         effect=effect,
     )
 
 
 def tool_name(operation_id: str) -> str:
-    """A name that every provider takes: `pets.get/{id}` becomes `pets_get_id`."""
+    """Return a name that every provider accepts: `pets.get/{id}` becomes `pets_get_id`."""
     plain = _NOT_IN_NAMES.sub("_", operation_id).strip("_-")[:64]
     return plain if plain[:1].isalpha() else f"op_{plain}"[:64]
 
 
-def _description(operation: ApiOperation, left_out: Sequence[str]) -> str:
+def _describe_operation(operation: ApiOperation, left_out: Sequence[str]) -> str:
     summary, more = (str(operation.body.get(name) or "").strip() for name in ("summary", "description"))
     text = "\n".join(dict.fromkeys(part for part in (summary, more) if part)) or f"{operation.method} {operation.path}"
     shown = truncate(text, DESCRIPTION_CHARS)
     return f"{shown}\nNot offered here: {', '.join(left_out)[:DESCRIPTION_CHARS]}." if left_out else shown
 
 
-def _url(document: JsonObject, operation: ApiOperation, server: str | None) -> str:
-    """Where the operation is called: the nearest `servers`, its variables at their defaults, then the path."""
+def _operation_url(document: JsonObject, operation: ApiOperation, server: str | None) -> str:
+    """Return the operation's URL: the nearest `servers` entry with its variables' defaults, then the path."""
     stated = next(
         (each["servers"] for each in (operation.body, operation.shared, document) if each.get("servers")), None
     )
@@ -172,37 +175,41 @@ def _url(document: JsonObject, operation: ApiOperation, server: str | None) -> s
             root = root.replace(f"{{{name}}}", str(variable.get("default", "")))
     if "://" not in root:
         if server is None:
-            raise refuse(operation.id, "the document does not say where its server is", "Name it: --server URL.")
+            raise operation_error(
+                operation.id, "the document does not say where its server is", "Name it: --server URL."
+            )
         root = server if root == "/" else urljoin(server, root)
     elif server is not None:
         root = server
     return f"{root.rstrip('/')}{operation.path}"
 
 
-def _parameters(operation: ApiOperation, inlined: SchemaInliner) -> tuple[list[Parameter], list[str]]:
-    """The parameters that a tool can send, and the names of those that may be left out and are."""
+def _read_parameters(operation: ApiOperation, inliner: SchemaInliner) -> tuple[list[Parameter], list[str]]:
+    """Return the parameters that a tool can send, and the names of optional ones that it can't."""
     found: dict[tuple[str, str], JsonObject] = {}
-    for source in (operation.shared, operation.body):  # the operation's own go before those of its path
+    for source in (operation.shared, operation.body):  # the operation's own replace those of its path
         for given in source.get("parameters") or []:
-            parameter = inlined.at(given)
+            parameter = inliner.resolve(given)
             found[str(parameter.get("in")), str(parameter.get("name"))] = parameter
     parameters_found: list[Parameter] = []
     left_out: list[str] = []
     for (place, name), parameter in found.items():
         if place == "header" and name.lower() in _IGNORED_HEADERS:
             continue
-        sendable = _parameter(place, name, parameter, inlined)
+        sendable = _read_parameter(place, name, parameter, inliner)
         if sendable is not None:
             parameters_found.append(sendable)
         elif parameter.get("required") is True:
-            raise refuse(operation.id, f"it wants {said(name)} in a way that is not supported", "Write it by hand.")
+            raise operation_error(
+                operation.id, f"it wants {quote_document(name)} in a way that is not supported", "Write it by hand."
+            )
         else:
-            left_out.append(said(name))
+            left_out.append(quote_document(name))
     return parameters_found, left_out
 
 
-def _parameter(place: str, name: str, parameter: JsonObject, inlined: SchemaInliner) -> Parameter | None:
-    schema = inlined.schema(parameter.get("schema", {}))
+def _read_parameter(place: str, name: str, parameter: JsonObject, inliner: SchemaInliner) -> Parameter | None:
+    schema = inliner.inline(parameter.get("schema", {}))
     if not _KINDS & schema.keys():
         schema = {"type": "string"} | schema
     style = parameter.get("style", "form" if place == "query" else "simple")
@@ -213,43 +220,45 @@ def _parameter(place: str, name: str, parameter: JsonObject, inlined: SchemaInli
         return None
     if parameter.get("description"):
         schema = schema | {"description": str(parameter["description"])[:DESCRIPTION_CHARS]}
-    named = _argument_name(name)
-    return Parameter(named, _PLACES[place], schema, parameter.get("required") is True, "" if named == name else name)
+    argument = _argument_name(name)
+    return Parameter(
+        argument, _PLACES[place], schema, parameter.get("required") is True, "" if argument == name else name
+    )
 
 
-def _body(operation: ApiOperation, inlined: SchemaInliner) -> Iterator[Parameter]:
+def _read_body(operation: ApiOperation, inliner: SchemaInliner) -> Iterator[Parameter]:
     if operation.body.get("requestBody") is None:
         return
-    body = inlined.at(operation.body["requestBody"])
+    body = inliner.resolve(operation.body["requestBody"])
     contents = body.get("content")
     for kind, content in contents.items() if isinstance(contents, dict) else ():
         media = str(kind).partition(";")[0].strip().lower()
         if (media == "application/json" or media.endswith("+json")) and isinstance(content, dict):
-            yield Parameter("body", "json", inlined.schema(content.get("schema", {})), body.get("required") is True)
+            yield Parameter("body", "json", inliner.inline(content.get("schema", {})), body.get("required") is True)
             return
     if body.get("required") is True:
-        kinds = ", ".join(said(str(kind)) for kind in list(contents or ())[:5]) or "nothing"
-        raise refuse(operation.id, f"its body is {kinds}, not JSON", "Such tools can't be made.")
+        kinds = ", ".join(quote_document(str(kind)) for kind in list(contents or ())[:5]) or "nothing"
+        raise operation_error(operation.id, f"its body is {kinds}, not JSON", "Such tools can't be made.")
 
 
-def _headers(
-    document: JsonObject, operation: ApiOperation, inlined: SchemaInliner, secret: str | None
+def _key_headers(
+    document: JsonObject, operation: ApiOperation, inliner: SchemaInliner, secret: str | None
 ) -> tuple[tuple[str, str], ...]:
-    """The header that a key goes into, where the operation wants one."""
-    wanted = operation.body.get("security", document.get("security")) or []
-    if not wanted or any(not each for each in wanted):
+    """Return the header for the key, if the operation needs one."""
+    requirements = operation.body.get("security", document.get("security")) or []
+    if not requirements or any(not each for each in requirements):
         return ()
     schemes = (document.get("components") or {}).get("securitySchemes") or {}
-    for each in wanted:
-        if len(each) == 1 and (header := _header_of(inlined.at(schemes.get(next(iter(each)), {})))) is not None:
+    for each in requirements:
+        if len(each) == 1 and (header := _key_header(inliner.resolve(schemes.get(next(iter(each)), {})))) is not None:
             if secret is None:
-                raise refuse(operation.id, "it wants a key", "Say where it lies: --secret env:NAME.")
+                raise operation_error(operation.id, "it wants a key", "Say where it lies: --secret env:NAME.")
             return ((header[0], f"{header[1]}${{{secret}}}"),)
-    raise refuse(operation.id, "it wants a key in a way that is not supported", "Write the tool by hand.")
+    raise operation_error(operation.id, "it wants a key in a way that is not supported", "Write the tool by hand.")
 
 
-def _header_of(scheme: JsonObject) -> tuple[str, str] | None:
-    """Name and beginning of the header that carries the key of a security scheme."""
+def _key_header(scheme: JsonObject) -> tuple[str, str] | None:
+    """Return the name of the header for the key of a security scheme, and what stands before the key in it."""
     match scheme:
         case {"type": "apiKey", "in": "header", "name": str(name)}:
             return name, ""
@@ -266,7 +275,7 @@ def _argument_name(name: str) -> str:
     return plain if plain[:1].isalpha() else f"p_{plain}"[:64]
 
 
-def _yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError as error:
@@ -274,7 +283,7 @@ def _yaml(text: str) -> Any:
             "The document is no JSON, and the package for YAML is missing.", "pip install 'kairos-mcp[yaml]'"
         ) from error
 
-    if _MERGE.search(text):  # merging can make little stand for much
+    if _MERGE.search(text):  # merges let a small document unfold to a huge one
         raise ConfigError("The document merges by <<, which is not read here.", "Convert it to JSON.")
 
     # libyaml's own loader is quicker, and a deep document crashes it.

@@ -1,6 +1,7 @@
-"""Schemas of an OpenAPI document as JSON Schema that stands alone.
+"""Turns the schemas of an OpenAPI document into JSON Schema without references.
 
-Refs are followed within the document, words of 3.0 turned into those of JSON Schema, and what is only read is left out.
+References are followed within the document, keywords of OpenAPI 3.0 become those of JSON Schema, and read-only
+properties are left out.
 """
 
 from __future__ import annotations
@@ -13,44 +14,48 @@ from kairos_mcp.core.json_schema_rules import compile_safe_pattern
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 
-PARTS = 2_000  # of one operation, as a schema may have (schemas/safe.py)
-DEPTH = 24
+MAX_PARTS = 2_000  # of one operation; core/json_schema.py allows as many in a schema
+MAX_DEPTH = 24
 REF_STEPS = 16
-SAID_CHARS = 80
+QUOTE_CHARS = 80
 _COPIED = (
     *("type", "format", "title", "description", "default", "enum", "const", "required"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     *("minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
 )
-_ONE = ("items", "additionalProperties", "not")
-_MANY = ("allOf", "anyOf", "oneOf")
+_SCHEMA_KEYS = ("items", "additionalProperties", "not")
+_SCHEMA_LIST_KEYS = ("allOf", "anyOf", "oneOf")
 
 
 class SchemaInliner:
-    """A document as one operation sees it. Counts what is unfolded, since refs can make little stand for much."""
+    """Inlines the schemas of one operation. Counts the parts, since references let a small document unfold to a huge
+    one."""
 
     def __init__(self, document: JsonObject, operation: str) -> None:
         self._document = document
         self._operation = operation
         self._parts = 0
 
-    def at(self, value: object) -> JsonObject:
-        """The object itself, or what it refers to. Raises ConfigError for a ref to elsewhere or to nothing."""
+    def resolve(self, value: object) -> JsonObject:
+        """Return the object, or what it refers to. Raises ConfigError if that lies elsewhere or doesn't exist."""
         for _ in range(REF_STEPS):
             match value:
                 case {"$ref": str(ref)}:
-                    value = self._referred(ref)
+                    value = self._follow_ref(ref)
                 case dict():
                     return value
                 case _:
                     return {}
-        raise refuse(self._operation, "a $ref leads to itself", "Repair the document.")
+        raise operation_error(self._operation, "a $ref leads to itself", "Repair the document.")
 
-    def schema(self, value: object, above: tuple[str, ...] = ()) -> JsonObject:
-        """The schema, unfolded. One that holds itself is spelled out once; below that anything is taken, and said."""
+    def inline(self, value: object, above: tuple[str, ...] = ()) -> JsonObject:
+        """Return the schema with all references inlined. A recursive one is inlined once; below that anything is
+        accepted, and its description says so."""
         self._parts += 1
-        if self._parts > PARTS or len(above) > DEPTH:
-            raise refuse(self._operation, "its schemas are too large", "Write the tool by hand, with what is needed.")
+        if self._parts > MAX_PARTS or len(above) > MAX_DEPTH:
+            raise operation_error(
+                self._operation, "its schemas are too large", "Write the tool by hand, with what is needed."
+            )
         if value is True:
             return {}
         if not isinstance(value, dict):
@@ -58,55 +63,60 @@ class SchemaInliner:
         ref = value.get("$ref")
         if isinstance(ref, str):
             if ref in above:
-                return {"description": f"{said(ref.rpartition('/')[2])} again, not spelled out; anything is taken."}
-            return self.schema(self._referred(ref), (*above, ref))
-        return self._members(value, (*above, ""))
+                name = quote_document(ref.rpartition("/")[2])
+                return {"description": f"{name} again, not spelled out; anything is taken."}
+            return self.inline(self._follow_ref(ref), (*above, ref))
+        return self._inline_members(value, (*above, ""))
 
-    def _members(self, value: JsonObject, above: tuple[str, ...]) -> JsonObject:
+    def _inline_members(self, value: JsonObject, above: tuple[str, ...]) -> JsonObject:
         schema: JsonObject = {name: value[name] for name in _COPIED if name in value}
-        schema |= {name: self._inner(value[name], above) for name in _ONE if name in value}
+        schema |= {name: self._inline_member(value[name], above) for name in _SCHEMA_KEYS if name in value}
         schema |= {
-            name: [self.schema(each, above) for each in value[name]]
-            for name in _MANY
+            name: [self.inline(each, above) for each in value[name]]
+            for name in _SCHEMA_LIST_KEYS
             if isinstance(value.get(name), list)
         }
         if isinstance(properties := value.get("properties"), dict):
-            own = {name: each for name, each in properties.items() if self.at(each).get("readOnly") is not True}
-            schema["properties"] = {name: self.schema(each, above) for name, each in own.items()}
+            own = {name: each for name, each in properties.items() if self.resolve(each).get("readOnly") is not True}
+            schema["properties"] = {name: self.inline(each, above) for name, each in own.items()}
             if isinstance(required := schema.get("required"), list):
                 schema["required"] = [name for name in required if name in own or name not in properties]
         _state_pattern(schema, value.get("pattern"))
         return _modernize(schema, nullable=value.get("nullable") is True)
 
-    def _inner(self, value: object, above: tuple[str, ...]) -> Any:
-        return value if isinstance(value, bool) else self.schema(value, above)
+    def _inline_member(self, value: object, above: tuple[str, ...]) -> Any:
+        return value if isinstance(value, bool) else self.inline(value, above)
 
-    def _referred(self, ref: str) -> Any:
+    def _follow_ref(self, ref: str) -> Any:
         if not ref.startswith("#/"):
-            raise refuse(self._operation, f"{said(ref)} lies outside the document", "Put everything into one document.")
+            raise operation_error(
+                self._operation, f"{quote_document(ref)} lies outside the document", "Put everything into one document."
+            )
         found: Any = self._document
         for part in ref[2:].split("/"):
             name = unquote(part).replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or name not in found:
-                raise refuse(self._operation, f"nothing stands at {said(ref)}", "Repair the document.")
+                raise operation_error(
+                    self._operation, f"nothing stands at {quote_document(ref)}", "Repair the document."
+                )
             found = found[name]
         return found
 
 
 def _state_pattern(schema: JsonObject, pattern: object) -> None:
-    """A pattern that RE2 can't apply is told instead of checked."""
+    """Add a pattern to a schema; one that RE2 can't apply goes into the description instead."""
     if not isinstance(pattern, str):
         return
     try:
         compile_safe_pattern(pattern)
     except SchemaRejected:
-        schema["description"] = f"{schema.get('description', '')} Pattern: {pattern[:SAID_CHARS]}".strip()
+        schema["description"] = f"{schema.get('description', '')} Pattern: {pattern[:QUOTE_CHARS]}".strip()
     else:
         schema["pattern"] = pattern
 
 
 def _modernize(schema: JsonObject, *, nullable: bool) -> JsonObject:
-    """OpenAPI 3.0 said `nullable` and a boolean `exclusiveMinimum`."""
+    """Replace OpenAPI 3.0's `nullable` and boolean `exclusiveMinimum` by JSON Schema's keywords."""
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(schema.get(bound), bool):
             exclusive = schema.pop(bound)
@@ -119,10 +129,10 @@ def _modernize(schema: JsonObject, *, nullable: bool) -> JsonObject:
     return schema
 
 
-def refuse(operation: str, why: str, cure: str) -> ConfigError:
-    return ConfigError(f"The operation {said(operation)}: {why}.", cure)
+def operation_error(operation: str, why: str, cure: str) -> ConfigError:
+    return ConfigError(f"The operation {quote_document(operation)}: {why}.", cure)
 
 
-def said(text: str) -> str:
-    """Somebody else's words in a sentence of ours: short, and on one line."""
-    return truncate("".join(letter if letter.isprintable() else "?" for letter in text), SAID_CHARS)
+def quote_document(text: str) -> str:
+    """Quote a text of the document within a sentence of ours: shortened, and on one line."""
+    return truncate("".join(letter if letter.isprintable() else "?" for letter in text), QUOTE_CHARS)

@@ -70,9 +70,8 @@ class ServerConnection:
         self._legacy = legacy
         self._ended = asyncio.Event()
         self._client: Client | None = None
-        self._rechecks: ContextVar[Rechecks] = ContextVar(
-            "looks"
-        )  # the library sends a message in its sender's context
+        # The library sends a message in its sender's context.
+        self._rechecks: ContextVar[Rechecks] = ContextVar("rechecks")
 
     @property
     def is_alive(self) -> bool:

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import Unreachable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
-from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.scopes import build_scopes
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class BackgroundLoop:
 
 
 def _default_rules(workspace: Path) -> ProtectionRules:
-    return ProtectionRules.from_scopes(scopes_of(workspace), long_lived=True)
+    return ProtectionRules.from_scopes(build_scopes(workspace), long_lived=True)
 
 
 @dataclass(frozen=True, slots=True)

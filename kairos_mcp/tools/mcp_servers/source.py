@@ -7,7 +7,6 @@ or `wait_ready` if its tools are not known yet.
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
+from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
 from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, WriteWatch, mark_failed
@@ -42,12 +42,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RESULT_GRACE_S = (
-    0.1  # the background loop ends a call at its deadline, and knows whether it was sent: wait for it a little longer
-)
-START_GRACE_S = (
-    1.0  # added to a call's time limit for starting the server, so that it has all of `timeout_s` for the call
-)
+# The background loop ends a call at its deadline, and knows whether it was sent: wait for it a little longer.
+RESULT_GRACE_S = 0.1
+# Added to a call's time limit for starting the server, so that it has all of `timeout_s` for the call.
+START_GRACE_S = 1.0
 MAX_NAMED = 5
 
 
@@ -94,7 +92,7 @@ class McpServerSource:
         if globs is None:
             return any(effect == "read" for _, effect in self._setting.effects)
         prefix = f"{self.name}__"
-        return any(_may_match_prefix(glob, prefix) for glob in globs)
+        return any(may_match_prefix(glob, prefix) for glob in globs)
 
     def starting(self) -> Sequence[McpServerSource]:
         return (self,)
@@ -310,9 +308,3 @@ def offered_name_of(row: DefinitionRow) -> str:
 
 def _cancel(future: Future[Any]) -> None:
     future.cancel()
-
-
-def _may_match_prefix(glob: str, prefix: str) -> bool:
-    """Return whether the glob could match a name with this prefix, going by the text before its first wildcard."""
-    literal = re.split(r"[*?\[]", glob, maxsplit=1)[0]
-    return literal.startswith(prefix) or (prefix.startswith(literal) and literal != glob)
