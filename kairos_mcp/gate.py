@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -40,6 +40,7 @@ RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 Decision = Literal["allow", "ask", "deny"]
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], Decision]
+PathTest = Callable[[str], bool]
 
 _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
 
@@ -83,7 +84,7 @@ def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unlisted_prefi
     for rule in rules:
         fits = any(fnmatchcase(name, rule.tools) for name in names)
         if not fits and not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes):
-            description = _CompiledRule(rule).description
+            description = _CompiledRule.compile(rule).description
             close = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
             suggestion = f"; {close[0]!r} may be meant" if close else ""
             notes.append(
@@ -107,7 +108,7 @@ class Gate:
         paths: TouchedPaths | None = None,
     ) -> None:
         """Compile the rules. Raises ConfigError for a glob that can't be read."""
-        self._rules = [_CompiledRule(rule) for rule in rules]
+        self._rules = [_CompiledRule.compile(rule) for rule in rules]
         self._scope_of = scope_of
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
@@ -116,7 +117,7 @@ class Gate:
         """Decide on a call; in this order: the server's own files, deny rules, first rule that matches, defaults."""
         tool = call.tool
         if tool is None:
-            return Verdict("deny", "nobody knows this tool")  # no rule can allow it: what it does is not known
+            return Verdict("deny", "there is no tool of this name")  # no rule can allow it: what it does is not known
         facts = self._call_facts(call)
         if facts.effect != "read" and "L0" in facts.scopes:
             return Verdict("deny", _own_file_reason(facts))
@@ -162,7 +163,7 @@ class Gate:
             return
         raise StaleFile(
             f"{tool.name} was not run: its paths lead elsewhere now than when it was judged.",
-            "Call it again: it is judged anew.",
+            "Call it again: it will be judged again.",
         )
 
     def allows_every_read(self, tool: ToolSpec) -> bool:
@@ -241,7 +242,7 @@ class Gate:
             if not all(allowed_by is not None and allowed_by.allows_outside(path) for path in touched.outside):
                 return Verdict("ask", "it names a path outside the workspace")
             if facts.has_hidden_text:
-                return Verdict("ask", "it brings characters that nobody sees, or that turn the direction of writing")
+                return Verdict("ask", "it writes invisible characters, or ones that turn the direction of writing")
             if facts.has_instructions:
                 return Verdict("ask", "instructions to agents are always asked about")
             if touched.has_instructions and not names_paths:
@@ -276,7 +277,7 @@ def _own_file_reason(facts: _CallFacts) -> str:
     """Say why a call is denied that writes the server's own files, or a path that can't be told from one."""
     for path in facts.paths:
         if odd := [character for character in path if not character.isprintable()]:
-            return f"its path holds a character that nobody sees (U+{ord(odd[0]):04X}): leave it out"
+            return f"its path holds an invisible character (U+{ord(odd[0]):04X}): leave it out"
         if len(path) > PATH_CHARS:
             return f"its path is longer than {PATH_CHARS:,} characters"
     return "no run writes files of the server itself"
@@ -337,21 +338,25 @@ class _CallFacts:
     is_caller_tool: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _CompiledRule:
     """A rule with its globs compiled."""
 
     setting: GateRule
-    globs: tuple[Callable[[str], bool], ...] = field(init=False)
-    folded_globs: tuple[Callable[[str], bool], ...] = field(init=False)
-    absolute_globs: tuple[Callable[[str], bool], ...] = field(init=False)
+    globs: tuple[PathTest, ...]
+    folded_globs: tuple[PathTest, ...]
+    absolute_globs: tuple[PathTest, ...]
 
-    def __post_init__(self) -> None:
+    @staticmethod
+    def compile(setting: GateRule) -> _CompiledRule:
+        """Compile the globs of a configured rule. Raises ConfigError for one that can't be read."""
         try:
-            object.__setattr__(self, "exact", tuple(compile_glob(text) for text in self.setting.paths))
-            object.__setattr__(self, "folded", tuple(compile_glob(text.casefold()) for text in self.setting.paths))
-            absolute = tuple(compile_glob(text) for text in self.setting.paths if text.startswith("/"))
-            object.__setattr__(self, "absolute", absolute)
+            return _CompiledRule(
+                setting,
+                tuple(compile_glob(text) for text in setting.paths),
+                tuple(compile_glob(text.casefold()) for text in setting.paths),
+                tuple(compile_glob(text) for text in setting.paths if text.startswith("/")),
+            )
         except BadArguments as error:
             raise ConfigError(
                 f"A rule of the gate has a glob that can't be read: {error.message}", error.hint

@@ -78,7 +78,7 @@ def authorize(
     """
     spec, call = call.tool, gate.with_touched_paths(call)
     if spec is None or (first := gate.judge(call)).decision == "deny":
-        return gate_denial(call, "nobody knows this tool" if spec is None else first.reason)
+        return gate_denial(call, "there is no tool of this name" if spec is None else first.reason)
     preview = Preview(format_call(spec, call.arguments)) if tool is None else preview_call(tool, call.arguments, ctx)
     if isinstance(preview, ToolResult):
         return preview

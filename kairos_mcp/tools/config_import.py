@@ -86,17 +86,19 @@ class _ServerReader:
     def _read_pairs(self, entry: Mapping[str, Any], key: str, *, secret: bool) -> tuple[tuple[str, str], ...]:
         pairs = entry.get(key) or {}
         if not isinstance(pairs, dict):
-            self.notes.append(f"left out: {key}, which is no object")
+            self.notes.append(f"left out: {key}, which is not an object")
             return ()
         read = []
         for name, stated in pairs.items():
             value = json.dumps(stated) if isinstance(stated, bool | int | float) else stated
             if not isinstance(value, str) or (key == "env" and not _VARIABLE.fullmatch(name)):
-                self.notes.append(f"left out: {key}.{_quote(name)}, which is no text or has an odd name")
+                self.notes.append(f"left out: {key}.{_quote(name)}, which is not a text or has an unusual name")
                 continue
             translated = self._translate_text(f"{key}.{name}", value)
             if translated == value and (secret or _is_secret_name(name)):
-                self.notes.append(f"{key}.{_quote(name)} stands there in the open; better: env:{_variable_name(name)}")
+                self.notes.append(
+                    f"{key}.{_quote(name)} is written there in plain text; better: env:{_variable_name(name)}"
+                )
             read.append((name, translated))
         return tuple(read)
 
@@ -120,7 +122,7 @@ def _read_servers(text: str, keys: tuple[str, ...], translate: Translate | None)
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadArguments("The file is no JSON.", "Name the file of the other program.") from None
+        raise BadArguments("The file is not JSON.", "Name the file of the other program.") from None
     entries = next(
         (parsed[key] for key in keys if isinstance(parsed, dict) and isinstance(parsed.get(key), dict)), None
     )

@@ -116,9 +116,9 @@ class EntryPointSource:
 def build_tool(name: str, function: Any, source: str) -> Tool:
     """Make a tool of a function. Raises ConfigError or SchemaRejected if that can't be done."""
     if not _NAME.fullmatch(name) or "__" in name:
-        raise ConfigError("its name is no name of a tool.", "Letters, digits, - and single _, 64 at most.")
+        raise ConfigError("its name can't be the name of a tool.", "Letters, digits, - and single _, 64 at most.")
     if not callable(function) or inspect.isclass(function):
-        raise ConfigError("it is no function.", "Name a function in the entry point.")
+        raise ConfigError("it is not a function.", "Name a function in the entry point.")
     description = inspect.getdoc(function) or ""
     if not description.strip():
         raise ConfigError("it has no docstring.", "A model goes by its docstring.")
@@ -134,7 +134,9 @@ def build_tool(name: str, function: Any, source: str) -> Tool:
             found = function(**given)
             return _convert_result(_run_async(found, ctx) if inspect.isawaitable(found) else found)
         except (SystemExit, KeyboardInterrupt) as end:  # a function must not end the server
-            return ToolResult(f"{name} gave up ({type(end).__name__}).", is_error=True, code="tool_failed")
+            return ToolResult(
+                f"{name} tried to end the server ({type(end).__name__}).", is_error=True, code="tool_failed"
+            )
 
     return Tool(spec, run, statement.timeout_s, statement.examples)
 
@@ -228,6 +230,6 @@ def _convert_result(value: Any) -> ToolResult:
             try:
                 text = to_json(value, inf_nan_mode="null").decode()
             except (PydanticSerializationError, UnicodeError):
-                return ToolResult("It gave back something that JSON can't say.", is_error=True, code="tool_failed")
+                return ToolResult("It returned something that JSON can't represent.", is_error=True, code="tool_failed")
     marker = "\n[cut here: {total:,} characters in all, {limit:,} are kept]"
     return ToolResult(truncate(text, RESULT_CHARS, marker))

@@ -60,7 +60,7 @@ def read_mandate_tool(store: Store) -> Tool:
         with store.read_connection() as connection:
             body = mandates.read_mandate_text(connection, ctx.run_id, mandate_id)
         if body is None:
-            raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save makes it again.")
+            raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save creates it again.")
         try:
             found = parse_mandate(json.loads(body))
         except (ValueError, KairosError) as error:

@@ -112,7 +112,9 @@ class ToolRegistry:
             for source in self._sources:
                 for tool in source.tools():
                     if tool.spec.name in self._internal or known.setdefault(tool.spec.name, tool) is not tool:
-                        shadowed.append(f"{source.name}: {tool.spec.name} is left out, since there is another.")
+                        shadowed.append(
+                            f"{source.name}: {tool.spec.name} is left out, since another tool has this name."
+                        )
                     else:
                         origins[tool.spec.name] = source.name
             self._removed |= self._cached.tools

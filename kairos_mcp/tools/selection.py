@@ -99,7 +99,7 @@ def _parse_cursor(cursor: str | None, total: int) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9 or int(cursor) > total:
-        raise BadArguments("This cursor was not given by registry_search.", "Leave it out to start anew.")
+        raise BadArguments("This cursor was not given by registry_search.", "Leave it out to start from the beginning.")
     return int(cursor)
 
 

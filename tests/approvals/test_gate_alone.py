@@ -245,9 +245,9 @@ def test_characters_that_nobody_sees_are_asked_about_whoever_found_them(effect: 
     allowing = gate(GateRule("edit_file", "allow"))
     assert because(allowing, tool, {"path": "a.txt"})[0] == "allow"
     decision, why = because(allowing, tool, {"path": "a.txt"}, brings_hidden=True)
-    assert (decision, "nobody sees" in why) == ("ask", True)
+    assert (decision, "invisible characters" in why) == ("ask", True)
     theirs_too = because(on(ws, ALLOWED), theirs(), {"path": "docs/a.md", "text": "a\u202eb"})
-    assert (theirs_too[0], "nobody sees" in theirs_too[1]) == ("ask", True)
+    assert (theirs_too[0], "invisible characters" in theirs_too[1]) == ("ask", True)
 
 
 def test_of_what_only_reads_nothing_is_asked_for_the_characters_that_it_names() -> None:

@@ -118,7 +118,7 @@ async def test_a_path_with_a_character_that_nobody_sees_is_refused_for_that_reas
             ):
                 refused = await called(host, name, {"path": path, **given})
                 assert refused["is_error"]
-                assert "that nobody sees (U+" in refused["content"]
+                assert "invisible character (U+" in refused["content"]
                 assert "server" not in refused["content"]
     assert sorted(each.name for each in place.workspace.iterdir()) == ["a.txt", "b.txt"]
     assert place.rows("select count(*) from approval") == [(0,)]

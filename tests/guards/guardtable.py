@@ -456,7 +456,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        'return Verdict("deny", "nobody knows this tool")',
+        'return Verdict("deny", "there is no tool of this name")',
         "pass",
         GATE + "no_rule_however_broad_lets_a_tool_through_that_nobody_knows",
     ),

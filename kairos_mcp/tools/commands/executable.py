@@ -94,10 +94,12 @@ def _check_argv(argv: Sequence[str]) -> None:
         except UnicodeEncodeError:
             raise BadArguments(f"argv[{number}] holds a lone surrogate.", ARGV_HINT) from None
         if size > ARGUMENT_BYTES:
-            raise BadArguments(f"argv[{number}] has {size:,} bytes; {ARGUMENT_BYTES:,} are the most.", "Use a file.")
+            raise BadArguments(
+                f"argv[{number}] has {size:,} bytes; at most {ARGUMENT_BYTES:,} are allowed.", "Use a file."
+            )
         total += size + 1
     if total > LIST_BYTES:
-        raise BadArguments(f"argv has {total:,} bytes; {LIST_BYTES:,} are the most.", "Put them into a file.")
+        raise BadArguments(f"argv has {total:,} bytes; at most {LIST_BYTES:,} are allowed.", "Put them into a file.")
 
 
 def _locate_program(name: str, root: Path, cwd: str, search_path: str, environ: Mapping[str, str]) -> Path:

@@ -60,7 +60,7 @@ def lock_out_programs(
         while not _take_lock_alone(folder_fd, without_locks=True):
             if time.monotonic() >= deadline or is_stopped():
                 raise Busy(
-                    "A program runs in this workspace, and what instructs agents is not changed meanwhile.",
+                    "A program is running in this workspace; files that instruct agents can't be changed meanwhile.",
                     "Call again when it has ended.",
                 )
             time.sleep(_POLL_S)

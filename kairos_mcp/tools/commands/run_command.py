@@ -232,7 +232,7 @@ def _describe_uncovered(held: HeldPaths) -> str | None:
     if held.survey.unvisited:
         return f"beyond the first {MAX_FOLDERS:,} folders of the workspace it could write a .git, or instructions"
     if unheld := held.list_unheld():
-        return f"it could write {len(unheld)} that lie deep in the workspace of its .git and instructions"
+        return f"it could write {len(unheld)} .git folders or instruction files that lie deep in the workspace"
     return None
 
 
@@ -258,15 +258,18 @@ def _command_result(program: ResolvedProgram, result: ProcessResult, timeout_s: 
         case "exit":
             ending = f"exit code {result.exit_code}"
         case "timeout":
-            code, ending = "timeout", f"ended after {timeout_s:.3g} s, its time; what it changed until then stays"
+            code, ending = (
+                "timeout",
+                f"killed after {timeout_s:.3g} s, its time limit; what it changed until then stays",
+            )
         case "stopped":
-            code, ending = "cancelled", "ended, since the call was stopped; what it changed until then stays"
+            code, ending = "cancelled", "killed, since the call was stopped; what it changed until then stays"
         case "memory":
-            ending = f"ended: it and what it started took more than {_memory_limit() >> 20:,} MB"
+            ending = f"killed: it and what it started used more than {_memory_limit() >> 20:,} MB"
         case "tasks":
-            ending = f"ended: it started more than {TASKS} processes and threads"
+            ending = f"killed: it started more than {TASKS} processes and threads"
         case "flood":
-            ending = f"ended: it wrote more than {FLOOD_BYTES >> 20} MB of output"
+            ending = f"killed: it wrote more than {FLOOD_BYTES >> 20} MB of output"
         case "not_started":
             return error_result(_not_started_error(program, result))
         case "no_sandbox":
@@ -285,7 +288,7 @@ def _format_stream(name: str, stream: CapturedStream) -> Iterator[str]:
 def _not_started_error(program: ResolvedProgram, result: ProcessResult) -> CommandDenied:
     reason = os.strerror(result.errno) if result.errno is not None else "no reason given"
     return CommandDenied(
-        f"{shorten_path(Path(program.argv[0]).name)} could not be begun ({reason}).",
+        f"{shorten_path(Path(program.argv[0]).name)} could not be started ({reason}).",
         "Is it a program for this machine, with its interpreter installed, and is its folder still there?",
     )
 
@@ -296,6 +299,6 @@ def _no_sandbox_error(result: ProcessResult) -> CommandDenied:
     last = result.stderr.text().strip().rpartition("\n")[2].rpartition(": ")[2]
     reason = os.strerror(result.errno) if result.errno is not None else last[:120] or "no reason given"
     return CommandDenied(
-        f"The sandbox could not be made, in two tries ({reason}); the program was not begun.",
+        f"The sandbox could not be made, in two tries ({reason}); the program was not started.",
         "Something in the workspace may be changing all the time: call again. `kairos-mcp doctor` tries the sandbox.",
     )

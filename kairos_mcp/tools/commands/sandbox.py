@@ -199,7 +199,10 @@ def check_workspace_path(workspace: Path, root: int) -> Path:
     except OSError:
         is_same = False
     if not is_same or real == Path("/"):
-        raise CommandDenied("The workspace is not where it was opened, or is the whole machine.", "Start anew, on one.")
+        raise CommandDenied(
+            "The workspace is not where it was opened, or is the whole machine.",
+            "Start the server again with a folder as its workspace.",
+        )
     return real
 
 

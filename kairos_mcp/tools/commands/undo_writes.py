@@ -37,8 +37,8 @@ _MAX_ENTRIES = 500  # compared in a folder to find out whether it changed
 SHOWN_CHARS = 4_000  # of each text, in the result; the record holds all of it
 
 UNDONE_REASON = (
-    "What agents and their hosts take instructions from, or start programs by, is not for programs to write. What "
-    "appeared there meanwhile is undone; a person can allow paths by command_writes."
+    "Programs must not write files from which agents or their hosts take instructions or start programs. What appeared "
+    "there meanwhile is undone; a person can allow paths by command_writes."
 )
 SaveText = Callable[[str, str], None]  # (name, text): returns once the text survives a crash
 
@@ -95,7 +95,7 @@ class WriteWatch:
             elif (
                 old is not None and covered_inodes.get(path) != old.fingerprint[0] and self._is_changed(path, old, new)
             ):
-                notes.append(f"{_format_path(path)} was changed; it could not be covered, and is as it was left.")
+                notes.append(f"{_format_path(path)} was changed; it could not be protected, and stays as it is now.")
         return notes
 
     def _is_changed(self, path: str, old: ProtectedEntry, new: ProtectedEntry | None) -> bool:
@@ -118,8 +118,8 @@ class WriteWatch:
                 os.symlink(old.link_target or "", name, dir_fd=folder_fd)
             finally:
                 os.close(folder_fd)
-            return f"{outcome} The link that stood there was put back."
-        return f"{outcome} The link that stood there, to {_format_path(old.link_target or '')}, could not be put back."
+            return f"{outcome} The link that stood there was restored."
+        return f"{outcome} The link that stood there, to {_format_path(old.link_target or '')}, could not be restored."
 
     def _move_to_record(self, path: str, save: SaveText, key: str) -> str:
         """Take a path away in one step, by renaming it; then move it into the record if it fits. Returns a sentence."""
@@ -128,20 +128,20 @@ class WriteWatch:
         try:
             folder_fd = open_without_links(self.root, folders)
         except OSError:
-            return f"{_format_path(path)} was made, and is gone again."
+            return f"{_format_path(path)} was created, and is gone again."
         try:
             os.rename(name, aside, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
             texts = _read_texts(folder_fd, aside)
             if texts is None:
                 new_path = _format_path("/".join((*folders, aside)))
-                return f"{_format_path(path)} was made; it is too large or no text, and was put aside as {new_path}."
+                return f"{_format_path(path)} was created; it is too large or not text, and was renamed to {new_path}."
             save(key, json.dumps({"path": path, "texts": texts}))
             _remove_entry(folder_fd, aside)
         except OSError as error:
-            return f"{_format_path(path)} was made, and could not be taken out ({os.strerror(error.errno or 0)})."
+            return f"{_format_path(path)} was created, and could not be removed ({os.strerror(error.errno or 0)})."
         finally:
             os.close(folder_fd)
-        return f"{_format_path(path)} was made, and was taken out.{''.join(_quote_texts(texts))}"
+        return f"{_format_path(path)} was created, and was moved into the record.{''.join(_quote_texts(texts))}"
 
 
 def mark_failed(result: ToolResult, changes: list[str]) -> ToolResult:

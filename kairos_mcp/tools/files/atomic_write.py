@@ -76,7 +76,7 @@ class FileSlot:
                 raise self._moved_error()
             os.fsync(self.folder)
         except FileExistsError:
-            raise self._stale_error("has come to be there") from None
+            raise self._stale_error("was created meanwhile") from None
         except OSError as error:
             raise write_error(error, self.path) from None
 

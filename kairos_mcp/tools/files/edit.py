@@ -70,7 +70,7 @@ def apply_text_edits(path: str, content: bytes, edits: Sequence[TextEdit], max_b
             raise _no_match_error(path, text, edit, matches)
     if (size := len(content) + sum(match.growth for match in matches)) > max_bytes:
         raise TooLarge(
-            f"{shorten_path(path)} would have {size:,} bytes; {max_bytes:,} are the most.", "Write less at once."
+            f"{shorten_path(path)} would have {size:,} bytes; at most {max_bytes:,} are allowed.", "Write less at once."
         )
     after = (mark + _replace_matches(path, text, matches)).encode()
     if after == content:
@@ -96,7 +96,8 @@ def overwrite_text(path: str, before: bytes | None, text: str, max_bytes: int) -
     after = (mark + converted).encode()
     if len(after) > max_bytes:
         raise TooLarge(
-            f"{shorten_path(path)} would have {len(after):,} bytes; {max_bytes:,} are the most.", "Write less at once."
+            f"{shorten_path(path)} would have {len(after):,} bytes; at most {max_bytes:,} are allowed.",
+            "Write less at once.",
         )
     if after == before:
         raise NoChange(f"{shorten_path(path)} holds just that already.", "Nothing needs to be written.")
@@ -106,12 +107,12 @@ def overwrite_text(path: str, before: bytes | None, text: str, max_bytes: int) -
 def read_text(path: str, content: bytes) -> tuple[str, str]:
     """Return the byte order mark or an empty text, and the text after it. Raises BinaryFile."""
     if b"\0" in content[:SNIFF_BYTES]:
-        raise BinaryFile(f"{shorten_path(path)} is no text ({len(content):,} bytes).", "Only text files are edited.")
+        raise BinaryFile(f"{shorten_path(path)} is not text ({len(content):,} bytes).", "Only text files are edited.")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise BinaryFile(
-            f"{shorten_path(path)} is no UTF-8: byte {error.start:,} belongs to another encoding.",
+            f"{shorten_path(path)} is not UTF-8: byte {error.start:,} belongs to another encoding.",
             "Only UTF-8 is edited, so that no byte of another encoding is lost.",
         ) from None
     return (BYTE_ORDER_MARK, text[1:]) if text.startswith(BYTE_ORDER_MARK) else ("", text)
@@ -124,7 +125,7 @@ def check_text(text: str, name: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadArguments(f"{name} holds a lone surrogate, which UTF-8 can't say.", "Leave it out.") from None
+        raise BadArguments(f"{name} holds a lone surrogate, which UTF-8 can't encode.", "Leave it out.") from None
 
 
 def ends_in_crlf(text: str) -> bool:
@@ -163,7 +164,8 @@ def _find_places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
     """Return where `old` begins: without overlaps if all are replaced, else every place, up to MAX_COUNTED_PLACES."""
     if edit.everywhere and (count := text.count(old)) > MAX_REPLACEMENTS:
         raise TooLarge(
-            f"old_string occurs {count:,} times in {shorten_path(path)}.", f"{MAX_REPLACEMENTS:,} are the most."
+            f"old_string occurs {count:,} times in {shorten_path(path)}.",
+            f"At most {MAX_REPLACEMENTS:,} are replaced at once.",
         )
     starts: list[int] = []
     step = len(old) if edit.everywhere else 1

@@ -178,7 +178,7 @@ def check_writable_path(text: str, scopes: Scopes) -> str:
     path = plain_path(text)
     if (odd := next((character for character in path if not character.isprintable()), None)) is not None:
         hint = "Such a name can't be told from another; name the file without it."
-        raise BadArguments(f"The path holds a character that nobody sees (U+{ord(odd):04X}).", hint)
+        raise BadArguments(f"The path holds an invisible character (U+{ord(odd):04X}).", hint)
     if path == ".":
         raise NotRegularFile("The workspace itself is a folder.", "Name a file in it.")
     if scopes.scope_of(path) == "L0":
@@ -219,7 +219,7 @@ def format_diffs(changes: Sequence[FileChange]) -> str:
 def _check_base(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
     """Raise StaleFile if the content is not that in `base`, or `base` lacks the file; an empty one checks nothing."""
     if base and (path not in base or base[path] != hash_of(content)):
-        raise StaleFile(f"{shorten_path(path)} is not what was {when}.", "Read it again and propose anew.")
+        raise StaleFile(f"{shorten_path(path)} is not what was {when}.", "Read it again and propose the change again.")
 
 
 def _change_result(changes: Sequence[FileChange], extra_data: JsonObject) -> ToolResult:

@@ -116,7 +116,7 @@ def plan_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: R
         for file in plan["files"]:
             if hash_of(read_content(file["path"])) != file["before"]:
                 raise StaleFile(
-                    f"{shorten_path(file['path'])} has changed since it was planned.", "Plan the edits anew."
+                    f"{shorten_path(file['path'])} has changed since it was planned.", "Plan the edits again."
                 )
         return _plan_changes(plan["edits"], read_content, scopes, max_bytes, redactor)
 

@@ -61,7 +61,7 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
                 raise BinaryFile(
-                    f"{shorten_path(opened.path)} is no text ({opened.size:,} bytes).", "Read another file."
+                    f"{shorten_path(opened.path)} is not text ({opened.size:,} bytes).", "Read another file."
                 )
             if is_env_file(opened.path):
                 if opened.size > read_bytes:
@@ -182,7 +182,7 @@ def _text_result(body: bytes, data: JsonObject, notes: list[str]) -> ToolResult:
         text = body.decode()
     except UnicodeDecodeError:
         text = body.decode("utf-8", "replace")
-        notes = [*notes, "bytes that are no UTF-8 are shown as \ufffd"]
+        notes = [*notes, "bytes that are not UTF-8 are shown as \ufffd"]
     if notes:
         data["notes"] = notes
     return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=data)

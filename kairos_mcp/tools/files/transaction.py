@@ -104,7 +104,7 @@ def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContex
     cause: KairosError | None = None
     if strange := [change for change in changes if states[change.path] == "neither"]:
         cause = StaleFile(
-            f"{_format_paths(strange)} changed while the call was interrupted.", "Read it again and start anew."
+            f"{_format_paths(strange)} changed while the call was interrupted.", "Read it again and start over."
         )
     else:
         try:

@@ -95,8 +95,8 @@ class OmittedEntries:
             return []
         what = "1 name is" if self.unwritable_names == 1 else f"{self.unwritable_names:,} names are"
         return [
-            f"{what} no UTF-8, or with a backslash or characters that nobody sees: spelled out as \\xff, \\n, "
-            "and not to be given as a path; a person may rename them"
+            f"{what} not UTF-8, or with a backslash or invisible characters: spelled out as \\xff, \\n, "
+            "which can't be given as a path; a person may rename them"
         ]
 
 

@@ -249,7 +249,8 @@ def read_opened(fd: int, plain: str, limit: int) -> bytes:
     content = _read(fd, limit + 1, 0, status.st_size) if status.st_size <= limit else b""
     if status.st_size > limit or len(content) > limit:
         raise TooLarge(
-            f"{shorten_path(plain)} has {status.st_size:,} bytes; {limit:,} are the most.", "Edit a smaller file."
+            f"{shorten_path(plain)} has {status.st_size:,} bytes; at most {limit:,} are allowed.",
+            "Edit a smaller file.",
         )
     return content
 
@@ -264,7 +265,7 @@ def open_error(error: OSError, plain: str) -> KairosError:
         case errno.ENOENT:
             return NotFound(f"{where} does not exist.", "list_files and search_files show what there is.")
         case errno.ENOTDIR:
-            return NotFound(f"{where}: it, or a part of it, is no folder.", "read_file reads a file.")
+            return NotFound(f"{where}: it, or a part of it, is not a folder.", "read_file reads a file.")
         case errno.ELOOP | errno.EMLINK:
             return PathDenied(f"{where} is or goes through a symbolic link.", "Name the file itself.")
         case errno.EXDEV:
@@ -284,7 +285,7 @@ def open_error(error: OSError, plain: str) -> KairosError:
 def _not_regular_error(plain: str, *, folder: bool) -> NotRegularFile:
     if folder:
         return NotRegularFile(f"{shorten_path(plain)} is a folder.", "list_files and file_tree show what it holds.")
-    return NotRegularFile(f"{shorten_path(plain)} is no regular file.", "Only regular files are read.")
+    return NotRegularFile(f"{shorten_path(plain)} is not a regular file.", "Only regular files are read.")
 
 
 def _kind(entry: os.DirEntry[str]) -> Kind:

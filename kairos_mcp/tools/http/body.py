@@ -55,7 +55,7 @@ def unpack_body(head: ReplyHead, chunks: Iterable[bytes], limit: int) -> Unpacke
     """
     coding = head.header("content-encoding").strip().lower()
     if coding not in ENCODINGS:
-        raise Unreachable("The body is packed in a way that was not asked for.", "Ask elsewhere.")
+        raise Unreachable("The body has an encoding that was not asked for.", "Ask elsewhere.")
     unpacker = _Unpacker() if ENCODINGS[coding] else None
     content, received = bytearray(), 0
     for chunk in chunks:
@@ -123,7 +123,7 @@ def decode_body(content: bytes, content_type: str, *, raw: bool = False) -> Body
         if kind and not _TEXT_TYPES.fullmatch(kind) and known is None:
             return BodyText(None)
         text = content.decode(charset, "replace")
-        notes.append(f"bytes that are no {charset} are shown as \ufffd")
+        notes.append(f"bytes that are not {charset} are shown as \ufffd")
     text = text.removeprefix("\ufeff")
     shown = text if raw else seen(text)
     if shown != text:

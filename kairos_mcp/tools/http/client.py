@@ -125,7 +125,7 @@ class HttpClient:
         listed = self.is_listed_private(url)
         for address in found:
             if (why := describe_forbidden(address)) is not None:
-                raise EgressDenied(f"{url.host} is refused: it is {why}.", "Nobody may be sent there.")
+                raise EgressDenied(f"{url.host} is refused: it is {why}.", "No request may go there.")
             if not listed and (why := describe_non_public(address)) is not None:
                 raise EgressDenied(f"{url.host} is not public, but {why}.", f"Ask a public host. {LIST_HINT}")
         return found
@@ -159,7 +159,7 @@ class HttpClient:
         try:  # quoted, since servers send non-ASCII bytes and blanks, and browsers accept them
             target = parse_url(urljoin(str(url), quote(where.encode("latin-1", "replace"), safe=_ASCII)))
         except ValueError:
-            raise EgressDenied(f"{url.host} redirects to what is no URL.", "Ask elsewhere.") from None
+            raise EgressDenied(f"{url.host} redirects to something that is not a URL.", "Ask elsewhere.") from None
         if url.scheme == "https" and target.scheme == "http":
             raise EgressDenied(f"{url.host} redirects from https to http.", "Ask for an https address.")
         if target.origin != url.origin and not _is_same_site(url, target) and not self.is_listed(target):
@@ -209,21 +209,23 @@ class HttpClient:
 def check_request(outgoing: HttpRequest) -> None:
     """Check the size of a request and its headers. Raises BadArguments, also for headers that a tool must not set."""
     if len(outgoing.headers) > MAX_HEADERS:
-        raise BadArguments(f"{len(outgoing.headers)} headers; {MAX_HEADERS} are the most.", "Send fewer.")
+        raise BadArguments(f"{len(outgoing.headers)} headers; at most {MAX_HEADERS} are allowed.", "Send fewer.")
     if len(outgoing.body) > SENT_BYTES:
-        raise BadArguments(f"The body has {len(outgoing.body):,} bytes; {SENT_BYTES:,} are the most.", "Send less.")
+        raise BadArguments(
+            f"The body has {len(outgoing.body):,} bytes; at most {SENT_BYTES:,} are allowed.", "Send less."
+        )
     seen: set[str] = set()
     for name, value in outgoing.headers:
         lower = name.lower()
         if not lower or len(lower) > 100 or not set(lower) <= _TOKEN:
-            raise BadArguments("A header's name holds what no name may.", "Names are letters, digits and -.")
+            raise BadArguments("A header's name holds an invalid character.", "Names are letters, digits and -.")
         if lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
-            raise BadArguments(f"The header {lower} is not for a tool to set.", "Leave it out.")
+            raise BadArguments(f"A tool must not set the header {lower}.", "Leave it out.")
         if lower in seen:
-            raise BadArguments(f"The header {lower} stands there twice.", "Send it once.")
+            raise BadArguments(f"The header {lower} is given twice.", "Send it once.")
         if len(value) > HEADER_CHARS or not value.isascii() or not (value.isprintable() or not value):
             raise BadArguments(
-                f"The header {lower} is too long, or holds a line end or what is no ASCII.",
+                f"The header {lower} is too long, or holds a line end or characters that are not ASCII.",
                 f"Values are at most {HEADER_CHARS:,} printable ASCII characters.",
             )
         seen.add(lower)

@@ -192,7 +192,7 @@ def _hint_for(reply: HttpReply) -> str:
         case status if 300 <= status < 400:
             return "A redirect of this method is not followed: ask for its location, if that is wanted."
         case 401 | 403:
-            return "It wants credentials that were not sent."
+            return "It requires credentials that were not sent."
         case 429:
             return "Ask less often."
         case status if status >= 500:

@@ -128,7 +128,7 @@ def _plain_text(parameter: Parameter, value: Any) -> str:
         case int() | float():
             return json.dumps(value)
         case _:
-            raise BadArguments(f"{parameter.name} is no plain value.", "Send a text, a number or a boolean.")
+            raise BadArguments(f"{parameter.name} is not a plain value.", "Send a text, a number or a boolean.")
 
 
 def _build_body(given: list[tuple[Parameter, Any]]) -> bytes:

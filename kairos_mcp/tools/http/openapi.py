@@ -59,10 +59,10 @@ def document_in(text: str) -> JsonObject:
     try:
         document = json.loads(text) if text.lstrip().startswith("{") else _parse_yaml(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError("The document is no JSON.", "Check it, or convert it.") from error
+        raise ConfigError("The document is not JSON.", "Check it, or convert it.") from error
     version = str(document.get("openapi", "")) if isinstance(document, dict) else ""
     if not version.startswith("3."):
-        raise ConfigError("This is no OpenAPI 3 document.", "Convert one of Swagger 2 first.")
+        raise ConfigError("This is not an OpenAPI 3 document.", "Convert one of Swagger 2 first.")
     return dict(document)
 
 
@@ -80,7 +80,7 @@ def document_at(text: str, deadline: float) -> JsonObject:
         raise HttpError(f"{url.host} answered {reply.head.status} instead of a document.", "Check the URL.")
     content = decode_body(reply.body.content, reply.head.header("content-type"), raw=True).text
     if content is None or reply.body.cut:
-        raise ConfigError(f"What {url.host} sent is no text, or over {DOCUMENT_BYTES:,} bytes.", "Use a file.")
+        raise ConfigError(f"What {url.host} sent is not text, or over {DOCUMENT_BYTES:,} bytes.", "Use a file.")
     return document_in(content)
 
 
@@ -252,9 +252,9 @@ def _key_headers(
     for each in requirements:
         if len(each) == 1 and (header := _key_header(inliner.resolve(schemes.get(next(iter(each)), {})))) is not None:
             if secret is None:
-                raise operation_error(operation.id, "it wants a key", "Say where it lies: --secret env:NAME.")
+                raise operation_error(operation.id, "it requires a key", "Say where it lies: --secret env:NAME.")
             return ((header[0], f"{header[1]}${{{secret}}}"),)
-    raise operation_error(operation.id, "it wants a key in a way that is not supported", "Write the tool by hand.")
+    raise operation_error(operation.id, "it requires a key in a way that is not supported", "Write the tool by hand.")
 
 
 def _key_header(scheme: JsonObject) -> tuple[str, str] | None:
@@ -280,7 +280,7 @@ def _parse_yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise ConfigError(
-            "The document is no JSON, and the package for YAML is missing.", "pip install 'kairos-mcp[yaml]'"
+            "The document is not JSON, and the package for YAML is missing.", "pip install 'kairos-mcp[yaml]'"
         ) from error
 
     if _MERGE.search(text):  # merges let a small document unfold to a huge one

@@ -39,7 +39,7 @@ def convert_answer(answer: wire.CallToolResult) -> ServerResult:
     if answer.is_error:
         return ServerResult(ToolResult(text or "It failed, and said nothing more.", is_error=True))
     is_small = structured is not None and len(to_json(structured)) <= DATA_BYTES
-    result = ToolResult(text or "[it gave nothing back]", data=structured if is_small else None)
+    result = ToolResult(text or "[it returned nothing]", data=structured if is_small else None)
     return ServerResult(result, answer.structured_content)
 
 

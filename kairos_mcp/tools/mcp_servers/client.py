@@ -248,7 +248,7 @@ class ServerClient:
                 return _error_result(f"{self.name} did not finish: {error}. Try other arguments, or another tool.")
             case ValidationError():
                 return _error_result(
-                    f"{self.name} answered with something that is no result; it may have done its work."
+                    f"{self.name} answered with something that is not a result; it may have done its work."
                 )
             case MCPError(code=code) if code != CONNECTION_CLOSED:
                 if code == INVALID_REQUEST and connection is not None and isinstance(connection.address, HttpAddress):

@@ -57,7 +57,7 @@ class InputRefused(Exception):
     """The server needs some input before it continues a call; it gets none, and the call ends."""
 
     def __init__(self, things: str) -> None:
-        super().__init__(f"it asked for {things}, which it is not given")
+        super().__init__(f"it asked for {things}, which is refused")
 
 
 class ServerConnection:

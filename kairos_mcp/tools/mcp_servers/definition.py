@@ -157,7 +157,7 @@ def quote_server(text: str, limit: int = QUOTE_CHARS) -> str:
 def definition_changed(server: str, tool: str) -> ToolNotOffered:
     """Build the error for a call of a tool whose definition is no longer the approved one."""
     return ToolNotOffered(
-        f"{server} defines {quote_server(tool, 64)} otherwise now than it was approved.",
+        f"{server} has changed its definition of {quote_server(tool, 64)} since it was approved.",
         "A person has to look at it: `kairos-mcp tools list` shows what waits. Go on without it.",
     )
 
@@ -185,7 +185,7 @@ def _find_problem(listed: JsonObject, body: str, size: int) -> str | None:
     if len(name) > PROTOCOL_NAME_CHARS or not _NAME.fullmatch(name):
         return "its name has other characters than letters, digits and _-.:/ of ASCII, or over 128"
     if not body or len(body) > MAX_DEFINITION_BYTES:
-        return f"its definition is no plain JSON, or over {MAX_DEFINITION_BYTES:,} bytes"
+        return f"its definition is not plain JSON, or over {MAX_DEFINITION_BYTES:,} bytes"
     if size > MAX_LISTING_BYTES:
         return f"all definitions together are over {MAX_LISTING_BYTES:,} bytes"
     return _find_schema_problem(
@@ -196,7 +196,7 @@ def _find_problem(listed: JsonObject, body: str, size: int) -> str | None:
 def _find_schema_problem(schemas: Iterable[object]) -> str | None:
     for schema in schemas:
         if not isinstance(schema, dict):
-            return "its schema is no object"
+            return "its schema is not an object"
         try:
             compile_schema(schema)
         except SchemaRejected as rejected:
