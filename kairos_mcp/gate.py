@@ -32,7 +32,7 @@ from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
-NAMES_ALONE = frozenset({"list_files", "file_tree"})  # they show names and no text
+NAME_LISTING_TOOLS = frozenset({"list_files", "file_tree"})  # they show names and no text
 DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherwise
 MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # they may edit several files
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -178,7 +178,7 @@ class Gate:
             all(rule.is_by_name_alone for rule in rules) and self.judge(ToolCallRequest(tool, {})).decision == "allow"
         )
 
-    def hidden_paths(self, call: ToolCallRequest) -> Callable[[str], bool] | None:
+    def hidden_path_test(self, call: ToolCallRequest) -> Callable[[str], bool] | None:
         """Return a test for the paths that a call on a folder must not show; None if it may show all.
 
         Hidden is a path at which the same call would be denied; or would ask a person, if this call runs unasked.
@@ -444,14 +444,14 @@ class _CompiledRule:
 
 def _reads_at_paths(tool: ToolSpec) -> bool:
     """Return whether a built-in tool reads files that its arguments name."""
-    if tool.source != "builtin" or tool.name in NAMES_ALONE or tool.name == READ_SKILL:
+    if tool.source != "builtin" or tool.name in NAME_LISTING_TOOLS or tool.name == READ_SKILL:
         return False
     properties = tool.input_schema.get("properties", {})
     return "path" in properties or "edits" in properties
 
 
 def _reads_env_file(tool: ToolSpec, facts: _CallFacts) -> bool:
-    if facts.effect != "read" or facts.is_caller_tool or (tool.source == "builtin" and tool.name in NAMES_ALONE):
+    if facts.effect != "read" or facts.is_caller_tool or (tool.source == "builtin" and tool.name in NAME_LISTING_TOOLS):
         return False
     touched = facts.touched
     return bool(touched.unresolved) or any(is_env_file(path) for path in (*facts.paths, *touched.outside))

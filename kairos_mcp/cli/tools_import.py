@@ -93,19 +93,19 @@ def _server_lines(source: str) -> SettingsLines:
 
 def _operation_lines(source: str, options: OpenApiOptions) -> SettingsLines:
     from kairos_mcp.tools.http.http_snippet import format_http_tool
-    from kairos_mcp.tools.http.openapi import definitions_from
+    from kairos_mcp.tools.http.openapi import make_definitions
 
     server = options.server or (source if _is_url(source) else None)
     document = _read_document(source)
-    tools = definitions_from(document, options.operations, server=server, secret=options.secret, reads=options.reads)
+    tools = make_definitions(document, options.operations, server=server, secret=options.secret, reads=options.reads)
     hint = "A host that is not public has to be listed in private_hosts."
     return SettingsLines("\n".join(map(format_http_tool, tools)), tuple(tool.name for tool in tools), (hint,))
 
 
 def _list_operations(source: str, *, as_json: bool) -> int:
-    from kairos_mcp.tools.http.openapi import operations_of
+    from kairos_mcp.tools.http.openapi import list_operations
 
-    operations = list(operations_of(_read_document(source)))
+    operations = list(list_operations(_read_document(source)))
     value = {"operations": [{"id": found.id, "method": found.method, "path": found.path} for found in operations]}
     lines = (f"{found.method:<7} {one_line(found.path, 60):<60} {one_line(found.id, 100)}" for found in operations)
     emit(value, lines, as_json=as_json)
@@ -115,11 +115,11 @@ def _list_operations(source: str, *, as_json: bool) -> int:
 
 
 def _read_document(source: str) -> dict[str, Any]:
-    from kairos_mcp.tools.http.openapi import document_at, document_in
+    from kairos_mcp.tools.http.openapi import fetch_document, parse_document
 
     if _is_url(source):
-        return document_at(source, time.monotonic() + FETCH_S)
-    return document_in(_read_text(Path(source)))
+        return fetch_document(source, time.monotonic() + FETCH_S)
+    return parse_document(_read_text(Path(source)))
 
 
 def _is_url(source: str) -> bool:

@@ -199,7 +199,7 @@ class ToolAccess:
         return (
             None
             if spec is None or self._is_always_allowed(spec)
-            else self.gate.hidden_paths(self.gate_call(path, step))
+            else self.gate.hidden_path_test(self.gate_call(path, step))
         )
 
     def must_authorize(self, path: str, step: CallTool) -> bool:

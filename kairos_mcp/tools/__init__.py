@@ -61,10 +61,10 @@ def builtin_tools(
     ]
     if workspace is None:
         return on_demand
-    known = scopes or build_scopes(workspace.path)
-    changing = changing_tools(workspace, known, read_bytes, redactor or Redactor())
-    running = command_tools(workspace, commands or CommandSettings(), known)
-    return [*reading_tools(workspace, read_bytes=read_bytes), *changing, *running, *on_demand]
+    workspace_scopes = scopes or build_scopes(workspace.path)
+    write_tools = changing_tools(workspace, workspace_scopes, read_bytes, redactor or Redactor())
+    programs = command_tools(workspace, commands or CommandSettings(), workspace_scopes)
+    return [*reading_tools(workspace, read_bytes=read_bytes), *write_tools, *programs, *on_demand]
 
 
 def changing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
@@ -78,11 +78,15 @@ def reading_tools(workspace: Workspace, *, read_bytes: int) -> list[Tool]:
 
 
 def network_tools(
-    client: HttpClient, definitions: Iterable[HttpDefinition], secret: ResolveSecret, *, with_fetch: bool = False
+    client: HttpClient,
+    definitions: Iterable[HttpDefinition],
+    resolve_secret: ResolveSecret,
+    *,
+    with_fetch: bool = False,
 ) -> list[Tool]:
     """Return the tools that use the network: http_fetch if it is switched on, and HTTP tools that a person defined."""
-    from kairos_mcp.tools.http.fetch import fetching_tool
+    from kairos_mcp.tools.http.fetch import fetch_tool
     from kairos_mcp.tools.http.http_tool import http_tool
 
-    own = [fetching_tool(client)] if with_fetch else []
-    return [*own, *(http_tool(each, client, secret) for each in definitions)]
+    fetch = [fetch_tool(client)] if with_fetch else []
+    return [*fetch, *(http_tool(each, client, resolve_secret) for each in definitions)]

@@ -170,8 +170,8 @@ def _translate_vscode(expression: str, key: str) -> tuple[str, str | None]:
 
 def _choose_name(wanted_name: str, taken: Mapping[str, object]) -> str:
     """Choose a name that tools' names can begin with: letters and digits, with single - or _ between; none twice."""
-    plain = "-".join(re.findall(r"[A-Za-z0-9]+", wanted_name)) if not _is_name(wanted_name) else wanted_name
-    stem = plain[:NAME_CHARS].strip("-_") or "server"
+    cleaned = "-".join(re.findall(r"[A-Za-z0-9]+", wanted_name)) if not _is_name(wanted_name) else wanted_name
+    stem = cleaned[:NAME_CHARS].strip("-_") or "server"
     name, n = stem, 1
     while name in taken:
         n += 1
@@ -201,8 +201,8 @@ def _quote(text: str) -> str:
 
 def _strip_comments(text: str) -> str:
     """Remove comments and trailing commas, as editors allow them, from JSON; strings stay unchanged."""
-    pieces = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/|,(?=\s*(?:(?://[^\n]*|/\*(?s:.*?)\*/)\s*)*[}\]])')
-    return pieces.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
+    tokens = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/|,(?=\s*(?:(?://[^\n]*|/\*(?s:.*?)\*/)\s*)*[}\]])')
+    return tokens.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
 
 
 def _format_server(server: ServerSetting) -> str:

@@ -91,12 +91,12 @@ def check_file_tool(workspace: Workspace) -> Tool:
 
 def _contains_text(opened: OpenedFile, text: bytes, deadline: float) -> bool:
     """Return whether the file contains the text. Raises Timeout if it is too large to be searched in time."""
-    offset, kept = 0, b""
-    while piece := opened.read(STEP_BYTES, offset):
-        if text in kept + piece:
+    offset, tail = 0, b""
+    while chunk := opened.read(STEP_BYTES, offset):
+        if text in tail + chunk:
             return True
-        kept = (kept + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
-        offset += len(piece)
+        tail = (tail + chunk)[-(len(text) - 1) :] if len(text) > 1 else b""
+        offset += len(chunk)
         if time.monotonic() >= deadline:
             raise Timeout(f"{shorten_path(opened.path)} was not looked through in time.", "Check a smaller file.")
     return not text

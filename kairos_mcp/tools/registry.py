@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolSet, ToolSpec
 from kairos_mcp.core.text import truncate
-from kairos_mcp.tools.selection import SearchPage, categories, describe_tool, related_tools, search_page
+from kairos_mcp.tools.selection import SearchPage, describe_tool, list_categories, related_tools, search_page
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
@@ -229,7 +229,7 @@ class ToolRegistry:
             found_notes = tuple(
                 describe_tool(tool.spec, tool.examples, related_tools(tool.spec, self.specs)) for tool in found
             )
-            return SearchPage(found_notes, len(found), None, categories(self.specs))
+            return SearchPage(found_notes, len(found), None, list_categories(self.specs))
         return search_page(self.specs, query, category, cursor, limit)
 
     def _match_glob(self, glob: str) -> list[str]:

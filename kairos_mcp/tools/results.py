@@ -67,8 +67,8 @@ def _spell_out_json(value: Any) -> Any:
             return value
 
 
-def _omission_note(left_out: int, whole: int, ref: str) -> str:
-    return f'\n[{left_out:,} of {whole:,} characters left out here; read_result(ref="{ref}") has the whole]\n'
+def _omission_note(omitted: int, total: int, ref: str) -> str:
+    return f'\n[{omitted:,} of {total:,} characters left out here; read_result(ref="{ref}") has the whole]\n'
 
 
 def _cut_at_line_end(head: str) -> str:
@@ -141,8 +141,8 @@ def _search_text(ref: str, text: str, offset: int, pattern: str, deadline: float
     begin = text.rfind("\n", 0, offset) + 1
     content = text.encode("utf-8", "replace")
     lines: list[str] = []
-    at = 0
-    chars, following = 0, None
+    position = 0
+    chars, next_offset = 0, None
     late = False
 
     def is_over() -> bool:
@@ -151,14 +151,14 @@ def _search_text(ref: str, text: str, offset: int, pattern: str, deadline: float
         return late
 
     for hit in find_hits(content, compiled, is_over, len(text[:begin].encode("utf-8", "replace"))):
-        chars += len(content[at : hit.start].decode("utf-8", "replace"))
-        at = hit.start
+        chars += len(content[position : hit.start].decode("utf-8", "replace"))
+        position = hit.start
         if len(lines) == MAX_HITS:
-            following = chars
+            next_offset = chars
             break
         lines.append(f"{hit.number} (offset {chars}): {preview_hit(content, hit)}")
-    notes = [f"more lines match; go on with offset={following}"] if following is not None else []
+    notes = [f"more lines match; go on with offset={next_offset}"] if next_offset is not None else []
     notes += ["partial: the time ran out"] if late else []
-    data: JsonObject = {"ref": ref, "chars": len(text), "matches": len(lines), "next_offset": following}
+    data: JsonObject = {"ref": ref, "chars": len(text), "matches": len(lines), "next_offset": next_offset}
     body = "\n".join(lines) or f"No line of the {len(text):,} characters matches."
     return ToolResult(body + "".join(f"\n[{note}]" for note in notes), data=data | {"partial": late})

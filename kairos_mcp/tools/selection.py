@@ -38,7 +38,7 @@ class SearchPage:
         }
 
 
-def categories(specs: Sequence[ToolSpec]) -> tuple[str, ...]:
+def list_categories(specs: Sequence[ToolSpec]) -> tuple[str, ...]:
     return tuple(sorted({spec.category for spec in specs}))
 
 
@@ -47,7 +47,7 @@ def search_page(
 ) -> SearchPage:
     """Return a page of the tools of a category that have words of the query. Raises BadArguments for an unknown
     category, or a cursor that is not that of the previous page."""
-    known = categories(specs)
+    known = list_categories(specs)
     if category is not None and category not in known:
         raise BadArguments("There is no such category.", f"Valid: {', '.join(known)}.")
     pool = [spec for spec in specs if category in (None, spec.category)]
@@ -91,8 +91,8 @@ def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: 
 def related_tools(spec: ToolSpec, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return other tools of its category and source, those listed after it first."""
     alike = [each.name for each in specs if (each.category, each.source) == (spec.category, spec.source)]
-    at = alike.index(spec.name)
-    return tuple([*alike[at + 1 :], *alike[:at]][:MAX_RELATED])
+    position = alike.index(spec.name)
+    return tuple([*alike[position + 1 :], *alike[:position]][:MAX_RELATED])
 
 
 def _parse_cursor(cursor: str | None, total: int) -> int:
@@ -137,12 +137,12 @@ def offer_tools(granted: ToolSet, starting: Sequence[str] = ()) -> ToolOffer:
     `starting`: servers whose tools it might use, but that are still starting. Raises BadArguments if many tools are
     granted and one has the name of the search.
     """
-    many, taken = _too_many(granted), granted.find(SEARCH) is not None
-    if many and taken:
+    many, is_name_taken = _are_too_many(granted), granted.find(SEARCH) is not None
+    if many and is_name_taken:
         raise BadArguments(
             f"With over {MAX_SHOWN_TOOLS} tools {SEARCH} is the search for them.", "Give that tool another name."
         )
-    finds_late_tools = bool(starting) and not taken
+    finds_late_tools = bool(starting) and not is_name_taken
     absent = [_note_absent_servers(starting, finds_late_tools=finds_late_tools)] if starting else []
     if not many and not finds_late_tools:
         return ToolOffer(granted, ToolSet(), tuple(absent))
@@ -178,7 +178,7 @@ class LateTools:
     starting: tuple[str, ...] = ()
 
 
-def search_tool(searchable: ToolSet, look: Callable[[], LateTools] = LateTools) -> Tool:
+def search_tool(searchable: ToolSet, find_late_tools: Callable[[], LateTools] = LateTools) -> Tool:
     """Make the search tool of one loop. It finds the `searchable` tools, and those that `look`, which may block, says
     became available since; no others, whatever the registry has.
 
@@ -190,7 +190,7 @@ def search_tool(searchable: ToolSet, look: Callable[[], LateTools] = LateTools) 
         names, query = arguments.get("names"), arguments.get("query")
         if not names and not query:
             raise BadArguments(f"{SEARCH} needs a query or names.", 'As query="read issue".')
-        late_tools = look()
+        late_tools = find_late_tools()
         pool = ToolSet((*searchable, *late_tools.tools))
         if names:
             found = [spec for name in dict.fromkeys(names) if (spec := pool.find(name)) is not None]
@@ -220,12 +220,12 @@ def _choose_shown(granted: ToolSet) -> list[ToolSpec]:
     callers = [spec for spec in granted if spec.source == "caller"]
     reads = [spec for spec in granted if spec.effect == "read" and spec.source != "caller"]
     for kept in ([*reads, *callers], [*ours, *callers]):
-        if not _too_many(ToolSet(kept)):
+        if not _are_too_many(ToolSet(kept)):
             return kept
     return ours
 
 
-def _too_many(tools: ToolSet) -> bool:
+def _are_too_many(tools: ToolSet) -> bool:
     return len(tools) > MAX_SHOWN_TOOLS or tools.size > MAX_SPEC_CHARS
 
 

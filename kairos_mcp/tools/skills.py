@@ -127,11 +127,13 @@ class SkillFolders:
         for workspace in reversed(self._folders):
             entries, more = _entries(workspace)
             folders = [entry.name for entry in entries if entry.kind == "folder" and not entry.name.startswith(".")]
-            skills_here = {name: told for name in folders if (told := _read_skill_head(workspace, name)) is not None}
+            skills_here = {
+                name: found_skill for name in folders if (found_skill := _read_skill_head(workspace, name)) is not None
+            }
             found, is_cut = skills_here | found, is_cut or more
         names = sorted(found)
-        skills = tuple(told for name in names if isinstance(told := found[name], Skill))
-        left_out = [told for name in names if isinstance(told := found[name], str)]
+        skills = tuple(found_skill for name in names if isinstance(found_skill := found[name], Skill))
+        left_out = [found_skill for name in names if isinstance(found_skill := found[name], str)]
         left_out += [f"of a folder of skills the first {MAX_SKILLS} names were looked at"] if is_cut else []
         return SkillListing(skills, (*self._unreadable, *left_out))
 

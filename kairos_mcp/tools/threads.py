@@ -47,11 +47,11 @@ class WorkerThreads:
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = _ThreadJob(function, arguments, loop, done, loop.call_later(timeout_s, _time_out, done))
+        job = _ThreadJob(function, arguments, loop, done, loop.call_later(timeout_s, _set_timeout, done))
         if self._idle:
             self._idle.pop().put(job)
         elif len(self._queues) < self._max_threads:
-            self._start().put(job)
+            self._start_thread().put(job)
         else:
             self._backlog.append(job)
         return done
@@ -64,14 +64,14 @@ class WorkerThreads:
         for queue in self._queues:
             queue.put(None)
 
-    def _start(self) -> SimpleQueue[_ThreadJob | None]:
+    def _start_thread(self) -> SimpleQueue[_ThreadJob | None]:
         queue: SimpleQueue[_ThreadJob | None] = SimpleQueue()
         self._queues.append(queue)
         name = f"{self._name}-{len(self._queues)}"
-        threading.Thread(target=self._serve, args=(queue,), name=name, daemon=True).start()
+        threading.Thread(target=self._run_jobs, args=(queue,), name=name, daemon=True).start()
         return queue
 
-    def _serve(self, queue: SimpleQueue[_ThreadJob | None]) -> None:
+    def _run_jobs(self, queue: SimpleQueue[_ThreadJob | None]) -> None:
         """Run one job after another, in a worker thread, until it is told to end."""
         while (job := queue.get()) is not None:
             value, error = None, None
@@ -102,6 +102,6 @@ class WorkerThreads:
         self._idle.append(queue)
 
 
-def _time_out(done: asyncio.Future[Any]) -> None:
+def _set_timeout(done: asyncio.Future[Any]) -> None:
     if not done.done():
         done.set_exception(TimeoutError())

@@ -52,11 +52,11 @@ class StopSignal:
         self.is_set = False
         self._callbacks: list[Callable[[], None]] = []
 
-    def add_callback(self, act: Callable[[], None]) -> None:
+    def add_callback(self, callback: Callable[[], None]) -> None:
         """Call `act` (from another thread) when the signal is set; at once if it is set already."""
-        self._callbacks.append(act)
+        self._callbacks.append(callback)
         if self.is_set:
-            act()
+            callback()
 
     def set(self) -> None:
         self.is_set = True

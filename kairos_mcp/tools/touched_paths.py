@@ -124,19 +124,19 @@ class TouchedPaths:
         self,
         workspace: Path | None,
         scopes: Scopes,
-        own: Iterable[Path] = (),
+        own_paths: Iterable[Path] = (),
         bases: Mapping[str, tuple[Path, ...]] | None = None,
     ) -> None:
         self._root = os.path.realpath(workspace) if workspace is not None else "/"
         self._scopes = scopes
-        self._own = tuple(os.path.realpath(path) for path in own)
+        self._own_paths = tuple(os.path.realpath(path) for path in own_paths)
         self._bases = bases or {}
 
     def find(self, tool: ToolSpec | None, arguments: JsonObject) -> TouchedSet:
         """Return what this call touches now."""
         if tool is None or tool.source == "builtin":
             return TouchedSet(read_named_paths(tool, arguments))
-        walk = _ArgumentWalk(self._root, self._scopes, self._own, self._bases_of(tool))
+        walk = _ArgumentWalk(self._root, self._scopes, self._own_paths, self._bases_of(tool))
         walk.visit(arguments)
         if not walk.real_paths and not walk.unresolved and tool.effect == "read" and _takes_paths(tool):
             walk.add_path(self._root, ".")  # without a path it reads the workspace itself
@@ -163,7 +163,7 @@ class _ArgumentWalk:
 
     root: str
     scopes: Scopes
-    own: tuple[str, ...]
+    own_paths: tuple[str, ...]
     bases: tuple[str, ...]
     real_paths: dict[str, None] = field(default_factory=dict)  # real absolute paths
     unresolved: dict[str, None] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class _ArgumentWalk:
                 inside[plain] = None
                 if os.path.isdir(real):
                     folders[plain] = None
-        has_own_files = any(_is_in_folder(path, folder) for path in self.real_paths for folder in self.own)
+        has_own_files = any(_is_in_folder(path, folder) for path in self.real_paths for folder in self.own_paths)
         has_instructions = writes and any(self._holds_instructions(folder) for folder in folders)
         paths = (tuple(inside), tuple(outside), tuple(self.unresolved))
         return TouchedSet(
@@ -311,7 +311,7 @@ class _ArgumentWalk:
     def _is_pathlike_key(self, name: str, key: str) -> bool:
         if _names_paths(name) and key.strip():
             return not key.isidentifier() or any(os.path.isfile(f"{base}/{key}") for base in self.bases)
-        return any(mark in key for mark in "./\\%~") and self._is_pathlike("", key)
+        return any(sign in key for sign in "./\\%~") and self._is_pathlike("", key)
 
     def _may_exist(self, text: str) -> bool:
         """Return whether the text names something that exists, or something new in an existing folder."""

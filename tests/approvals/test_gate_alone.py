@@ -40,7 +40,7 @@ def gate(*rules: GateRule) -> Gate:
 def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and_nothing_else() -> None:
     for rules in ((), (GateRule("search_*", "ask"),), (GateRule("edit_*", "deny", SECRETS),)):
         for tool in (SEARCH, SEVERAL):
-            shut = gate(*rules).hidden_paths(ToolCallRequest(tool, {"path": "."}))
+            shut = gate(*rules).hidden_path_test(ToolCallRequest(tool, {"path": "."}))
             assert shut is not None
             assert [shut(path) for path in (".env", "sub/.ENV.local", ".env.example", "a.txt")] == [
                 *(True, True, False, False),
@@ -49,10 +49,10 @@ def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and
 
 def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     allowed = GateRule("search_files", "allow")
-    assert gate(allowed).hidden_paths(ToolCallRequest(SEARCH, {"path": "."})) is None
+    assert gate(allowed).hidden_path_test(ToolCallRequest(SEARCH, {"path": "."})) is None
     elsewhere = gate(GateRule("search_files", "allow", ("docs/**",)))
-    assert elsewhere.hidden_paths(ToolCallRequest(SEARCH, {"path": "docs/a"})) is None
-    assert elsewhere.hidden_paths(ToolCallRequest(SEARCH, {"path": "src"})) is not None
+    assert elsewhere.hidden_path_test(ToolCallRequest(SEARCH, {"path": "docs/a"})) is None
+    assert elsewhere.hidden_path_test(ToolCallRequest(SEARCH, {"path": "src"})) is not None
     assert elsewhere.allows_by_rule(ToolCallRequest(SEARCH, {"path": "docs/a"}))
     assert not elsewhere.allows_by_rule(ToolCallRequest(SEARCH, {"path": "src"}))
     assert not gate(GateRule("*", "ask")).allows_by_rule(ToolCallRequest(SEARCH, {"path": "docs/a"}))
@@ -63,17 +63,17 @@ def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     [LIST, ours("file_tree", **PATH), SKILL, ours("clock"), EDIT, theirs("read"), theirs("read", "caller"), None],
 )
 def test_what_shows_no_texts_of_ours_has_nothing_to_keep_shut(tool: ToolSpec | None) -> None:
-    assert gate().hidden_paths(ToolCallRequest(tool, {"path": "."})) is None
+    assert gate().hidden_path_test(ToolCallRequest(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [EDIT, theirs("read"), theirs("read", "caller"), None])
 def test_a_rule_on_paths_shuts_nothing_of_what_another_finds_or_of_what_is_changed(tool: ToolSpec | None) -> None:
-    assert gate(GateRule("*", "deny", SECRETS)).hidden_paths(ToolCallRequest(tool, {"path": "."})) is None
+    assert gate(GateRule("*", "deny", SECRETS)).hidden_path_test(ToolCallRequest(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [SEARCH, LIST])
 def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> None:
-    shut = gate(GateRule("*", "deny", SECRETS), GateRule("other", "deny")).hidden_paths(
+    shut = gate(GateRule("*", "deny", SECRETS), GateRule("other", "deny")).hidden_path_test(
         ToolCallRequest(tool, {"path": "."})
     )
     assert shut is not None
@@ -87,10 +87,10 @@ def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> Non
 
 def test_what_a_person_would_be_asked_about_there_is_shut_unless_they_are_asked_already() -> None:
     there = GateRule("search_files", "ask", SECRETS)
-    shut = gate(there).hidden_paths(ToolCallRequest(SEARCH, {"path": "docs"}))
+    shut = gate(there).hidden_path_test(ToolCallRequest(SEARCH, {"path": "docs"}))
     assert shut is not None
     assert (shut("secrets/key"), shut("docs/a")) == (True, False)
-    asked = gate(there, GateRule("*", "deny", ("keys/**",)), GateRule("*", "ask")).hidden_paths(
+    asked = gate(there, GateRule("*", "deny", ("keys/**",)), GateRule("*", "ask")).hidden_path_test(
         ToolCallRequest(SEARCH, {"path": "."})
     )
     assert asked is not None
@@ -98,10 +98,10 @@ def test_what_a_person_would_be_asked_about_there_is_shut_unless_they_are_asked_
 
 
 def test_a_rule_on_scopes_shuts_as_one_on_paths_does_and_one_that_allows_shuts_nothing() -> None:
-    scoped = gate(GateRule("*", "deny", scope="L1")).hidden_paths(ToolCallRequest(LIST, {"path": "."}))
+    scoped = gate(GateRule("*", "deny", scope="L1")).hidden_path_test(ToolCallRequest(LIST, {"path": "."}))
     assert scoped is not None
     assert (scoped("AGENTS.md"), scoped("a.txt")) == (True, False)
-    assert gate(GateRule("*", "allow", SECRETS)).hidden_paths(ToolCallRequest(LIST, {"path": "."})) is None
+    assert gate(GateRule("*", "allow", SECRETS)).hidden_path_test(ToolCallRequest(LIST, {"path": "."})) is None
 
 
 # -- what may be read without a look at the arguments ----------------------------------------------------------

@@ -1030,13 +1030,13 @@ OUTSIDE = (
     ),
     Guard(
         "tools/http/client.py",
-        " if not across or name.lower() in _CROSS_ORIGIN_HEADERS",
+        " if not is_cross_origin or name.lower() in _CROSS_ORIGIN_HEADERS",
         "",
         EGRESS + "headers_stay_behind_when_a_redirect_leaves_the_origin",
     ),
     Guard(
         "tools/http/client.py",
-        'outgoing.method in ("GET", "HEAD") and bool',
+        'request.method in ("GET", "HEAD") and bool',
         "bool",
         EGRESS + "what_does_more_than_read_is_not_repeated_elsewhere",
     ),

@@ -6,7 +6,7 @@ BENEATH = "tools/files/safe_open.py"
 FLAGS = '_COMMON = os.O_RDONLY | getattr(os, "O_CLOEXEC", {}) | getattr(os, "O_NOCTTY", {})'
 FIFO = " # the open of a FIFO without a writer must not block"
 RESOLVE = "_RESOLVE = {} # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH"
-NO_NAME = 'rename({}, "", "", EXCHANGE) # no name at all: where the call exists, that is what it says'
+NO_NAME = 'rename({}, "", "", EXCHANGE) # with empty names: if the call exists, it fails with ENOENT'
 TRIES = "_TRIES = {} # EAGAIN: a rename elsewhere raced with the resolution"
 ELSEWHERE = "stands for systems that are not this one, where the flag is not there; nothing here comes to it"
 NOT_AGAIN = "the kernel says so only where a path holds `..` or a file system is interrupted, and no plain path does"
@@ -125,8 +125,8 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (
         "tools/files/workspace.py",
         "Workspace._refuse_private",
-        "statuses = (os.stat(each, dir_fd=at, follow_symlinks=False) for each in above)",
-        "statuses = (os.stat(each, dir_fd=at, follow_symlinks=True) for each in above)",
+        "statuses = (os.stat(folder, dir_fd=folder_fd, follow_symlinks=False) for folder in folders)",
+        "statuses = (os.stat(folder, dir_fd=folder_fd, follow_symlinks=True) for folder in folders)",
     ): "these are the folders of a path that was opened, and none is opened through a link",
     (
         "core/strict_json.py",

@@ -298,7 +298,7 @@ def test_a_server_that_takes_nothing_is_given_up() -> None:
             line.open([IPv4Address("127.0.0.1")], deaf.port, None)
             content = b"x" * 64 * 1024 * 1024  # more than both ends have room for
             with pytest.raises(Timeout):
-                line.ask("POST", "/", [("host", "deaf"), ("content-length", str(len(content)))], content)
+                line.send_request("POST", "/", [("host", "deaf"), ("content-length", str(len(content)))], content)
         assert time.monotonic() - began < 3
 
 

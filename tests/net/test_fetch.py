@@ -13,7 +13,7 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.http.client import HttpClient
-from kairos_mcp.tools.http.fetch import FETCH_SPEC, classify_fetch, fetching_tool
+from kairos_mcp.tools.http.fetch import FETCH_SPEC, classify_fetch, fetch_tool
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import preview_call
 
@@ -21,7 +21,7 @@ LISTED = HttpClient(rules("docs.test", "*.open.test", "127.0.0.1:8080"), rules("
 
 
 def fetched(peer: Peer, /, path: str = "/", **arguments: object) -> ToolResult:
-    return called(fetching_tool(egress_to(peer)), url=peer.url(path), **arguments)
+    return called(fetch_tool(egress_to(peer)), url=peer.url(path), **arguments)
 
 
 # -- offering and judging --------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_judging_and_showing_resolve_nothing() -> None:
     egress = HttpClient(rules("api.test"), resolve=names)
     arguments = {"url": "https://api.test/", "method": "POST", "headers": {"X-A": "b"}, "body": {"c": "d\n"}}
     assert classify_fetch(arguments, egress) == "ask"
-    shown = preview_call(fetching_tool(egress), arguments, around())
+    shown = preview_call(fetch_tool(egress), arguments, around())
     assert not isinstance(shown, ToolResult)
     assert shown.text == 'POST https://api.test/\nX-A: b\ncontent-type: application/json\n\n{"c":"d\\n"}'
     assert names.asked == []
@@ -94,7 +94,7 @@ def test_judging_and_showing_resolve_nothing() -> None:
     ],
 )
 def test_nobody_is_asked_about_what_can_not_be_sent(arguments: dict[str, object]) -> None:
-    shown = preview_call(fetching_tool(HttpClient()), arguments, around())
+    shown = preview_call(fetch_tool(HttpClient()), arguments, around())
     assert isinstance(shown, ToolResult)
     assert shown.code in ("egress_denied", "bad_arguments")
 
@@ -213,7 +213,7 @@ def test_what_is_no_text_is_described_and_not_shown(web: Peer, content: bytes, k
 
 def test_a_body_that_was_cut_says_so(web: Peer) -> None:
     web.will(text("x" * 5000))
-    result = called(fetching_tool(egress_to(web, body_bytes=1000)), url=web.url())
+    result = called(fetch_tool(egress_to(web, body_bytes=1000)), url=web.url())
     assert "only the first 1,000 bytes were read; there are more" in result.data["notes"]
     assert result.content.endswith("\n" + "x" * 1000)
 
@@ -227,7 +227,7 @@ def test_a_header_of_the_reply_can_not_look_like_more(web: Peer) -> None:
 
 def test_a_call_ends_with_its_time(web: Peer) -> None:
     web.will(silent)
-    result = called(fetching_tool(egress_to(web)), 0.3, url=web.url())
+    result = called(fetch_tool(egress_to(web)), 0.3, url=web.url())
     assert (result.code, result.data["retryable"]) == ("timeout", True)
 
 

@@ -18,7 +18,7 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools.http.http_snippet import format_http_tool
 from kairos_mcp.tools.http.http_tool import http_tool
-from kairos_mcp.tools.http.openapi import definitions_from, document_at, document_in, operations_of, tool_name
+from kairos_mcp.tools.http.openapi import fetch_document, list_operations, make_definitions, parse_document, tool_name
 
 PETS: dict[str, Any] = {
     "openapi": "3.0.3",
@@ -113,7 +113,7 @@ def changed(**more: Any) -> dict[str, Any]:
 
 
 def one(document: dict[str, Any], operation: str, **more: Any) -> HttpDefinition:
-    (made,) = definitions_from(document, [operation], **more)
+    (made,) = make_definitions(document, [operation], **more)
     return made
 
 
@@ -163,7 +163,7 @@ def test_a_schema_that_holds_itself_is_spelled_out_once_and_says_so() -> None:
 
 
 def test_operations_without_an_id_get_one_and_names_are_made_plain() -> None:
-    found = [(each.id, each.method) for each in operations_of(PETS)]
+    found = [(each.id, each.method) for each in list_operations(PETS)]
     assert found == [
         ("pets.get", "GET"),
         ("delete_/pets/{petId}", "DELETE"),
@@ -202,7 +202,7 @@ def test_a_text_of_any_characters_survives_the_settings(tmp_path: Path) -> None:
 
 def test_a_document_is_read_from_where_a_person_says(web: Peer, other: Peer) -> None:
     web.will(json_text(json.dumps(PETS)))
-    assert document_at(web.url("/openapi.json"), time.monotonic() + 10) == PETS
+    assert fetch_document(web.url("/openapi.json"), time.monotonic() + 10) == PETS
     for reply, failure in (
         (json_text("{}", "404 Not Found"), HttpError),
         (json_text("{}"), ConfigError),
@@ -210,7 +210,7 @@ def test_a_document_is_read_from_where_a_person_says(web: Peer, other: Peer) -> 
     ):
         web.will(reply)
         with pytest.raises(failure):
-            document_at(web.url(), time.monotonic() + 10)
+            fetch_document(web.url(), time.monotonic() + 10)
     assert other.connections == 0
 
 
@@ -267,16 +267,16 @@ def test_refs_that_grow_are_refused() -> None:
 
 def test_json_and_yaml_are_read_as_the_same_document() -> None:
     yaml = pytest.importorskip("yaml")
-    assert document_in(json.dumps(PETS)) == PETS
-    assert document_in(yaml.safe_dump(PETS)) == PETS
-    dated = document_in("openapi: 3.1.0\ninfo: {version: 2024-01-01, title: x}\npaths: {}\n")
+    assert parse_document(json.dumps(PETS)) == PETS
+    assert parse_document(yaml.safe_dump(PETS)) == PETS
+    dated = parse_document("openapi: 3.1.0\ninfo: {version: 2024-01-01, title: x}\npaths: {}\n")
     assert dated["info"]["version"] == "2024-01-01"
 
 
 @pytest.mark.parametrize("way", ["object/apply:os.mkdir", "object/new:os.mkdir"])
 def test_a_document_runs_nothing(tmp_path: Path, way: str) -> None:
     with pytest.raises(ConfigError):
-        document_in(f"openapi: 3.0.0\nx: !!python/{way} [{tmp_path}/made]\n")
+        parse_document(f"openapi: 3.0.0\nx: !!python/{way} [{tmp_path}/made]\n")
     assert not (tmp_path / "made").exists()
 
 
@@ -296,4 +296,4 @@ def test_a_document_runs_nothing(tmp_path: Path, way: str) -> None:
 )
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
-        document_in(text)
+        parse_document(text)

@@ -41,8 +41,8 @@ from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result
 
 DEFAULT_TIMEOUT_S = 60
 MAX_TIMEOUT_S = 600
-MARGIN_S = 5  # of the call's time, left for killing the program and reporting the result
-LEAST_MEMORY = 1 << 30
+RESULT_MARGIN_S = 5  # of the call's time, left for killing the program and reporting the result
+MIN_MEMORY = 1 << 30
 
 COMMAND_SPEC = ToolSpec(
     "run_command",
@@ -109,7 +109,7 @@ def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scope
         workspace, commands, ProtectionRules.from_scopes(scopes or build_scopes(workspace.path), commands.writes)
     )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
-    return [Tool(COMMAND_SPEC, runner.run, MAX_TIMEOUT_S + MARGIN_S, examples, runner.preview)]
+    return [Tool(COMMAND_SPEC, runner.run, MAX_TIMEOUT_S + RESULT_MARGIN_S, examples, runner.preview)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class _CommandRunner:
     def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         remaining_s = ctx.deadline - time.monotonic()
         timeout_s = min(
-            float(arguments.get("timeout_s") or DEFAULT_TIMEOUT_S), max(remaining_s - MARGIN_S, remaining_s / 2)
+            float(arguments.get("timeout_s") or DEFAULT_TIMEOUT_S), max(remaining_s - RESULT_MARGIN_S, remaining_s / 2)
         )
         with open_folder(self._workspace, ".") as root:
             sandbox = self._sandbox_for(root)
@@ -158,12 +158,12 @@ class _CommandRunner:
             _check_approved_program(program, ctx.base_hashes)
             self._check_works()
             deadline = time.monotonic() + timeout_s
-            result, note, undone = self._run_program(program, sandbox, root, ctx, deadline)
+            result, note, changes = self._run_program(program, sandbox, root, ctx, deadline)
             if (
                 result.reason == "no_sandbox"
             ):  # the workspace may have changed meanwhile; nothing has run yet, so try once more
-                result, note, undone = self._run_program(program, self._sandbox_for(root), root, ctx, deadline)
-        return mark_failed(_command_result(program, result, timeout_s, note), undone)
+                result, note, changes = self._run_program(program, self._sandbox_for(root), root, ctx, deadline)
+        return mark_failed(_command_result(program, result, timeout_s, note), changes)
 
     def _run_program(
         self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, deadline: float
@@ -183,8 +183,8 @@ class _CommandRunner:
                     ctx.recheck_for(COMMAND_SPEC.effect),
                 )
             )
-            undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out") if prepared.watch else []
-        return result, "without a sandbox" if self._bare else prepared.warning, undone
+            changes = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out") if prepared.watch else []
+        return result, "without a sandbox" if self._bare else prepared.warning, changes
 
     def _sandbox_for(self, root: int) -> Sandbox:
         """Return the sandbox around the workspace that is open as `root`."""
@@ -245,7 +245,7 @@ def _check_approved_program(program: ResolvedProgram, approved: Mapping[str, str
 
 def _memory_limit() -> int:
     """Return the bytes that a program and all that it starts may use: half of the machine's memory."""
-    return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, LEAST_MEMORY)
+    return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, MIN_MEMORY)
 
 
 def _command_result(program: ResolvedProgram, result: ProcessResult, timeout_s: float, note: str | None) -> ToolResult:

@@ -113,13 +113,13 @@ class FileSlot:
         return True
 
     def _stage(self, before: bytes, after: bytes) -> str:
-        standing = self.workspace.open_fd(self.name, FILE, self.folder)
+        current_fd = self.workspace.open_fd(self.name, FILE, self.folder)
         try:
-            if not _has_content(standing, before):
+            if not _has_content(current_fd, before):
                 raise self._stale_error("is not what it was")
-            return write_staged(self.folder, self.key, after, standing)
+            return write_staged(self.folder, self.key, after, current_fd)
         finally:
-            os.close(standing)
+            os.close(current_fd)
 
     def _exchange(self, swap: str, before: bytes) -> bool:
         """Exchange `swap` with the file here, and drop that if it holds `before`. Return False if exchanging is not
@@ -137,11 +137,11 @@ class FileSlot:
             self._drop_displaced(swap, before, ours)
         return True
 
-    def _drop_displaced(self, swap: str, before: bytes, ours: int) -> None:
+    def _drop_displaced(self, swap: str, before: bytes, staged_fd: int) -> None:
         try:
             displaced = self.workspace.open_fd(swap, FILE, self.folder)
         except OSError:  # a link, or something that may not be read: not the expected file
-            self._put_back(swap, ours)
+            self._put_back(swap, staged_fd)
             raise self._stale_error("was changed at the same moment") from None
         try:
             with FileLease(displaced) as lease:
@@ -152,7 +152,7 @@ class FileSlot:
                 except OSError as error:
                     problem = write_error(error, self.path)
                 # While the lease holds, so that a waiting writer finds the file in its place.
-                self._put_back(swap, ours)
+                self._put_back(swap, staged_fd)
                 raise problem
         finally:
             os.close(displaced)
@@ -160,18 +160,18 @@ class FileSlot:
     def _compare_and_rename(self, swap: str, before: bytes) -> None:
         """Without an exchange: compare once more, then rename. What another program writes in between is lost."""
         try:
-            standing = self.workspace.open_fd(self.name, FILE, self.folder)
+            current_fd = self.workspace.open_fd(self.name, FILE, self.folder)
             try:
-                with FileLease(standing) as lease:
-                    problem = self._find_problem(standing, before, lease)
+                with FileLease(current_fd) as lease:
+                    problem = self._find_problem(current_fd, before, lease)
                     if problem is not None:
                         raise problem
-                    named = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
-                    if not os.path.samestat(named, os.fstat(standing)):
+                    status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+                    if not os.path.samestat(status, os.fstat(current_fd)):
                         raise self._stale_error("was changed at the same moment")
                     os.rename(swap, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
             finally:
-                os.close(standing)
+                os.close(current_fd)
         finally:
             unlink_quietly(self.folder, swap)
 
@@ -185,12 +185,12 @@ class FileSlot:
             return self._moved_error()
         return self._stale_error("was opened for writing at the same moment") if lease.is_contested else None
 
-    def _put_back(self, swap: str, ours: int) -> None:
+    def _put_back(self, swap: str, staged_fd: int) -> None:
         """Put the displaced file back: exchange until what comes out is what went in last, so nobody wrote in between.
 
         The files are held open so that their inode numbers are not reused by other files meanwhile.
         """
-        rename, pins = self.workspace.rename, [os.dup(ours)]
+        rename, pins = self.workspace.rename, [os.dup(staged_fd)]
         assert rename is not None, "only what was exchanged goes back"
         try:
             for _ in range(MAX_PUT_BACKS):
@@ -205,9 +205,9 @@ class FileSlot:
                 if os.path.samestat(displaced, os.fstat(pins[-2])):
                     return os.unlink(swap, dir_fd=self.folder)
         except OSError as error:
-            word = errno.errorcode.get(error.errno or 0, "unknown error")
+            error_name = errno.errorcode.get(error.errno or 0, "unknown error")
             raise self._stale_error(
-                f"was changed at the same moment and can't be put back ({word}): see {swap}"
+                f"was changed at the same moment and can't be put back ({error_name}): see {swap}"
             ) from None
         finally:
             for pin in pins:
@@ -316,32 +316,32 @@ def make_folders(workspace: Workspace, folder: str, made: list[str]) -> int:
 
     The paths of new folders are appended to `made`. Raises OSError as safe_open.py does.
     """
-    at, done = workspace.open_fd(".", FOLDER), ""
+    fd, path = workspace.open_fd(".", FOLDER), ""
     try:
         for name in folder.split("/"):
-            done = f"{done}/{name}".removeprefix("/")
+            path = f"{path}/{name}".removeprefix("/")
             try:
-                inner = workspace.open_fd(name, FOLDER, at)
+                inner_fd = workspace.open_fd(name, FOLDER, fd)
             except FileNotFoundError:
                 with suppress(FileExistsError):  # another program was quicker
-                    os.mkdir(name, dir_fd=at)
-                    made.append(done)
-                    os.fsync(at)
-                inner = workspace.open_fd(name, FOLDER, at)
-            os.close(at)
-            at = inner
+                    os.mkdir(name, dir_fd=fd)
+                    made.append(path)
+                    os.fsync(fd)
+                inner_fd = workspace.open_fd(name, FOLDER, fd)
+            os.close(fd)
+            fd = inner_fd
     except BaseException:
-        os.close(at)
+        os.close(fd)
         raise
-    return at
+    return fd
 
 
 def remove_folders(workspace: Workspace, made: list[str]) -> None:
     """Remove folders that were made in vain; one that is not empty any more stays."""
     for path in reversed(made):
-        above, _, name = path.rpartition("/")
+        parent, _, name = path.rpartition("/")
         with suppress(OSError):
-            fd = workspace.open_fd(above or ".", FOLDER)
+            fd = workspace.open_fd(parent or ".", FOLDER)
             try:
                 os.rmdir(name, dir_fd=fd)
             finally:

@@ -61,8 +61,8 @@ def changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
     return found
 
 
-def _compare(a: Sequence[str], b: Sequence[str], within: Block, depth: int, found: list[Block]) -> None:
-    a0, a1, b0, b1 = within
+def _compare(a: Sequence[str], b: Sequence[str], block: Block, depth: int, found: list[Block]) -> None:
+    a0, a1, b0, b1 = block
     while a0 < a1 and b0 < b1 and a[a0] == b[b0]:
         a0, b0 = a0 + 1, b0 + 1
     while a0 < a1 and b0 < b1 and a[a1 - 1] == b[b1 - 1]:
@@ -79,27 +79,27 @@ def _compare(a: Sequence[str], b: Sequence[str], within: Block, depth: int, foun
     _compare(a, b, (a0, a1, b0, b1), depth - 1, found)
 
 
-def _anchors(a: Sequence[str], b: Sequence[str], within: Block) -> list[tuple[int, int]]:
+def _anchors(a: Sequence[str], b: Sequence[str], block: Block) -> list[tuple[int, int]]:
     """Return pairs of lines that occur once on each side: the longest sequence in the same order on both."""
-    a0, a1, b0, b1 = within
-    once = Counter(a[a0:a1])
-    there = Counter(b[b0:b1])
-    place = {b[j]: j for j in range(b0, b1) if there[b[j]] == 1}
-    pairs = [(i, place[a[i]]) for i in range(a0, a1) if once[a[i]] == 1 and a[i] in place]
+    a0, a1, b0, b1 = block
+    counts_a = Counter(a[a0:a1])
+    counts_b = Counter(b[b0:b1])
+    positions = {b[j]: j for j in range(b0, b1) if counts_b[b[j]] == 1}
+    pairs = [(i, positions[a[i]]) for i in range(a0, a1) if counts_a[a[i]] == 1 and a[i] in positions]
     tails: list[int] = []  # the smallest j that ends an increasing sequence of each length
     ends: list[int] = []  # the pair that it belongs to
-    came_from: list[int] = []
+    previous: list[int] = []
     for at, (_, j) in enumerate(pairs):
         length = bisect_left(tails, j)
         tails[length : length + 1] = [j]
         ends[length : length + 1] = [at]
-        came_from.append(ends[length - 1] if length else -1)
-    row: list[tuple[int, int]] = []
+        previous.append(ends[length - 1] if length else -1)
+    sequence: list[tuple[int, int]] = []
     at = ends[-1] if ends else -1
     while at >= 0:
-        row.append(pairs[at])
-        at = came_from[at]
-    return row[::-1]
+        sequence.append(pairs[at])
+        at = previous[at]
+    return sequence[::-1]
 
 
 def _group_hunks(found: Sequence[Block]) -> Iterator[list[Block]]:

@@ -195,8 +195,8 @@ def check_redaction_marks(path: str, before: bytes | None, after: bytes, redacto
         return
     text = old.decode("utf-8", "replace")
     if (redact_env_file(text) if is_env_file(path) else redactor.redact_text(text)).count:
-        wrong = f"The new text carries {MASK}, which stands for a value of {shorten_path(path)} that is not shown."
-        raise BadArguments(wrong, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
+        message = f"The new text carries {MASK}, which stands for a value of {shorten_path(path)} that is not shown."
+        raise BadArguments(message, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
 
 
 def propose_change(

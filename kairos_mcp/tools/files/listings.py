@@ -22,11 +22,11 @@ from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
 LISTING_S = 30.0
-LIST_LIMIT, LIST_MOST = 200, 5_000
-TREE_DEPTH, TREE_DEPTH_MOST = 3, 16
+DEFAULT_LISTED, MAX_LISTED = 200, 5_000
+DEFAULT_TREE_DEPTH, MAX_TREE_DEPTH = 3, 16
 TREE_ENTRIES = 500  # in one tree
 TREE_FOLDER_ENTRIES = 60  # in one folder of a tree, so that one large folder doesn't hide the others
-MARGIN = 0.1  # of the time that is left, kept for writing the result
+RESULT_SHARE = 0.1  # of the time that is left, kept for writing the result
 
 LIST_SPEC = ToolSpec(
     "list_files",
@@ -41,8 +41,8 @@ LIST_SPEC = ToolSpec(
             "limit": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": LIST_MOST,
-                "description": f"Maximum number of names to return; default {LIST_LIMIT}",
+                "maximum": MAX_LISTED,
+                "description": f"Maximum number of names to return; default {DEFAULT_LISTED}",
             },
         },
         "required": [],
@@ -63,8 +63,8 @@ TREE_SPEC = ToolSpec(
             "depth": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": TREE_DEPTH_MOST,
-                "description": f"Number of levels to show; default {TREE_DEPTH}",
+                "maximum": MAX_TREE_DEPTH,
+                "description": f"Number of levels to show; default {DEFAULT_TREE_DEPTH}",
             },
         },
         "required": [],
@@ -78,14 +78,14 @@ TREE_SPEC = ToolSpec(
 def listing_tools(workspace: Workspace) -> list[Tool]:
     def list_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
-        limit: int = arguments.get("limit", LIST_LIMIT)
+        limit: int = arguments.get("limit", DEFAULT_LISTED)
         if "glob" in arguments:
             return _list_matching(workspace, path, arguments["glob"], limit, ctx)
         return _list_folder(workspace, path, limit, OmittedEntries(ctx.is_hidden))
 
     def file_tree(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
-        return _build_tree(workspace, path, arguments.get("depth", TREE_DEPTH), ctx)
+        return _build_tree(workspace, path, arguments.get("depth", DEFAULT_TREE_DEPTH), ctx)
 
     return [
         Tool(LIST_SPEC, list_files, timeout_s=LISTING_S, examples=({}, {"path": "src", "glob": "**/*.py"})),
@@ -96,7 +96,7 @@ def listing_tools(workspace: Workspace) -> list[Tool]:
 def stop_time(ctx: ToolContext) -> float:
     """Return when a search must stop, so that its result is written before the deadline."""
     now = time.monotonic()
-    return ctx.deadline - min(0.5, max(0.0, ctx.deadline - now) * MARGIN)
+    return ctx.deadline - min(0.5, max(0.0, ctx.deadline - now) * RESULT_SHARE)
 
 
 def _list_folder(workspace: Workspace, path: str, limit: int, omitted: OmittedEntries) -> ToolResult:
@@ -139,19 +139,19 @@ class _TreeFolder:
     """A folder of the tree: its entries, the folders among them, and how many entries were left out."""
 
     entries: tuple[FolderEntry, ...] = ()
-    inner: dict[str, _TreeFolder] = field(default_factory=dict)
-    cut: int = 0
-    opened: bool = False
+    subfolders: dict[str, _TreeFolder] = field(default_factory=dict)
+    cut_count: int = 0
+    is_opened: bool = False
 
 
 def _build_tree(workspace: Workspace, path: str, depth: int, ctx: ToolContext) -> ToolResult:
-    deadline, omitted, top, room = stop_time(ctx), OmittedEntries(ctx.is_hidden), _TreeFolder(), TREE_ENTRIES
+    deadline, omitted, top, remaining = stop_time(ctx), OmittedEntries(ctx.is_hidden), _TreeFolder(), TREE_ENTRIES
     level: list[tuple[str, _TreeFolder, IgnoreRules]] = [(path, top, ignore_rules_at(workspace, path))]
     for _ in range(depth):
-        below: list[tuple[str, _TreeFolder, IgnoreRules]] = []
+        next_level: list[tuple[str, _TreeFolder, IgnoreRules]] = []
         for where, branch, rules in level:
-            if room <= 0 or time.monotonic() >= deadline:
-                omitted.timed_out = omitted.timed_out or room > 0
+            if remaining <= 0 or time.monotonic() >= deadline:
+                omitted.timed_out = omitted.timed_out or remaining > 0
                 continue
             try:
                 folder = list_folder(workspace, where, rules, omitted)
@@ -160,15 +160,15 @@ def _build_tree(workspace: Workspace, path: str, depth: int, ctx: ToolContext) -
                     raise
                 omitted.unreadable += 1
                 continue
-            branch.entries = folder.entries[: min(room, TREE_FOLDER_ENTRIES)]
-            branch.cut, branch.opened = len(folder.entries) - len(branch.entries), True
-            room -= len(branch.entries)
+            branch.entries = folder.entries[: min(remaining, TREE_FOLDER_ENTRIES)]
+            branch.cut_count, branch.is_opened = len(folder.entries) - len(branch.entries), True
+            remaining -= len(branch.entries)
             for entry in branch.entries:
                 if entry.kind == "folder":
-                    branch.inner[entry.name] = _TreeFolder()
-                    below.append((join_path(where, entry.name), branch.inner[entry.name], folder.rules))
-        level = below
-    return _tree_result(path, top, omitted, full=room <= 0)
+                    branch.subfolders[entry.name] = _TreeFolder()
+                    next_level.append((join_path(where, entry.name), branch.subfolders[entry.name], folder.rules))
+        level = next_level
+    return _tree_result(path, top, omitted, full=remaining <= 0)
 
 
 def _tree_result(path: str, top: _TreeFolder, omitted: OmittedEntries, *, full: bool) -> ToolResult:
@@ -187,13 +187,13 @@ def _tree_result(path: str, top: _TreeFolder, omitted: OmittedEntries, *, full: 
 def _draw_folder(branch: _TreeFolder, indent: str, lines: list[str], omitted: OmittedEntries) -> None:
     indent += "  "
     for entry in branch.entries:
-        inner = branch.inner.get(entry.name)
-        closed = inner is not None and not inner.opened
-        lines.append(f"{indent}{_format_entry(entry, omitted)}{' …' if closed else ''}")
-        if inner is not None:
-            _draw_folder(inner, indent, lines, omitted)
-    if branch.cut:
-        lines.append(f"{indent}… {branch.cut:,} more: list_files shows them")
+        subfolder = branch.subfolders.get(entry.name)
+        is_closed = subfolder is not None and not subfolder.is_opened
+        lines.append(f"{indent}{_format_entry(entry, omitted)}{' …' if is_closed else ''}")
+        if subfolder is not None:
+            _draw_folder(subfolder, indent, lines, omitted)
+    if branch.cut_count:
+        lines.append(f"{indent}… {branch.cut_count:,} more: list_files shows them")
 
 
 def _format_entry(entry: FolderEntry, omitted: OmittedEntries) -> str:

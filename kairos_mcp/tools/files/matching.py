@@ -38,14 +38,14 @@ def find_hits(content: bytes, pattern: Any, is_over: Callable[[], bool], begin: 
             if at < size and is_over():
                 return
             continue
-        found: int = match.start()
-        start = content.rfind(b"\n", 0, found) + 1
+        match_start: int = match.start()
+        start = content.rfind(b"\n", 0, match_start) + 1
         if start == size:
             return  # an empty match after the last newline, where no line is
-        end = _line_end(content, found)
+        end = _line_end(content, match_start)
         number += content.count(b"\n", counted, start)
         counted, at = start, end + 1
-        yield SearchHit(number, start, end, found)
+        yield SearchHit(number, start, end, match_start)
 
 
 def preview_hit(content: bytes, hit: SearchHit) -> str:

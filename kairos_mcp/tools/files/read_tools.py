@@ -153,16 +153,16 @@ def _read_part(opened: OpenedFile, head: bytes, start: int | None, end: int | No
     return _text_result(b"\n".join(rows).removeprefix(BOM if not offset else b""), data, notes)
 
 
-def _seek_line(opened: OpenedFile, wanted: int, deadline: float) -> tuple[int, int]:
+def _seek_line(opened: OpenedFile, number: int, deadline: float) -> tuple[int, int]:
     """Return where a line starts, and its number; of a file that has fewer lines, its last line."""
     offset, begins, line = 0, 0, 1
     while step := opened.read(SCAN_STEP, offset):
         ends = step.count(b"\n")
-        if line + ends >= wanted:
+        if line + ends >= number:
             at = -1
-            for _ in range(wanted - line):
+            for _ in range(number - line):
                 at = step.index(b"\n", at + 1)
-            begins, line = offset + at + 1, wanted
+            begins, line = offset + at + 1, number
             break
         if ends:
             begins, line = offset + step.rfind(b"\n") + 1, line + ends
@@ -170,7 +170,7 @@ def _seek_line(opened: OpenedFile, wanted: int, deadline: float) -> tuple[int, i
         if offset >= SCAN_BYTES or time.monotonic() >= deadline:
             far = f"line {line:,} is {offset:,} bytes in"
             raise TooLarge(
-                f"{shorten_path(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before."
+                f"{shorten_path(opened.path)} is too large to find line {number}: {far}.", "Ask for one before."
             )
     if begins == opened.size and line > 1:
         return _seek_line(opened, line - 1, deadline)  # the newline that ends the last line begins no further line

@@ -20,7 +20,7 @@ from kairos_mcp.tools.files.walk import OmittedEntries, walk
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-RESULTS, RESULTS_MOST = 50, 1_000
+DEFAULT_RESULTS, MAX_RESULTS = 50, 1_000
 FILE_BYTES = 4 << 20  # searched of one file; of a larger one the rest is left out, and a note says so
 SEARCH_S = 30.0
 
@@ -38,8 +38,8 @@ SEARCH_SPEC = ToolSpec(
             "max_results": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": RESULTS_MOST,
-                "description": f"Maximum number of lines to return; default {RESULTS}",
+                "maximum": MAX_RESULTS,
+                "description": f"Maximum number of lines to return; default {DEFAULT_RESULTS}",
             },
         },
         "required": ["pattern"],
@@ -76,7 +76,7 @@ def search_tool(workspace: Workspace) -> Tool:
     def search_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
         matches = compile_glob(arguments["glob"]) if "glob" in arguments else _matches_any
-        limit: int = arguments.get("max_results", RESULTS)
+        limit: int = arguments.get("max_results", DEFAULT_RESULTS)
         search = _Search(
             compile_line_pattern(arguments["pattern"]), limit, stop_time(ctx), omitted=OmittedEntries(ctx.is_hidden)
         )

@@ -37,17 +37,17 @@ def fresh_name(key: str, ending: str) -> str:
     return f"{PREFIX}{key}-{secrets.token_hex(6)}{ending}"
 
 
-def write_staged(folder: int, key: str, content: bytes, like: int | None) -> str:
+def write_staged(folder: int, key: str, content: bytes, model_fd: int | None) -> str:
     """Write and sync a new staging file, with owner and mode of the file open as `like`; return its name. Raises
     OSError."""
     name = fresh_name(key, HALF)
-    fd = os.open(name, _CREATE, 0o666 if like is None else 0o600, dir_fd=folder)
+    fd = os.open(name, _CREATE, 0o666 if model_fd is None else 0o600, dir_fd=folder)
     try:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(fd, rest) :]
-        if like is not None:
-            _copy_metadata(fd, like)
+        if model_fd is not None:
+            _copy_metadata(fd, model_fd)
         os.fsync(fd)
     except BaseException:
         unlink_quietly(folder, name)
@@ -63,26 +63,26 @@ def unlink_quietly(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _copy_metadata(fd: int, like: int) -> None:
+def _copy_metadata(fd: int, model_fd: int) -> None:
     """Copy the owner if allowed, the mode, and the access list and user attributes if there are any.
 
     If the group can't be kept, the file's new group gets no more rights than everybody: it is not the one that was
     meant. Set-user and set-group bits are not kept; the kernel too drops them from a file that is written.
     """
-    source, mine = os.fstat(like), os.fstat(fd)
+    source, own = os.fstat(model_fd), os.fstat(fd)
     mode = stat.S_IMODE(source.st_mode) & 0o777
-    if source.st_gid != mine.st_gid:
+    if source.st_gid != own.st_gid:
         try:
             os.fchown(fd, -1, source.st_gid)
         except OSError:
             mode &= 0o707 | (mode & 0o007) << 3
-    if source.st_uid != mine.st_uid:
+    if source.st_uid != own.st_uid:
         with suppress(OSError):
             os.fchown(fd, source.st_uid, -1)
     os.fchmod(fd, mode)
-    for name in _attributes(like):
+    for name in _attributes(model_fd):
         with suppress(OSError):
-            os.setxattr(fd, name, os.getxattr(like, name))
+            os.setxattr(fd, name, os.getxattr(model_fd, name))
 
 
 def _attributes(fd: int) -> list[str]:
@@ -101,16 +101,16 @@ class FileLease:
     stay False where the kernel can't tell: not on Linux, on file systems without leases, for files of other users.
     """
 
-    __slots__ = ("_fd", "_held", "was_refused")
+    __slots__ = ("_fd", "_is_held", "was_refused")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._held = False
+        self._is_held = False
         self.was_refused = False
 
     @property
     def is_contested(self) -> bool:
-        if sys.platform != "linux" or not self._held:
+        if sys.platform != "linux" or not self._is_held:
             return False
         import fcntl
 
@@ -125,7 +125,7 @@ class FileLease:
                 # ignored by default.
                 fcntl.fcntl(self._fd, fcntl.F_SETSIG, signal.SIGURG)
                 fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                self._held = True
+                self._is_held = True
             except OSError as error:
                 self.was_refused = error.errno == errno.EAGAIN
         return self
@@ -133,7 +133,7 @@ class FileLease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if sys.platform == "linux" and self._held:
+        if sys.platform == "linux" and self._is_held:
             import fcntl
 
             fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)

@@ -67,9 +67,9 @@ class OmittedEntries:
 
     def hides(self, path: str) -> bool:
         """Return whether a rule hides this path; count it then."""
-        kept = self.is_hidden is not None and self.is_hidden(path)
-        self.denied += kept
-        return kept
+        is_hidden = self.is_hidden is not None and self.is_hidden(path)
+        self.denied += is_hidden
+        return is_hidden
 
     def format_omissions(self) -> list[str]:
         parts = []
@@ -142,29 +142,29 @@ def walk(
         if step is None:
             stack.pop()
             continue
-        where, entry, rules = step
+        entry_path, entry, rules = step
         if entry.kind != "folder":
-            yield where, entry
+            yield entry_path, entry
             continue
         if time.monotonic() >= deadline:
             omitted.timed_out = True
             return
         try:
-            stack.append(iter(_entries_with_rules(list_folder(workspace, where, rules, omitted))))
+            stack.append(iter(_entries_with_rules(list_folder(workspace, entry_path, rules, omitted))))
         except KairosError:
             omitted.unreadable += 1
 
 
 def ignore_rules_at(workspace: Workspace, path: str) -> IgnoreRules:
     """Return the rules that apply where a walk starts; none for a folder that is itself ignored but was asked for."""
-    rules, above = IgnoreRules(), "."
+    rules, folder = IgnoreRules(), "."
     if path == ".":
         return rules
     for name in path.split("/"):
         entries = [FolderEntry(IGNORE_FILE, "file")]  # tried without listing the folder
-        rules = rules.inside_folder(workspace, above, entries)
-        above = join_path(above, name)
-        if rules.ignore(above, folder=True):
+        rules = rules.inside_folder(workspace, folder, entries)
+        folder = join_path(folder, name)
+        if rules.ignore(folder, folder=True):
             return IgnoreRules()
     return rules
 

@@ -148,7 +148,7 @@ class Workspace:
         finally:
             os.close(fd)
 
-    def open_fd(self, plain: str, flags: int, beneath: int | None = None) -> int:
+    def open_fd(self, plain: str, flags: int, folder: int | None = None) -> int:
         """Open a path below the workspace, or below an opened folder of it; the caller closes the descriptor.
 
         Raises OSError as safe_open.py does, so that callers can tell the reasons apart; see `open_error`.
@@ -156,17 +156,17 @@ class Workspace:
         root = self._root  # our own reference, so that a `close` in another thread doesn't free the number
         if root is None:
             raise ValueError("the workspace is closed")
-        at = root.fd if beneath is None else beneath
-        fd = self._open(at, plain, flags)
+        folder_fd = root.fd if folder is None else folder
+        fd = self._open(folder_fd, plain, flags)
         if self._private is not None:
             try:
-                self._refuse_private(at, plain, fd)
+                self._refuse_private(folder_fd, plain, fd)
             except BaseException:
                 os.close(fd)
                 raise
         return fd
 
-    def _refuse_private(self, at: int, plain: str, fd: int) -> None:
+    def _refuse_private(self, folder_fd: int, plain: str, fd: int) -> None:
         """Raise PrivateFolder if the opened file is the private folder or lies in it. The opened folder `at` can't lie
         in it, since it was opened here too."""
         assert self._private is not None
@@ -176,9 +176,9 @@ class Workspace:
             return
         if os.fstat(fd).st_dev != private.st_dev:  # nothing is opened on another file system than the workspace's
             return
-        above = [plain[:end] for end, letter in enumerate(plain) if letter == "/"]
-        statuses = (os.stat(each, dir_fd=at, follow_symlinks=False) for each in above)
-        if any(os.path.samestat(each, private) for each in (os.fstat(fd), *statuses)):
+        folders = [plain[:end] for end, letter in enumerate(plain) if letter == "/"]
+        statuses = (os.stat(folder, dir_fd=folder_fd, follow_symlinks=False) for folder in folders)
+        if any(os.path.samestat(status, private) for status in (os.fstat(fd), *statuses)):
             raise PrivateFolder(errno.EACCES, os.strerror(errno.EACCES))
 
     def is_folder(self, path: str) -> bool:
@@ -195,16 +195,16 @@ class Workspace:
         Its path is plain, or made of names that a listing returned, since some names can't be written in a call.
         """
         fd = self._open_fd(plain, FOLDER)
-        found: list[FolderEntry] = []
+        entries: list[FolderEntry] = []
         try:
             with os.scandir(fd) as scan:
                 for entry in scan:
-                    if len(found) == limit:
+                    if len(entries) == limit:
                         break
-                    found.append(FolderEntry(entry.name, _kind(entry)))
+                    entries.append(FolderEntry(entry.name, _kind(entry)))
                 else:
-                    return sorted(found, key=_entry_name), False
-            return sorted(found, key=_entry_name), True
+                    return sorted(entries, key=_entry_name), False
+            return sorted(entries, key=_entry_name), True
         except OSError as error:
             raise open_error(error, plain) from None
         finally:

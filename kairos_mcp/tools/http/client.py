@@ -26,7 +26,7 @@ from kairos_mcp.tools.tool import StopSignal
 
 MAX_REDIRECTS = 5
 BODY_BYTES = 2 * 1024 * 1024  # of a reply, unpacked
-SENT_BYTES = 1024 * 1024  # of a request's body
+MAX_SENT_BYTES = 1024 * 1024  # of a request's body
 MAX_HEADERS = 50
 HEADER_CHARS = 8_000
 QUOTE_CHARS = 500
@@ -101,7 +101,7 @@ class HttpClient:
         return any(rule.includes(url) for rule in self.private_hosts)
 
     def send(
-        self, outgoing: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None] = lambda: None
+        self, request: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None] = lambda: None
     ) -> HttpReply:
         """Send a request, follow redirects of GET and HEAD, and read the body.
 
@@ -109,14 +109,14 @@ class HttpClient:
         if it may not be sent any more. Raises EgressDenied, TlsError, Unreachable, TooLarge, Timeout; BadArguments for
         invalid headers; OutcomeUnknown in place of these once a request that is not repeatable was sent.
         """
-        check_request(outgoing)
+        check_request(request)
         for hop in range(MAX_REDIRECTS + 1):
-            head, body = self._exchange(outgoing, deadline, stop, recheck)
+            head, body = self._exchange(request, deadline, stop, recheck)
             if body is not None:
-                return HttpReply(outgoing.url, head, body, hop)
-            outgoing = self._redirected_request(outgoing, head.header("location"))
+                return HttpReply(request.url, head, body, hop)
+            request = self._redirected_request(request, head.header("location"))
         raise EgressDenied(
-            f"More than {MAX_REDIRECTS} redirects; the last one leads to {_short_url(outgoing.url)}.", "Ask for that."
+            f"More than {MAX_REDIRECTS} redirects; the last one leads to {_short_url(request.url)}.", "Ask for that."
         )
 
     def addresses(self, url: Url, deadline: float) -> tuple[Address, ...]:
@@ -131,33 +131,35 @@ class HttpClient:
         return found
 
     def _exchange(
-        self, outgoing: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None]
+        self, request: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None]
     ) -> tuple[ReplyHead, UnpackedBody | None]:
         """Send one request; return the head of its reply, and the body unless a redirect is to be followed."""
-        url = outgoing.url
+        url = request.url
         addresses = self.addresses(url, deadline)
         with HttpConnection(url.host, deadline, stop) as connection:
             connection.open(addresses, url.port, (lambda: self._tls) if url.scheme == "https" else None)
             try:
-                head = connection.ask(outgoing.method, url.target, _headers(outgoing), outgoing.body, recheck)
-                return head, None if _is_followed_redirect(outgoing, head) else unpack_body(
-                    head, connection.body(), self._body_bytes
+                head = connection.send_request(
+                    request.method, url.target, _build_headers(request), request.body, recheck
+                )
+                return head, None if _is_followed_redirect(request, head) else unpack_body(
+                    head, connection.read_body(), self._body_bytes
                 )
             except KairosError as error:
-                if outgoing.repeatable or not connection.request_sent:
+                if request.repeatable or not connection.request_sent:
                     raise
                 raise OutcomeUnknown(
                     error.message, "It may have been carried out: look before trying again."
                 ) from error
 
-    def _redirected_request(self, outgoing: HttpRequest, where: str) -> HttpRequest:
+    def _redirected_request(self, request: HttpRequest, location: str) -> HttpRequest:
         """Return the next request after a redirect: only to the same host or a listed one, for which nobody is asked.
 
         Raises EgressDenied for any other.
         """
-        url = outgoing.url
+        url = request.url
         try:  # quoted, since servers send non-ASCII bytes and blanks, and browsers accept them
-            target = parse_url(urljoin(str(url), quote(where.encode("latin-1", "replace"), safe=_ASCII)))
+            target = parse_url(urljoin(str(url), quote(location.encode("latin-1", "replace"), safe=_ASCII)))
         except ValueError:
             raise EgressDenied(f"{url.host} redirects to something that is not a URL.", "Ask elsewhere.") from None
         if url.scheme == "https" and target.scheme == "http":
@@ -171,11 +173,13 @@ class HttpClient:
                 raise EgressDenied(f"{url.host} redirects to {target.host}, which is not public, but {why}.", LIST_HINT)
             message = f"{url.host} redirects elsewhere: {_short_url(target)}"
             raise EgressDenied(f"{message}. That was not followed.", "Ask for that URL itself, if it is wanted.")
-        across = target.origin != url.origin
+        is_cross_origin = target.origin != url.origin
         kept = tuple(
-            (name, value) for name, value in outgoing.headers if not across or name.lower() in _CROSS_ORIGIN_HEADERS
+            (name, value)
+            for name, value in request.headers
+            if not is_cross_origin or name.lower() in _CROSS_ORIGIN_HEADERS
         )
-        return replace(outgoing, url=target, headers=kept)
+        return replace(request, url=target, headers=kept)
 
     def _look_up(self, host: str, deadline: float) -> tuple[Address, ...]:
         """Resolve a name, in a thread of its own, since a resolver has its own timeouts. Its answers are validated."""
@@ -206,16 +210,16 @@ class HttpClient:
         return context
 
 
-def check_request(outgoing: HttpRequest) -> None:
+def check_request(request: HttpRequest) -> None:
     """Check the size of a request and its headers. Raises BadArguments, also for headers that a tool must not set."""
-    if len(outgoing.headers) > MAX_HEADERS:
-        raise BadArguments(f"{len(outgoing.headers)} headers; at most {MAX_HEADERS} are allowed.", "Send fewer.")
-    if len(outgoing.body) > SENT_BYTES:
+    if len(request.headers) > MAX_HEADERS:
+        raise BadArguments(f"{len(request.headers)} headers; at most {MAX_HEADERS} are allowed.", "Send fewer.")
+    if len(request.body) > MAX_SENT_BYTES:
         raise BadArguments(
-            f"The body has {len(outgoing.body):,} bytes; at most {SENT_BYTES:,} are allowed.", "Send less."
+            f"The body has {len(request.body):,} bytes; at most {MAX_SENT_BYTES:,} are allowed.", "Send less."
         )
     seen: set[str] = set()
-    for name, value in outgoing.headers:
+    for name, value in request.headers:
         lower = name.lower()
         if not lower or len(lower) > 100 or not set(lower) <= _TOKEN:
             raise BadArguments("A header's name holds an invalid character.", "Names are letters, digits and -.")
@@ -231,25 +235,27 @@ def check_request(outgoing: HttpRequest) -> None:
         seen.add(lower)
 
 
-def _headers(outgoing: HttpRequest) -> list[tuple[str, str]]:
-    given = [(name.lower(), value.strip()) for name, value in outgoing.headers]
-    names = {name for name, _ in given}
-    ours = [("host", outgoing.url.authority), ("accept-encoding", "gzip, deflate"), ("connection", "close")]
-    ours += [(name, value) for name, value in (("user-agent", "kairos-mcp"), ("accept", "*/*")) if name not in names]
-    if outgoing.body or outgoing.method in ("POST", "PUT", "PATCH"):
-        ours.append(("content-length", str(len(outgoing.body))))
-    return [*ours, *given]
+def _build_headers(request: HttpRequest) -> list[tuple[str, str]]:
+    headers = [(name.lower(), value.strip()) for name, value in request.headers]
+    names = {name for name, _ in headers}
+    own_headers = [("host", request.url.authority), ("accept-encoding", "gzip, deflate"), ("connection", "close")]
+    own_headers += [
+        (name, value) for name, value in (("user-agent", "kairos-mcp"), ("accept", "*/*")) if name not in names
+    ]
+    if request.body or request.method in ("POST", "PUT", "PATCH"):
+        own_headers.append(("content-length", str(len(request.body))))
+    return [*own_headers, *headers]
 
 
-def _is_followed_redirect(outgoing: HttpRequest, head: ReplyHead) -> bool:
+def _is_followed_redirect(request: HttpRequest, head: ReplyHead) -> bool:
     """Return whether this is a redirect to follow: only a reading request is sent again elsewhere."""
-    return head.status in REDIRECTS and outgoing.method in ("GET", "HEAD") and bool(head.header("location"))
+    return head.status in REDIRECTS and request.method in ("GET", "HEAD") and bool(head.header("location"))
 
 
-def _is_same_site(here: Url, there: Url) -> bool:
+def _is_same_site(url: Url, target: Url) -> bool:
     """Return whether both are the same host at their scheme's default port. It allows http to https; the reverse is
     refused before."""
-    return here.host == there.host and all(url.port == DEFAULT_PORTS[url.scheme] for url in (here, there))
+    return url.host == target.host and all(url.port == DEFAULT_PORTS[url.scheme] for url in (url, target))
 
 
 def _resolve_host(host: str) -> Sequence[str]:

@@ -21,7 +21,7 @@ from kairos_mcp.core.urls import Address
 from kairos_mcp.tools.tool import StopSignal
 
 CONNECT_S = 10.0  # for each address; a host may have others
-ADDRESSES = 4
+MAX_ADDRESSES = 4
 HEAD_BYTES = 64 * 1024  # status line and headers of a reply
 READ_BYTES = 64 * 1024
 CONNECT_AGAIN = "Try again later, or ask elsewhere."
@@ -72,14 +72,14 @@ class HttpConnection:
         Raises Unreachable, TlsError, Timeout.
         """
         with self._translate_failures():
-            self._socket = self._connect(addresses[:ADDRESSES], port)
+            self._socket = self._connect(addresses[:MAX_ADDRESSES], port)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 context = tls()
                 self._socket.settimeout(self._remaining_s())  # the handshake as a whole
                 self._socket = context.wrap_socket(self._socket, server_hostname=self._host)
 
-    def ask(
+    def send_request(
         self, method: str, target: str, headers: Headers, body: bytes, recheck: Callable[[], None] = lambda: None
     ) -> ReplyHead:
         """Send the request and read the head of its reply. Raises Unreachable, TlsError, TooLarge, Timeout.
@@ -88,25 +88,25 @@ class HttpConnection:
         that piece nor any later one is sent.
         """
         with self._translate_failures():
-            asked = h11.Request(method=method, target=target, headers=list(headers))
-            out = [self._protocol.send(asked)]
-            out += [self._protocol.send(h11.Data(body))] if body else []
-            out.append(self._protocol.send(h11.EndOfMessage()))
+            request = h11.Request(method=method, target=target, headers=list(headers))
+            pieces = [self._protocol.send(request)]
+            pieces += [self._protocol.send(h11.Data(body))] if body else []
+            pieces.append(self._protocol.send(h11.EndOfMessage()))
             with contextlib.suppress(
                 ConnectionError
             ):  # a server that refuses a long body may say why before it hangs up
-                self._send(b"".join(part for part in out if part), recheck)
+                self._send_bytes(b"".join(part for part in pieces if part), recheck)
             while True:
-                event = self._next()
+                event = self._next_event()
                 if isinstance(event, h11.Response):
-                    named = [(_text(name).lower(), _text(value)) for name, value in event.headers]
-                    return ReplyHead(event.status_code, _text(event.reason), tuple(named))
+                    decoded = [(_decode(name).lower(), _decode(value)) for name, value in event.headers]
+                    return ReplyHead(event.status_code, _decode(event.reason), tuple(decoded))
 
-    def body(self) -> Iterator[bytes]:
+    def read_body(self) -> Iterator[bytes]:
         """Yield the body as it comes, still packed. Raises Unreachable if it breaks off, Timeout."""
         with self._translate_failures():
             while True:
-                event = self._next()
+                event = self._next_event()
                 if isinstance(event, h11.Data):
                     yield bytes(event.data)
                 elif not isinstance(event, h11.InformationalResponse):
@@ -116,37 +116,37 @@ class HttpConnection:
         failure: OSError | None = None
         for address in addresses:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-            trying = socket.socket(family, socket.SOCK_STREAM)
+            candidate = socket.socket(family, socket.SOCK_STREAM)
             with contextlib.ExitStack() as undo:
-                undo.callback(trying.close)
-                self._hold_second_fd(trying)
-                trying.settimeout(min(CONNECT_S, self._remaining_s()))
+                undo.callback(candidate.close)
+                self._hold_second_fd(candidate)
+                candidate.settimeout(min(CONNECT_S, self._remaining_s()))
                 try:
-                    trying.connect((str(address), port))
+                    candidate.connect((str(address), port))
                 except OSError as error:
                     failure = error
                 else:
                     undo.pop_all()
-                    return trying
+                    return candidate
         self._remaining_s()
-        raise Unreachable(f"{self._host} can't be reached{_reason(failure)}.", CONNECT_AGAIN)
+        raise Unreachable(f"{self._host} can't be reached{_describe_reason(failure)}.", CONNECT_AGAIN)
 
-    def _hold_second_fd(self, trying: socket.socket) -> None:
+    def _hold_second_fd(self, opened: socket.socket) -> None:
         with self._lock:
             if self._second_socket is not None:
                 self._second_socket.close()
-            self._second_socket = trying.dup()
+            self._second_socket = opened.dup()
 
-    def _send(self, out: bytes, recheck: Callable[[], None]) -> None:
+    def _send_bytes(self, content: bytes, recheck: Callable[[], None]) -> None:
         assert self._socket is not None
-        view = memoryview(out)
+        view = memoryview(content)
         while view:
             self._socket.settimeout(self._remaining_s())
             recheck()
             self.request_sent = True
             view = view[self._socket.send(view[:READ_BYTES]) :]
 
-    def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         assert self._socket is not None
         while True:
             event = self._protocol.next_event()
@@ -157,10 +157,10 @@ class HttpConnection:
 
     def _remaining_s(self) -> float:
         """Return the seconds that are left, more than 0. Raises Timeout if there are none, or the call was stopped."""
-        left = self._deadline - time.monotonic()
-        if self._stop.is_set or left <= 0:
+        remaining_s = self._deadline - time.monotonic()
+        if self._stop.is_set or remaining_s <= 0:
             raise self._timeout_error()
-        return left
+        return remaining_s
 
     def _timeout_error(self) -> Timeout:
         sent = "It may have been received." if self.request_sent else "Nothing was sent."
@@ -199,10 +199,10 @@ class HttpConnection:
             case h11.RemoteProtocolError():
                 return Unreachable(f"{self._host} broke off, or does not speak HTTP.", CONNECT_AGAIN)
             case _:
-                return Unreachable(f"The connection to {self._host} broke{_reason(error)}.", CONNECT_AGAIN)
+                return Unreachable(f"The connection to {self._host} broke{_describe_reason(error)}.", CONNECT_AGAIN)
 
 
-def _reason(error: OSError | None) -> str:
+def _describe_reason(error: OSError | None) -> str:
     match error:
         case ConnectionRefusedError():
             return ": refused"
@@ -214,5 +214,5 @@ def _reason(error: OSError | None) -> str:
             return ""
 
 
-def _text(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     return raw.decode("latin-1")

@@ -79,7 +79,7 @@ def classify_fetch(arguments: JsonObject, client: HttpClient) -> Literal["allow"
     return "allow" if only_reads and has_plain_headers and client.is_listed(url) else "ask"
 
 
-def fetching_tool(client: HttpClient) -> Tool:
+def fetch_tool(client: HttpClient) -> Tool:
     def http_fetch(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         outgoing = _build_request(arguments)
         reply = client.send(outgoing, ctx.deadline, ctx.stop, ctx.recheck_for(FETCH_SPEC.effect))
@@ -101,14 +101,14 @@ def fetching_tool(client: HttpClient) -> Tool:
     )
 
 
-def format_request(outgoing: HttpRequest) -> str:
+def format_request(request: HttpRequest) -> str:
     """Write out a whole request for a person: its first line, its headers, its body."""
-    lines = [f"{outgoing.method} {outgoing.url}", *(f"{name}: {value}" for name, value in outgoing.headers)]
-    body = outgoing.body.decode("utf-8", "replace")
+    lines = [f"{request.method} {request.url}", *(f"{name}: {value}" for name, value in request.headers)]
+    body = request.body.decode("utf-8", "replace")
     return "\n".join([*lines, *(["", body] if body else [])])
 
 
-def format_reply(outgoing: HttpRequest, reply: HttpReply) -> ToolResult:
+def format_reply(request: HttpRequest, reply: HttpReply) -> ToolResult:
     """Turn a reply into a result for a model. A status other than 2xx is a failure, which shows the body too."""
     text = read_body(reply)
     notes = body_notes(reply, text)
@@ -123,7 +123,7 @@ def format_reply(outgoing: HttpRequest, reply: HttpReply) -> ToolResult:
     if text.text is None:
         data["sha256"] = sha256(reply.body.content).hexdigest()
     lines = [
-        f"{outgoing.method} {reply.url}",
+        f"{request.method} {reply.url}",
         f"{reply.head.status} {spell_out_line(reply.head.reason)[:80]}".rstrip(),
         *(
             f"{name}: {value}"
@@ -132,17 +132,17 @@ def format_reply(outgoing: HttpRequest, reply: HttpReply) -> ToolResult:
         ),
         *(f"[{note}]" for note in notes),
     ]
-    return reply_result(outgoing, reply, "\n".join([*lines, "", text.text or ""]).rstrip("\n"), data)
+    return reply_result(request, reply, "\n".join([*lines, "", text.text or ""]).rstrip("\n"), data)
 
 
-def reply_result(outgoing: HttpRequest, reply: HttpReply, content: str, data: JsonObject) -> ToolResult:
+def reply_result(request: HttpRequest, reply: HttpReply, content: str, data: JsonObject) -> ToolResult:
     """Build the result of a reply with this `content`: a failure if its status is not 2xx."""
     if reply.is_success:
         return ToolResult(content, data=data)
     error = HttpError(f"{reply.url.host} answered {reply.head.status}.", _hint_for(reply))
     failure = {"code": error.code, "message": error.message, "hint": error.hint}
     was_rejected = reply.head.status in (425, 429)  # the server refused before it did anything
-    is_retryable = was_rejected or (outgoing.repeatable and (reply.head.status == 408 or reply.head.status >= 500))
+    is_retryable = was_rejected or (request.repeatable and (reply.head.status == 408 or reply.head.status >= 500))
     shown = f"{error.message} {error.hint}\n{content}"
     return ToolResult(shown, is_error=True, data=failure | {"retryable": is_retryable} | data, code=error.code)
 

@@ -184,22 +184,22 @@ def _tool_result(definition: HttpDefinition, filled: HttpRequest, reply: HttpRep
         "bytes": len(reply.body.content),
         "notes": notes,
     }
-    whole = text.text or ""
+    content = text.text or ""
     if reply.is_success and definition.result:
         if reply.body.cut:
             raise TooLarge(f"The reply has more than {data['bytes']:,} bytes.", "Ask for less; the call was made.")
-        found = _value_at(whole, definition.result)
+        found = _value_at(content, definition.result)
         if found is None:
             notes.append(f"nothing stands at {definition.result} of the reply; all of it follows")
         else:
-            whole = found
-    marks = "".join(f"[{note}]\n" for note in notes)
+            content = found
+    header = "".join(f"[{note}]\n" for note in notes)
     status = (
         ""
-        if whole or not reply.is_success
+        if content or not reply.is_success
         else f"{reply.head.status} {spell_out_line(reply.head.reason)[:80]}".rstrip()
     )
-    return reply_result(filled, reply, f"{marks}{whole}{status}", data)
+    return reply_result(filled, reply, f"{header}{content}{status}", data)
 
 
 def _value_at(text: str, where: str) -> str | None:

@@ -52,7 +52,7 @@ class ApiOperation:
     shared: JsonObject
 
 
-def document_in(text: str) -> JsonObject:
+def parse_document(text: str) -> JsonObject:
     """Parse a document of JSON or YAML. Raises ConfigError."""
     if len(text) > DOCUMENT_BYTES:
         raise ConfigError(f"The document has over {DOCUMENT_BYTES:,} characters.", "Cut it down to what is wanted.")
@@ -66,7 +66,7 @@ def document_in(text: str) -> JsonObject:
     return dict(document)
 
 
-def document_at(text: str, deadline: float) -> JsonObject:
+def fetch_document(text: str, deadline: float) -> JsonObject:
     """Fetch a document from a URL that a person typed; for that reason its host may be private.
 
     `deadline` is on `time.monotonic()`. Raises ConfigError, HttpError and what `HttpClient.send` raises.
@@ -81,23 +81,23 @@ def document_at(text: str, deadline: float) -> JsonObject:
     content = decode_body(reply.body.content, reply.head.header("content-type"), raw=True).text
     if content is None or reply.body.cut:
         raise ConfigError(f"What {url.host} sent is not text, or over {DOCUMENT_BYTES:,} bytes.", "Use a file.")
-    return document_in(content)
+    return parse_document(content)
 
 
-def operations_of(document: JsonObject) -> Iterator[ApiOperation]:
+def list_operations(document: JsonObject) -> Iterator[ApiOperation]:
     """Yield every operation in the order of the document; one without an id gets one like `get_/pets/{id}`."""
     paths = document.get("paths")
     for path, item in paths.items() if isinstance(paths, dict) else ():
         if not isinstance(item, dict):
             continue
-        for word, method in METHODS.items():
-            body = item.get(word)
+        for name, method in METHODS.items():
+            body = item.get(name)
             if isinstance(body, dict):
-                named = body.get("operationId") or f"{word}_{path}"
-                yield ApiOperation(str(named), method, str(path), body, item)
+                operation_id = body.get("operationId") or f"{name}_{path}"
+                yield ApiOperation(str(operation_id), method, str(path), body, item)
 
 
-def definitions_from(
+def make_definitions(
     document: JsonObject,
     operations: Sequence[str],
     *,
@@ -113,15 +113,15 @@ def definitions_from(
     operation that can't be a tool.
     """
     known: dict[str, ApiOperation] = {}
-    for each in operations_of(document):
+    for each in list_operations(document):
         if each.id in operations and each.id in known:
             raise operation_error(each.id, "there are two of that id", "Give them different ones in the document.")
         known.setdefault(each.id, each)
-    for wanted in operations:
-        if wanted not in known:
+    for operation in operations:
+        if operation not in known:
             names = ", ".join(quote_document(name) for name in list(known)[:MAX_NAMED]) or "none"
             more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-            raise operation_error(wanted, "there is none of that id", f"There are: {names}{more}.")
+            raise operation_error(operation, "there is none of that id", f"There are: {names}{more}.")
     return [_build_definition(document, known[wanted], server, secret, reads) for wanted in dict.fromkeys(operations)]
 
 
