@@ -117,9 +117,9 @@ def test_paths_that_a_preview_found_count_as_those_that_are_named() -> None:
     apply = tool("apply_edit_plan")
     rules = [GateRule("apply_edit_plan", "allow", ("docs/**",)), GateRule("*", "deny", ("secrets/**",))]
     assert decided(rules, apply, {"plan_id": "1"}) == "ask"
-    assert decided(rules, apply, {"plan_id": "1"}, found=("docs/a.md",)) == "allow"
-    assert decided(rules, apply, {"plan_id": "1"}, found=("docs/a.md", "secrets/key")) == "deny"
-    assert decided([], apply, {"plan_id": "1"}, found=(".git/hooks/pre-commit",)) == "deny"
+    assert decided(rules, apply, {"plan_id": "1"}, preview_paths=("docs/a.md",)) == "allow"
+    assert decided(rules, apply, {"plan_id": "1"}, preview_paths=("docs/a.md", "secrets/key")) == "deny"
+    assert decided([], apply, {"plan_id": "1"}, preview_paths=(".git/hooks/pre-commit",)) == "deny"
 
 
 @pytest.mark.parametrize("path", [".git/config", "./.GIT/config", "a/../.git/hooks/x"])

@@ -287,8 +287,8 @@ def test_a_rule_by_risk_is_for_calls_of_that_risk_which_a_model_can_raise() -> N
     table = gate(GateRule("*", "deny", risk="high"), GateRule("*", "allow", risk="low"))
     one = {"path": "docs/a.md"}
     assert because(table, EDIT, one)[0] == "allow"
-    assert because(table, EDIT, one, declared="medium")[0] == "ask"
-    assert because(table, EDIT, one, declared="high")[0] == "deny"
+    assert because(table, EDIT, one, declared_risk="medium")[0] == "ask"
+    assert because(table, EDIT, one, declared_risk="high")[0] == "deny"
     assert [table.risk(ToolCallRequest(EDIT, one, declared_risk=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
         *("low", "medium", "high"),
     ]

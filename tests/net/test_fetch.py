@@ -178,8 +178,8 @@ def test_text_is_read_by_what_it_says_it_is(web: Peer, content: bytes, kind: str
 @pytest.mark.parametrize(
     ("content", "kind", "noted"),
     [
-        (b"\xff\xfea", "text/plain; charset=utf-8", "no utf-16"),
-        (b"a\xffb", "text/plain", "no utf-8"),
+        (b"\xff\xfea", "text/plain; charset=utf-8", "not utf-16"),
+        (b"a\xffb", "text/plain", "not utf-8"),
         (b"abc", "text/plain; charset=unicode_escape", "not known"),
         (b"abc", "text/plain; charset=rot13", "not known"),
         (b"abc", "text/plain; charset=iso-8859-99", "not known"),

@@ -162,7 +162,7 @@ class _CallRedactor:
     def text(self, text: str) -> str:
         for value in self._secrets:
             text = text.replace(value, SECRET_MARK)
-        return self._redactor.values(text).text
+        return self._redactor.redact_known(text).text
 
     def result(self, result: ToolResult) -> ToolResult:
         if not self._secrets:
