@@ -1,4 +1,4 @@
-"""Days as accounts know them: which one a moment belongs to in a named time zone, and when it ends. No clock here."""
+"""Days in a named time zone, by which accounts are kept: which day a moment belongs to, and when it ends. No clock."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ DAY_MS = 24 * 60 * 60 * 1000  # of elapsed time; a calendar day may be an hour s
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A day of a time zone, as ISO 8601 has it (`2026-11-22`); its bounds in milliseconds since 1970, the end not
-    included. A day on which the clocks change is shorter or longer than the others."""
+    """A day in a time zone. `name`: in ISO 8601 (`2026-11-22`). Bounds in milliseconds since 1970, the end excluded.
+
+    A day on which the clocks change is shorter or longer than others.
+    """
 
     name: str
     begins: int
     ends: int
 
     def moment_before(self) -> int:
-        """A moment of the day before."""
+        """Return a moment of the day before."""
         return self.begins - 1
 
 
 def day_at(at: int, time_zone: str) -> Day:
-    """The day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""
+    """Return the day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""
     zone = load_time_zone(time_zone)
     return parse_day(datetime.fromtimestamp(at / 1000, zone).date().isoformat(), time_zone)
 
 
 def format_timestamp(at: int) -> str:
-    """Milliseconds since 1970 as ISO 8601, in UTC, to the second."""
+    """Format milliseconds since 1970 as ISO 8601, in UTC, to the second."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def parse_day(name: str, time_zone: str) -> Day:
-    """The day of this name (`2026-11-22`). Raises ValueError for what names none, ConfigError for an unknown zone."""
+    """Parse a day (`2026-11-22`). Raises ValueError for no such day, ConfigError for an unknown zone."""
     zone, day = load_time_zone(time_zone), date.fromisoformat(name)
     begins = _midnight(day, zone)
     ends = _midnight(day + ONE_DAY, zone) if day < date.max else begins + ONE_DAY // timedelta(milliseconds=1)
@@ -48,7 +50,7 @@ def parse_day(name: str, time_zone: str) -> Day:
 
 @lru_cache(maxsize=4)
 def load_time_zone(name: str) -> tzinfo:
-    """A zone of the IANA database, as `Europe/Berlin`. Raises ConfigError."""
+    """Return a zone of the IANA database, as `Europe/Berlin`. Raises ConfigError."""
     if name == "UTC":
         return UTC
     try:
@@ -60,5 +62,5 @@ def load_time_zone(name: str) -> tzinfo:
 
 
 def _midnight(day: date, zone: tzinfo) -> int:
-    """Where a day begins: its first moment, also where midnight is skipped that day."""
+    """Return the first moment of a day (ms since 1970), also where the clocks skip midnight that day."""
     return round(datetime.combine(day, time(), zone).timestamp() * 1000)

@@ -18,10 +18,10 @@
     ├── ProviderError           a model's side failed, or a script ended too soon
     ├── StoreBusy · StoreUnavailable · StoreCorrupt · NoSpace
     │   StoreTooNew             a newer program has written it
-    │   Unreadable              a row does not hold what it is there for: its own run stops, and no other
+    │   Unreadable              a row can't be decoded: its own run stops, and no other
     └── ConfigError             a setting or a file of the user's is wrong
 
-    NotForCallers               our own signals, caught inside the house; they never reach a door
+    NotForCallers               signals between parts of the server; they never reach a caller
     ├── FenceLost               this server no longer owns the run: stop, do nothing more
     └── ReplayDiffers           the recorded answers do not belong to this flow: a changed flow, or a damaged row
 
@@ -221,11 +221,11 @@ class ConfigError(KairosError):
 
 
 class NotForCallers(Exception):
-    """A signal between the parts of the house; a door that sees one has found a bug."""
+    """A signal between parts of the server. One that reaches a transport is a bug."""
 
 
 class FenceLost(NotForCallers):
-    """Another server has taken the run; the fencing number of this one is old."""
+    """Another server has taken the run over: this server's fencing number is outdated."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"run {run_id} belongs to another server now")
@@ -233,7 +233,7 @@ class FenceLost(NotForCallers):
 
 
 class ReplayDiffers(NotForCallers):
-    """A recorded row is not what the flow asks at this path; `recorded` and `asked` are hex digests."""
+    """A recorded step is not the one that the flow asks for at this path. `recorded`, `asked`: hex digests."""
 
     def __init__(self, path: str, recorded: str, asked: str) -> None:
         super().__init__(f"at {path} the record says {recorded[:12]}, the flow asks {asked[:12] or 'nothing'}")

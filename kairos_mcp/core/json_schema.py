@@ -1,6 +1,6 @@
-"""JSON Schema from outside, made safe: no fetching, no recursion, no backtracking patterns, bounded size.
+"""Compile JSON Schemas from outside safely: no fetching, no recursion, no backtracking patterns, bounded size.
 
-`compiled` refuses what is unsafe; what it gives can only say what is wrong with a value.
+`compile_schema` refuses what is unsafe; the Schema that it returns can only validate values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXPANDED_NODES = 20_000  # with each $ref followed: ten small definitions can st
 EXPANDED_DEPTH = 64
 MAX_PROBLEMS = 5
 
-# Where a schema holds schemas: under these keywords one, a list of them, or a name for each.
+# The keywords whose value is one schema, a list of schemas, or schemas by name.
 _ONE_SCHEMA = {
     "additionalItems",
     "additionalProperties",
@@ -48,25 +48,25 @@ _REFUSED_KEYWORDS = {"$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnch
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema that has been looked at; made by `compiled` alone."""
+    """A checked schema; made by `compile_schema` alone."""
 
     validator: Any  # a jsonschema Validator, which is not imported before it is needed
 
     def problems(self, value: object) -> list[str]:
-        """What is wrong with the value, at most 5 texts `at /a/b: ...` without an echo of it."""
+        """List what is wrong with a value: at most 5 texts `at /a/b: ...`, which never quote the value."""
         if (reason := find_unfit_value(value)) is not None:
             return [f"at /: {reason}"]
         return [problem_text(error) for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS)]
 
 
 def compile_schema(schema: JsonObject) -> Schema:
-    """The schema, checked and ready; equal schemas are compiled once. Raises SchemaRejected."""
+    """Check and compile a schema; equal schemas are compiled once. Raises SchemaRejected."""
     _measure(schema)
     return _compile(_canonical_text(schema))
 
 
 def _measure(schema: JsonObject) -> None:
-    """Refuse depth and number of nodes first, level by level: whatever recurses later is bounded by this."""
+    """Refuse a schema with too many levels or nodes, before anything recurses into it."""
     level: list[object] = [schema]
     nodes = 0
     for _ in range(SCHEMA_DEPTH + 1):
@@ -106,14 +106,14 @@ def _compile(text: str) -> Schema:
 
 
 class _Expansion:
-    """The schema with each `$ref` followed: refuses remote and recursive ones, and what grows by them."""
+    """Measures a schema with each `$ref` followed; refuses remote and recursive ones, and schemas that grow by them."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._known: dict[str, tuple[int, int]] = {}  # $ref -> (nodes, depth) of what it stands for
 
     def measure(self, schema: object, following: tuple[str, ...] = (), above: int = 0) -> tuple[int, int]:
-        """(nodes, depth) of the schema when expanded. Refs `following` and levels `above` led here."""
+        """Return (nodes, depth) of the expanded schema. `following`, `above`: the refs and levels that led here."""
         if not isinstance(schema, dict):
             return 1, 1
         _refuse_growth(1, above)

@@ -1,4 +1,4 @@
-"""How a JSON Schema is applied here: RE2 for patterns, no lax numbers, and each problem in words of ours."""
+"""How JSON Schemas are validated here: RE2 for patterns, strict numbers, and our own sentence for each problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1024)
 def compile_safe_pattern(pattern: str) -> Any:
-    """The pattern for RE2, whose time is linear. Raises SchemaRejected for what RE2 can't do."""
+    """Compile a pattern with RE2, whose time is linear. Raises SchemaRejected for what RE2 can't do."""
     import re2
 
     options = re2.Options()
@@ -29,7 +29,7 @@ def compile_safe_pattern(pattern: str) -> Any:
 
 @lru_cache(maxsize=8)
 def guarded_validator(meta_schema: str) -> Any:
-    """The validator class of a draft with our own types, patterns and uniqueness."""
+    """Return the validator class of a draft with our own checks of types, patterns and unique items."""
     from jsonschema import Draft202012Validator, validators
 
     plain = validators.validator_for({"$schema": meta_schema}, Draft202012Validator)
@@ -92,7 +92,7 @@ def _check_unique(_: object, unique: bool, value: object, __: object) -> Iterato
 
 
 def problem_text(error: ValidationError) -> str:
-    """`at /a/b: ...`, from the rule alone: the value may be long or secret."""
+    """Return `at /a/b: ...`, made of the rule alone: the value may be long or secret."""
     return f"at /{'/'.join(shorten(str(part)) for part in error.absolute_path)}: {_describe_problem(error)}"
 
 
@@ -136,5 +136,5 @@ def _type_of(value: object) -> str:
 
 
 def shorten(text: str, limit: int = 80) -> str:
-    """A name or a rule from outside, short enough for a message."""
+    """Shorten a name or a rule from outside for a message."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

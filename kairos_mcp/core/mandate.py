@@ -1,6 +1,6 @@
-"""A mandate: the standing order that an agent works on in cycles; read strictly, with one canonical form and its hash.
+"""A mandate: what an agent works on in cycles. Parsed strictly, with one canonical form and its hash.
 
-Nothing is dropped or clamped: an unknown key and a value out of range are errors.
+Nothing is dropped or clamped: an unknown key or a value out of range is an error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Observable:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """There is a file at `path`, and, where `text` is given, it holds that text."""
+    """An acceptance check: there is a file at `path`, which contains `text` if one is given."""
 
     path: str
     text: str | None = None
@@ -66,15 +66,15 @@ class FileCheck:
 
 @dataclass(frozen=True, slots=True)
 class CommandCheck:
-    """The command, an argument list that no shell sees, ends with 0."""
+    """An acceptance check: the command, an argument list without a shell, exits with 0."""
 
     argv: tuple[str, ...]
     cwd: str | None = None
     kind: Literal["command"] = "command"
 
     def as_json(self) -> JsonObject:
-        told: JsonObject = {"check": "command_succeeds", "argv": list(self.argv)}
-        return told if self.cwd is None else told | {"cwd": self.cwd}
+        fields: JsonObject = {"check": "command_succeeds", "argv": list(self.argv)}
+        return fields if self.cwd is None else fields | {"cwd": self.cwd}
 
 
 Check = FileCheck | CommandCheck
@@ -82,11 +82,12 @@ Check = FileCheck | CommandCheck
 
 @dataclass(frozen=True)  # not slotted: its canonical form is made once
 class Mandate:
-    """`observe`: what each cycle looks at first. `tools`: globs of what run_tool may name; None: what only reads.
+    """A goal, and what its runs may do to reach it.
 
-    `prefer_scope`: a scope ("L2": nothing below it) or a glob or folder that every path of a decision has to lie in.
-    `limits` bound a run of the mandate, `day` all its runs of one day together, counted in what model calls cost; all
-    limits only narrow what the configuration allows.
+    `observe`: what each cycle looks at first. `tools`: globs of the tools that run_tool may name; None: those that only
+    read. `prefer_scope`: a scope ("L2": nothing below it), or a glob or folder that every path of a decision has to lie
+    in. `limits`: of one run. `day`: of all its runs of one day together, for what model calls cost. Limits only narrow
+    what the configuration allows.
     """
 
     goal: str
@@ -106,9 +107,9 @@ class Mandate:
     schedule: Schedule | None = None
 
     def as_json(self) -> JsonObject:
-        """Every value spelled out, defaults too; `mandate_of` reads it back."""
+        """Return every value, defaults included; `parse_mandate` reads it back."""
         hints: JsonObject = {"prefer_scope": self.prefer_scope, "max_edit_bytes": self.max_edit_bytes}
-        told: JsonObject = {
+        values: JsonObject = {
             "id": self.id,
             "goal": self.goal,
             "observe": [look.as_json() for look in self.observe],
@@ -124,16 +125,16 @@ class Mandate:
             "day": _limits_json(self.day) or None,
             "schedule": None if self.schedule is None else self.schedule.as_json(),
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     @cached_property
     def canonical(self) -> str:
-        """One text for one mandate, whatever id it is kept under."""
+        """The mandate as text, without its id: equal mandates have equal texts."""
         return canonical_json({name: value for name, value in self.as_json().items() if name != "id"})
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hex of the canonical form: the version that an approval of a check holds for."""
+        """SHA-256 in hex of the canonical form, which names the version that an approval of a check is valid for."""
         return sha256(self.canonical.encode()).hexdigest()
 
     @property
@@ -142,12 +143,12 @@ class Mandate:
 
 
 def goal_hash(goal: str) -> str:
-    """SHA-256 in hex of a goal's text: each cycle compares it, to notice a changed goal."""
+    """Return the SHA-256 in hex of a goal's text; each cycle compares it, to notice a changed goal."""
     return sha256(goal.encode()).hexdigest()
 
 
 def parse_mandate(given: object) -> Mandate:
-    """A mandate from JSON. Raises BadArguments with everything that is wrong."""
+    """Parse a mandate from JSON. Raises BadArguments with everything that is wrong."""
     if (reason := find_unfit_value(given)) is not None:
         raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
     values: Any = _drop_nulls(given)
@@ -160,7 +161,7 @@ def parse_mandate(given: object) -> Mandate:
         values["observe"] = tuple(_parse_observable(each) for each in values["observe"])
     if "acceptance" in values:
         values["acceptance"] = tuple(_parse_check(n, each) for n, each in enumerate(values["acceptance"], 1))
-    if "allowed_actions" in values:  # to do nothing is always allowed, so that nothing has to be made up
+    if "allowed_actions" in values:  # doing nothing is always allowed, so that no action has to be made up
         asked = {*values["allowed_actions"], "noop"}
         values["allowed_actions"] = tuple(action for action in ACTIONS if action in asked)
     if "tools" in values:
@@ -175,12 +176,14 @@ def parse_mandate(given: object) -> Mandate:
 
 
 def _drop_nulls(given: object) -> object:
-    """Without what is null: absent and null are the same, but in `limits` (some clients send null for NaN) and in the
-    arguments of a tool, which are its own matter."""
+    """Drop members that are null: absent and null mean the same.
+
+    Not inside limits, where some clients send null for NaN, nor inside the arguments of a tool.
+    """
     match given:
         case dict():
-            whole = {"limits", "day", "args"}
-            return {k: v if k in whole else _drop_nulls(v) for k, v in given.items() if v is not None}
+            kept = {"limits", "day", "args"}
+            return {k: v if k in kept else _drop_nulls(v) for k, v in given.items() if v is not None}
         case list():
             return [_drop_nulls(each) for each in given]
         case _:
@@ -205,7 +208,7 @@ def _parse_observable(given: str | JsonObject) -> Observable:
 
 
 def _parse_check(number: int, given: JsonObject) -> Check:
-    """An acceptance check; which keys it needs depends on its kind."""
+    """Parse an acceptance check; which keys it has depends on its kind."""
     match given:
         case {"check": "file_exists", "path": str(path), **rest} if not rest:
             return FileCheck(_require_plain_path(number, path))

@@ -1,6 +1,6 @@
-"""What stands in a proposed call where a caller has to put something of its own; sent back as it stands, it is refused.
+"""Placeholders in a proposed call, which a caller has to replace; one that is sent back unchanged is refused.
 
-A placeholder is one of a few fixed texts, so that no answer of somebody's own can be taken for one.
+They are a few fixed texts, so that no real answer can be mistaken for one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class AvailableRoutes:
 
 
 def choose_route(requested: str, available: AvailableRoutes) -> tuple[str, tuple[str, ...]]:
-    """The route, and the note that says why where `auto` chose it. Raises BadArguments for one that is not there."""
+    """Return the route, and a note that says why where `auto` chose it. Raises BadArguments for one that is missing."""
     if requested == "auto":
         route = available.in_order()[0]
         return route, (f"route auto chose {route}: {_REASONS[route]}.",)
@@ -43,7 +43,7 @@ def choose_route(requested: str, available: AvailableRoutes) -> tuple[str, tuple
 
 
 def route_after_sampling(available: AvailableRoutes) -> str:
-    """The route for a run on `auto` whose client would not answer."""
+    """Return the next route for a run on `auto` whose client would not answer."""
     routes = available.in_order()
     return routes[routes.index("sampling") + 1] if "sampling" in routes else routes[0]
 

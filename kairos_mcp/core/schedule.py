@@ -1,4 +1,4 @@
-"""When a mandate is due: a rule of five cron fields in a time zone, and what is made up for. No clock here."""
+"""When a mandate is due: a cron rule of five fields in a time zone, and which missed times are caught up. No clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
 
 CatchUp = Literal["skip", "once", "bounded"]
-MAX_LATE_MS = 60 * 60 * 1000  # how late a run may be and still be on time: timers that look once an hour miss nothing
+MAX_LATE_MS = 60 * 60 * 1000  # a run so late is still on time: a timer that looks once an hour misses nothing
 MAX_CATCH_UP = 10
 
 SCHEDULE_SCHEMA: JsonObject = {
@@ -32,10 +32,10 @@ SCHEDULE_SCHEMA: JsonObject = {
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`rule`: minute, hour, day of the month, month, day of the week, in `time_zone` (a name of the IANA database).
+    """A cron rule: minute, hour, day of the month, month, day of the week, in `time_zone` (an IANA name).
 
-    `catch_up`, where times were missed: `skip` runs only for a time at most an hour ago, `once` once for all of
-    them, `bounded` once for each of the newest `bound`.
+    `catch_up`, for missed times: `skip` runs only for a time at most an hour ago, `once` runs once for all of them,
+    `bounded` once for each of the newest `bound`.
     """
 
     rule: str
@@ -44,12 +44,12 @@ class Schedule:
     bound: int = 3
 
     def as_json(self) -> JsonObject:
-        told: JsonObject = {"rule": self.rule, "time_zone": self.time_zone, "catch_up": self.catch_up}
-        return told | ({"bound": self.bound} if self.catch_up == "bounded" else {})
+        fields: JsonObject = {"rule": self.rule, "time_zone": self.time_zone, "catch_up": self.catch_up}
+        return fields | ({"bound": self.bound} if self.catch_up == "bounded" else {})
 
 
 def parse_schedule(given: dict[str, Any]) -> Schedule:
-    """A schedule that fits SCHEDULE_SCHEMA, checked. Raises BadArguments."""
+    """Parse a schedule whose JSON fits SCHEDULE_SCHEMA. Raises BadArguments for a rule that never comes true."""
     schedule = Schedule(**{**given, "rule": " ".join(given["rule"].split())})
     if len(schedule.rule.split()) != 5:
         raise BadArguments("mandate: schedule.rule has not five fields.", 'As "0 9 * * 1-5": nine on working days.')
@@ -65,10 +65,10 @@ def parse_schedule(given: dict[str, Any]) -> Schedule:
 
 
 def due_times(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
-    """The times to run for, oldest first, in milliseconds since 1970: those after `last` and not after `now`.
+    """Return the times to run for (ms since 1970), oldest first: those after `last` and not after `now`.
 
-    `last` is the time of the last run, or the moment the mandate was saved where there was none. Times that a rule
-    names inside an hour that the clocks skip or repeat are those of Debian's cron, as cronsim has them.
+    `last`: the time of the last run, or the moment when the mandate was saved. Where the clocks skip or repeat an hour,
+    times within it are those of Debian's cron, as cronsim computes them.
     """
     missed = takewhile(lambda at: at > last, _times_before(schedule, now))
     match schedule.catch_up:
@@ -82,7 +82,7 @@ def due_times(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
 
 
 def _times_before(schedule: Schedule, now: int) -> Any:
-    """The times of the rule up to `now`, that one included, newest first."""
+    """Yield the times of the rule up to and including `now`, newest first."""
     zone = _load_zone(schedule.time_zone)
     after = datetime.fromtimestamp(now // 1000 + 1, zone)
     return (round(at.timestamp() * 1000) for at in CronSim(schedule.rule, after, reverse=True))

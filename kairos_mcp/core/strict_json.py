@@ -1,6 +1,6 @@
-"""Decode text from outside to one JSON value, strictly: what is not plainly there is a failure.
+"""Decode one JSON value from a text from outside, strictly.
 
-Nothing is repaired, completed or rewritten here: a reason that a model can read is the only help it gets.
+Nothing is repaired, completed or rewritten: a model only gets a reason that it can read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTI
 
 
 class Undecodable(ValueError):
-    """A text that is not what was asked for; `reason` is fit to be shown to the model that wrote it."""
+    """A text that can't be decoded. `reason` may be shown to the model that wrote it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -34,11 +34,11 @@ class Undecodable(ValueError):
 
 
 class _NotJson(Undecodable):
-    """The text is no JSON at all: the object may stand elsewhere in it. Any other Undecodable is final."""
+    """The text as a whole is no JSON; the object may be a part of it. Any other Undecodable is final."""
 
 
 def decode_object(text: str) -> JsonObject:
-    """The JSON object of a reply: the whole text, else its one outermost fence, else its one balanced object.
+    """Return the JSON object of a reply: the whole text, else its one outermost fence, else its one balanced object.
 
     Raises Undecodable: duplicate keys, NaN, Infinity, integers beyond 64 bits, lone surrogates, too deep, too
     large, cut off, two objects, none, or something that is no object.
@@ -50,18 +50,18 @@ def decode_object(text: str) -> JsonObject:
     try:
         return _require_object(parse_strict_json(bare))
     except _NotJson as broken:
-        whole = broken
+        reason = broken
     fenced = _outermost_fences(bare)
     if len(fenced) == 1:
         try:
             return _require_object(parse_strict_json(fenced[0].strip(_INVISIBLE)))
         except _NotJson as broken:
-            whole = broken
-    return _find_balanced_object(bare, whole)
+            reason = broken
+    return _find_balanced_object(bare, reason)
 
 
 def parse_strict_json(text: str) -> Any:
-    """One JSON value and nothing else. Raises Undecodable."""
+    """Parse a text that is one JSON value and nothing else. Raises Undecodable."""
     _refuse_size(text)
     _refuse_depth(text)
     try:
@@ -76,7 +76,7 @@ def parse_strict_json(text: str) -> Any:
 
 
 def find_unfit_value(value: object) -> str | None:
-    """Why a value may not enter as JSON (NaN, lone surrogate, huge integer, too deep, too large), or None."""
+    """Return why a value is refused (NaN, lone surrogate, huge integer, too deep, too large), or None."""
     size = 0
     level: list[object] = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -128,7 +128,7 @@ def _require_object(value: Any) -> JsonObject:
 
 
 def _outermost_fences(text: str) -> list[str]:
-    """What stands between each fence and the line that closes it; fences inside belong to the content."""
+    """Return the content of each outermost fence; fences inside another belong to its content."""
     contents: list[str] = []
     opened: re.Match[str] | None = None
     for line in _FENCE.finditer(text):
@@ -140,8 +140,8 @@ def _outermost_fences(text: str) -> list[str]:
     return contents if opened is None else []
 
 
-def _find_balanced_object(text: str, whole: Undecodable) -> JsonObject:
-    """The one object between prose. What is inside of something balanced but broken is never looked at."""
+def _find_balanced_object(text: str, reason: Undecodable) -> JsonObject:
+    """Return the one object between prose. What is inside something balanced but broken is not searched."""
     found: list[JsonObject] = []
     depth, start = 0, 0
     brackets = _brackets_in_prose(text)
@@ -164,12 +164,12 @@ def _find_balanced_object(text: str, whole: Undecodable) -> JsonObject:
         many = f"{len(found)} JSON objects" if len(found) < MAX_OBJECTS else f"{MAX_OBJECTS} JSON objects or more"
         raise Undecodable(f"the reply holds {many}; send exactly one")
     if not found:
-        raise whole if brackets else Undecodable("the reply holds no JSON object; send one and nothing else")
+        raise reason if brackets else Undecodable("the reply holds no JSON object; send one and nothing else")
     return found[0]
 
 
 def _brackets_in_prose(text: str) -> list[re.Match[str]]:
-    """Brackets outside strings. A quote begins a string only inside brackets: prose has quotes of its own."""
+    """Find the brackets outside strings. A quote begins a string only inside brackets: prose has its own quotes."""
     brackets: list[re.Match[str]] = []
     depth, position = 0, 0
     while (token := (_TOKEN if depth else _OPENING).search(text, position)) is not None:
@@ -194,7 +194,7 @@ def _refuse_size(text: str) -> None:
 
 
 def _refuse_depth(text: str) -> None:
-    """Checked before the parser runs, which would leave by RecursionError."""
+    """Refuse deep nesting before the parser runs, which would raise RecursionError."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0

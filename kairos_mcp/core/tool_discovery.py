@@ -1,4 +1,4 @@
-"""What a search for tools adds to the offer of a loop: read from its recorded result, so that it replays.
+"""Add the tools that a search has found to those that a model is offered, from the recorded result, so that it replays.
 
 The flow that asks the model and the executor that makes its calls both use this; the search itself is a tool.
 """

@@ -1,7 +1,7 @@
-"""The one rule for a URL that a model, a caller or a configuration writes, and for the hosts that a person lists.
+"""Parse URLs that a model, a caller or a configuration writes, and the hosts that a person lists.
 
-Text only: nothing is resolved here. Whatever two readers could take differently (user names, backslashes, addresses
-in odd spellings, blanks) is refused, so that what is judged and shown is what is asked.
+Text only: nothing is resolved here. What two parsers could read differently (user names, backslashes, odd spellings of
+addresses, blanks) is refused, so that what is judged and shown is what is requested.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A URL taken apart: `host` in lower case, `address` where the host is one, `target` the path with its query."""
+    """The parts of a URL. `host`: in lower case. `address`: if the host is one. `target`: the path with its query."""
 
     scheme: Scheme
     host: str
@@ -43,7 +43,7 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """Host and port as the Host header has them: the port where it is not the scheme's own."""
+        """Host and port as in the Host header: the port only where it is not the scheme's default."""
         host = f"[{self.host}]" if isinstance(self.address, IPv6Address) else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -57,7 +57,7 @@ class Url:
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """A host that a person listed: `*.example.org` is what lies below it, not itself; without a port, 80 and 443."""
+    """A host that a person listed. `below`: `*.example.org`, its subdomains and not itself. No port: 80 and 443."""
 
     host: str
     below: bool = False
@@ -73,7 +73,7 @@ class HostRule:
 
 
 def parse_url(text: str) -> Url:
-    """The URL, without its fragment. Raises EgressDenied for what is none, or could be read in two ways."""
+    """Parse a URL and drop its fragment. Raises EgressDenied for one that is malformed or ambiguous."""
     if len(text) > URL_CHARS:
         raise EgressDenied(f"The URL has {len(text):,} characters; {URL_CHARS:,} are the most.", "Send less in it.")
     if _FORBIDDEN.search(text):
@@ -98,7 +98,7 @@ def parse_url(text: str) -> Url:
 
 
 def parse_host_rule(text: str, *, wildcard: bool = True) -> HostRule:
-    """A line of a list of hosts: `example.org`, `*.example.org`, `127.0.0.1:8080`. Raises ConfigError."""
+    """Parse an entry of a list of hosts: `example.org`, `*.example.org`, `127.0.0.1:8080`. Raises ConfigError."""
     below = text.startswith("*.")
     try:
         host, port, address = _parse_authority(text.removeprefix("*."))
@@ -127,10 +127,10 @@ def _parse_authority(text: str) -> tuple[str, int | None, Address | None]:
 def _parse_host(text: str) -> tuple[str, Address | None]:
     if text.startswith("["):
         try:
-            whole = IPv6Address(text[1:-1])
+            ipv6 = IPv6Address(text[1:-1])
         except ValueError:
             raise EgressDenied("The URL's address can't be read.", "Write it as [2001:db8::1].") from None
-        return whole.compressed, whole
+        return ipv6.compressed, ipv6
     host = text.lower().removesuffix(".")
     if not host.isascii():
         raise EgressDenied("The host's name is not ASCII.", "Write it in its xn-- form.")

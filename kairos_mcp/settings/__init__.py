@@ -1,1 +1,1 @@
-"""What a person has configured, and where each setting was read from."""
+"""What a person has configured, and where each setting comes from."""

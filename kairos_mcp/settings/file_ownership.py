@@ -1,6 +1,6 @@
-"""Judges whether other users could have written what the server obeys: the state folder and the settings file.
+"""Check that no other user can write the state folder or the settings file.
 
-Whoever may write there decides which programs run. Nothing is changed here; a refusal says the command that cures it.
+Whoever can write there decides which programs run. Nothing is changed here; a refusal names the command that helps.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from pathlib import Path
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.settings import TRUST_VARIABLE, Settings
 
-MAX_CHECKED_ENTRIES = 5_000  # entries of the state folder; it has some dozens
+MAX_CHECKED_ENTRIES = 5_000  # entries of the state folder, which normally has some dozens
 ROOT = 0
 
 
 def check_state_folder(home: Path, environ: Mapping[str, str]) -> None:
-    """Raises ConfigError where the folder, something in it or a folder above it can be written by another user, or
-    belongs to one. A folder that isn't there yet is judged by those above it."""
+    """Raise ConfigError where the folder, something in it or a folder above it belongs to another user or is writable.
+
+    Of a folder that doesn't exist yet, those above it are checked.
+    """
     if _is_trusted(environ):
         return
     for path in dict.fromkeys((*home.parents, *Path(os.path.realpath(home)).parents)):
@@ -37,13 +39,13 @@ def check_state_folder(home: Path, environ: Mapping[str, str]) -> None:
 
 
 def check_settings_file(file: Path, environ: Mapping[str, str]) -> None:
-    """Raises ConfigError where another user may write the file, or owns it."""
+    """Raise ConfigError where another user can write the file, or owns it; root may."""
     if not _is_trusted(environ):
         _check_path(Path(os.path.realpath(file)), file, other_owner=ROOT)
 
 
 def list_readable_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """What in the settings file is a secret in plain, where other users may read the file: one sentence each."""
+    """List the secrets that stand in the settings file while other users can read it, a sentence each."""
     file = settings.config_file
     if file is None or _is_trusted(environ):
         return []
@@ -65,7 +67,7 @@ def _list_plain_secrets(settings: Settings) -> Iterator[str]:
     from kairos_mcp.core.redaction import Redactor, is_key_name
     from kairos_mcp.settings.http_tool import find_references  # at first use, as what follows
 
-    mask = Redactor.from_environ({})
+    redactor = Redactor.from_environ({})
     given = (
         *((f"servers.{each.name}.headers", each.headers) for each in settings.servers),
         *((f"servers.{each.name}.env", each.env) for each in settings.servers),
@@ -76,7 +78,7 @@ def _list_plain_secrets(settings: Settings) -> Iterator[str]:
             if find_references(value):
                 continue
             line = f"{name}: {value}"
-            if is_key_name(name) or mask.redact_text(line).text != line:
+            if is_key_name(name) or redactor.redact_text(line).text != line:
                 yield f"{place}.{name}"
 
 
@@ -85,19 +87,23 @@ def _is_trusted(environ: Mapping[str, str]) -> bool:
 
 
 def _walk_folder(folder: Path) -> Iterator[Path]:
-    """Everything below a folder; links are named, and not followed."""
+    """Yield everything below a folder; links are yielded, but not followed."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 yield Path(entry.path)
                 if entry.is_dir(follow_symlinks=False):
                     yield from _walk_folder(Path(entry.path))
-    except OSError:  # what can't be read is met by whoever needs it
+    except OSError:  # whoever needs the folder will report it
         return
 
 
 def _check_path(path: Path, home: Path, *, is_parent: bool = False, other_owner: int | None = None) -> None:
-    """`above`: a folder in which others may own other names, so that a sticky one is fine, and one of root's."""
+    """Raise ConfigError where another user owns the path or can write it.
+
+    `is_parent`: a folder that root may own, and whose sticky bit protects names from other users. `other_owner`: a
+    further user who may own the path.
+    """
     try:
         found = path.lstat()
     except OSError:
@@ -121,7 +127,7 @@ def _check_path(path: Path, home: Path, *, is_parent: bool = False, other_owner:
 
 
 def _is_private(group: int) -> bool:
-    """Whether a group is the user's own: named like the user, their first one, and with nobody else in it."""
+    """Whether a group is the user's private one: their primary group, of the same name, without other members."""
     import grp
     import pwd
 
@@ -133,7 +139,7 @@ def _is_private(group: int) -> bool:
 
 
 def _overflow_user() -> int | None:
-    """Who owns, as it is seen in a user namespace, what belongs to somebody outside it, as the machine's root."""
+    """Return the user id that a user namespace shows for files of users outside it, as the machine's root."""
     try:
         rows = [line.split() for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()]
         overflow = int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))

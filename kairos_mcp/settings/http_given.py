@@ -1,4 +1,4 @@
-"""An HTTP tool as it comes in from outside: a table of the settings, a proposal, a row; checked here into a value."""
+"""Validate an HTTP tool from outside (a table of the settings, a proposal, a row) and make an HttpDefinition of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _StrictModel(BaseModel):
 
 
 def _parse_json_text(given: object) -> object:
-    """A schema may also be a text of JSON, since TOML has no null."""
+    """Accept a schema as JSON text too, since TOML has no null."""
     try:
         return json.loads(given) if isinstance(given, str) else given
     except RecursionError as error:
@@ -43,7 +43,7 @@ class GivenParameter(_StrictModel):
 
 
 class GivenTool(_StrictModel):
-    """The words of `[[http_tools]]`."""
+    """The keys of `[[http_tools]]`."""
 
     name: Text
     description: Text
@@ -56,7 +56,7 @@ class GivenTool(_StrictModel):
     timeout_s: float = 30.0
 
     def to_definition(self) -> HttpDefinition:
-        """Raises ConfigError."""
+        """Return the definition. Raises ConfigError."""
         parameters = tuple(each.to_parameter() for each in self.parameters)
         return HttpDefinition(
             self.name,
@@ -72,7 +72,7 @@ class GivenTool(_StrictModel):
 
 
 def parse_http_tool(given: JsonObject) -> HttpDefinition:
-    """The tool that such an object defines. Raises ConfigError, which names the place and echoes no value."""
+    """Return the tool that a JSON object defines. Raises ConfigError, which names the place and quotes no value."""
     try:
         return GivenTool.model_validate(given).to_definition()
     except ValidationError as error:

@@ -1,6 +1,6 @@
-"""An HTTP tool as a person defines it, checked once: what is fixed, and what a model fills in.
+"""An HTTP tool as a person defines it, checked once.
 
-Where it goes and with which headers is fixed; its arguments are what was left open.
+Its host and its headers are fixed; a model fills in the parameters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
@@ -29,7 +29,7 @@ _SECRET = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _SCALARS = {"string", "integer", "number", "boolean"}
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-# What carries credentials: a key that stands in a setting stands in backups, in diffs and on screens.
+# Headers that hold credentials: a key written into a setting ends up in backups, diffs and screenshots.
 _CREDENTIALS = ("authorization", "cookie", "x-api-key", "api-key", "x-auth-token")
 _RESERVED_HEADERS = (
     "host",
@@ -45,7 +45,7 @@ _RESERVED_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument of the tool: `sent_as` is its name on the way out where it differs from `name`."""
+    """A parameter of the tool. `sent_as`: its name in the request, where it differs from `name`."""
 
     name: str
     place: Place
@@ -58,13 +58,13 @@ class Parameter:
         return self.sent_as or self.name
 
 
-@dataclass(frozen=True)  # not slotted: what follows from it is computed once
+@dataclass(frozen=True)  # not slotted, for its cached properties
 class HttpDefinition:
-    """`url` has holes `{name}` in its path alone. The value of a header may say where a secret lies: `env:NAME` alone,
-    `${env:NAME}` within a text; it is filled in as the request is sent. `result` is where in a JSON reply the result
-    lies: `/a/0/b` or `a.0.b`; empty: all of it.
+    """An HTTP tool. Raises ConfigError where its parts contradict each other.
 
-    Raises ConfigError when made of what does not fit together.
+    `url`: may have placeholders `{name}` in its path alone. `headers`: a value may refer to a secret, as `env:NAME`, or
+    `${env:NAME}` within a text, which is filled in when the request is sent. `result`: where in a JSON reply the result
+    is, as `/a/0/b` or `a.0.b`; empty: all of it.
     """
 
     name: str
@@ -92,30 +92,35 @@ class HttpDefinition:
 
     @property
     def secret_references(self) -> tuple[str, ...]:
-        """Where the secrets of its headers lie, as `env:NAME`."""
+        """The references to secrets in its headers, as `env:NAME`."""
         return tuple(dict.fromkeys(found for _, value in self.headers for found in find_references(value)))
 
     @cached_property
     def pin(self) -> str:
-        """SHA-256 in hex over all of it: another definition is another tool."""
+        """SHA-256 in hex of the whole definition: another definition is another tool."""
         return sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
     def sample_url(self) -> Url:
-        """Its URL with `x` in each hole: scheme, host and port, which no argument can change."""
+        """Return its URL with `x` for each placeholder: no argument can change scheme, host and port."""
         return parse_url(_HOLE.sub("x", self.url))
 
     def parameters_in(self, *places: Place) -> tuple[Parameter, ...]:
         return tuple(each for each in self.parameters if each.place in places)
 
     def as_json(self) -> JsonObject:
-        """In the words of the file of settings, which `http_given.definition` reads back."""
-        told: JsonObject = {"name": self.name, "description": self.description, "method": self.method, "url": self.url}
-        told |= {"effect": self.effect, "timeout_s": self.timeout_s}
-        told |= {"result": self.result} if self.result else {}
-        told |= {"headers": dict(self.headers)} if self.headers else {}
+        """Return it with the keys of the settings file; `http_given.parse_http_tool` reads it back."""
+        fields: JsonObject = {
+            "name": self.name,
+            "description": self.description,
+            "method": self.method,
+            "url": self.url,
+        }
+        fields |= {"effect": self.effect, "timeout_s": self.timeout_s}
+        fields |= {"result": self.result} if self.result else {}
+        fields |= {"headers": dict(self.headers)} if self.headers else {}
         if self.parameters:
-            told["parameters"] = [_parameter_json(each) for each in self.parameters]
-        return told
+            fields["parameters"] = [_parameter_json(each) for each in self.parameters]
+        return fields
 
     def _problems(self) -> Iterator[tuple[str, str]]:
         if not TOOL_NAME.fullmatch(self.name):
@@ -189,14 +194,14 @@ class HttpDefinition:
 
 
 def fill_secrets(value: str, secrets: Mapping[str, str]) -> str:
-    """The value of a header with the secrets that are known; another one stays named."""
+    """Return a header's value with the known secrets filled in; references to others stay."""
     if is_reference(value):
         return secrets.get(value, value)
     return _SECRET.sub(lambda found: secrets.get(found[1], found[0]), value)
 
 
 def find_references(value: str) -> list[str]:
-    """Where the secrets of a header's or a variable's value lie, as `env:NAME`."""
+    """Find the references to secrets in the value of a header or a variable, as `env:NAME`."""
     return [value] if is_reference(value) else _SECRET.findall(value)
 
 
@@ -205,7 +210,7 @@ def _is_local(url: Url) -> bool:
 
 
 def is_plain_schema(schema: JsonObject, *, lists: bool) -> bool:
-    """Whether what fits the schema can be written as one text; with `lists`, as several."""
+    """Whether a value of this schema can be written as one text; with `lists`, also as several."""
     for word in ("anyOf", "oneOf"):
         if schema.get(word):
             return all(each.get("type") == "null" or is_plain_schema(each, lists=lists) for each in schema[word])
@@ -223,6 +228,6 @@ def is_plain_schema(schema: JsonObject, *, lists: bool) -> bool:
             return False
 
 
-def _parameter_json(each: Parameter) -> JsonObject:
-    told: dict[str, Any] = {"name": each.name, "in": each.place, "required": each.required, "schema": each.schema}
-    return told | ({"as": each.sent_as} if each.sent_as else {})
+def _parameter_json(parameter: Parameter) -> JsonObject:
+    fields = {"name": parameter.name, "in": parameter.place, "required": parameter.required, "schema": parameter.schema}
+    return fields | ({"as": parameter.sent_as} if parameter.sent_as else {})

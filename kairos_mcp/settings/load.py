@@ -1,7 +1,6 @@
-"""Reads what a person has decided: flag, environment (`KAIROS_*`), file, default, in this order.
+"""Load the settings from flags, the environment (`KAIROS_*`), the settings file and defaults; the first one wins.
 
-What comes in is checked by `settings_file.py`, imported only where something does, since `serve` is started often and
-mostly without.
+Values are validated by `schema.py`, which is imported only where there are any: `serve` starts often, mostly without.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ from kairos_mcp.settings.settings import (
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings that hold. Nothing is created, written or opened but the file of settings. Raises ConfigError, also
-    where another user could have written what stands there."""
+    """Load the settings. Nothing is created or written, and only the settings file is opened.
+
+    Raises ConfigError, also where another user could have written the settings file or the state folder.
+    """
     home, home_from = _find_home(flags, environ)
     check_state_folder(home, environ)
     file = _find_settings_file(flags, environ, home)
@@ -79,7 +80,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 
 def _check_outside_home(workspaces: tuple[Path, ...], home: Path) -> None:
-    """Raises ConfigError for a workspace that is the state folder, or lies in it: nothing there is for a run."""
+    """Raise ConfigError for a workspace that is the state folder or lies in it: no run may read or write there."""
     for folder in workspaces:
         if folder.is_relative_to(home.resolve()):
             raise ConfigError(f"The workspace {folder} lies in the state folder {home}.", "Name another folder.")
@@ -96,7 +97,7 @@ def _find_home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:
 
 
 def _find_settings_file(flags: Flags, environ: Mapping[str, str], home: Path) -> Path | None:
-    """A file that was named has to be there; the one in the state folder may be missing."""
+    """Return the settings file: one that was named has to exist; the one in the state folder may be missing."""
     named = flags.config or environ.get("KAIROS_CONFIG")
     if named:
         check_settings_file(_absolute_path(named), environ)

@@ -1,7 +1,7 @@
-"""A tool or a server that somebody proposes: the same words as in the file of settings, read more strictly.
+"""A tool or a server that an agent proposes: the keys of the settings file, validated more strictly.
 
-A person has to be able to decide by what is shown, so nothing in it may be hidden, too long to read, or a key; and it
-gets no more than it needs: a proposed server is always in its sandbox, and stands in the workspace.
+A person decides by what is shown, so nothing in it may be hidden, too long to read, or a key. And it gets no more than
+it needs: a proposed server always runs in the sandbox, in the workspace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kairos_mcp.settings.http_tool import HttpDefinition, find_references
 from kairos_mcp.settings.server import GivenServer, ServerName
 from kairos_mcp.settings.settings import ServerSetting
 
-SPEC_BYTES = 32_000  # of one proposal: a person reads it whole
+SPEC_BYTES = 32_000  # of one proposal, since a person reads all of it
 NOT_PROPOSED = ("cwd", "sandbox")
 KINDS = ("http_tool", "server")
 Kind = Literal["http_tool", "server"]
@@ -35,9 +35,9 @@ _FORMS = 'As {"kind": "http_tool", "name", "description", "url", ...} or {"kind"
 _NAME: TypeAdapter[str] = TypeAdapter(ServerName)
 
 
-@dataclass(frozen=True)  # not slotted: what it becomes is made once
+@dataclass(frozen=True)  # not slotted, for its cached properties
 class Proposal:
-    """What is proposed under `name`; `body` is canonical JSON, `kind` and `name` with it."""
+    """A proposal. `body`: all of it as canonical JSON, including `kind` and `name`."""
 
     kind: Kind
     name: str
@@ -49,56 +49,58 @@ class Proposal:
 
     @cached_property
     def tool(self) -> HttpDefinition:
-        """The HTTP tool. Raises ConfigError."""
-        return parse_http_tool(self._words)
+        """The proposed HTTP tool. Raises ConfigError."""
+        return parse_http_tool(self._fields)
 
     @cached_property
     def server(self) -> ServerSetting:
-        """The server. Raises ConfigError."""
-        return _parse_server(self.name, {key: value for key, value in self._words.items() if key != "name"})
+        """The proposed server. Raises ConfigError."""
+        return _parse_server(self.name, {key: value for key, value in self._fields.items() if key != "name"})
 
     @property
     def address(self) -> Url | None:
-        """Where it goes, if it goes anywhere; None: a program. Raises EgressDenied for what is no address."""
+        """The URL that it requests; None for a program. Raises EgressDenied for a malformed one."""
         if self.kind == "http_tool":
             return self.tool.sample_url()
         return parse_url(self.server.url) if self.server.url is not None else None
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Where the keys lie that it would be given, as `env:NAME`."""
+        """The references to secrets that it would be given, as `env:NAME`."""
         if self.kind == "http_tool":
             return self.tool.secret_references
         given = (*self.server.env, *self.server.headers)
         return tuple(dict.fromkeys(found for _, value in given for found in find_references(value)))
 
     @property
-    def _words(self) -> JsonObject:
-        words: JsonObject = json.loads(self.body)
-        return {key: value for key, value in words.items() if key != "kind"}
+    def _fields(self) -> JsonObject:
+        fields: JsonObject = json.loads(self.body)
+        return {key: value for key, value in fields.items() if key != "kind"}
 
 
 def parse_proposal(spec: JsonObject, redactor: Redactor) -> Proposal:
-    """What an agent proposes. Raises BadArguments and TooLarge, which name the place and repeat no value; EgressDenied
-    for an address that can't be read."""
+    """Validate a proposal. Raises BadArguments and TooLarge, which name the place and quote no value.
+
+    Raises EgressDenied for a malformed URL.
+    """
     _check_kind(spec)
     body = _canonical_body(spec)
     _check_keys(spec, redactor)
-    made = load_proposal(body)
+    proposal = load_proposal(body)
     try:
-        checked = made.tool.name if made.kind == "http_tool" else made.server.name
-        _check_url(made)
+        name = proposal.tool.name if proposal.kind == "http_tool" else proposal.server.name
+        _check_url(proposal)
     except ConfigError as error:
         raise BadArguments(error.message, error.hint) from None
-    if made.kind == "http_tool" and "__" in checked:
+    if proposal.kind == "http_tool" and "__" in name:
         raise BadArguments("spec.name holds __, which parts a server's name from its tool's.", "Use one _ there.")
-    return made
+    return proposal
 
 
 def load_proposal(body: str) -> Proposal:
-    """What was proposed before, from its canonical text."""
-    words = json.loads(body)
-    return Proposal(words["kind"], words["name"], body)
+    """Return a stored proposal from its canonical JSON."""
+    fields = json.loads(body)
+    return Proposal(fields["kind"], fields["name"], body)
 
 
 def _check_kind(spec: JsonObject) -> None:
@@ -133,17 +135,19 @@ def _check_keys(spec: JsonObject, redactor: Redactor) -> None:
             raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")
         if any(not reference.startswith(("env:", "keyring:")) for reference in find_references(value)):
             raise BadArguments(f"{where} refers to a file.", "Say env:NAME or keyring:SERVICE/NAME.")
-        told = redactor.redact_json({name: value})[1] if name else redactor.redact_text(value).count
-        if told and not find_references(value):
+        secrets = redactor.redact_json({name: value})[1] if name else redactor.redact_text(value).count
+        if secrets and not find_references(value):
             raise BadArguments(f"{where} looks like a key.", "Say where it lies, as env:NAME; never send a key itself.")
     for place in ("headers", "env"):
         pairs = spec.get(place)
         for name, value in pairs.items() if isinstance(pairs, dict) else ():
             if is_key_name(str(name)) and not (isinstance(value, str) and find_references(value)):
                 raise BadArguments(f"spec.{place}.{str(name)[:80]} holds a key itself.", "Say where it lies: env:NAME.")
-    words = spec.get("args")
-    for word in words if isinstance(words, list) else ():
-        if isinstance(word, str) and word.startswith("-") and is_key_name(word.lstrip("-").partition("=")[0]):
+    arguments = spec.get("args")
+    for argument in arguments if isinstance(arguments, list) else ():
+        if not isinstance(argument, str) or not argument.startswith("-"):
+            continue
+        if is_key_name(argument.lstrip("-").partition("=")[0]):
             raise BadArguments(
                 "spec.args gives a key as an option, which every program on the machine can read.",
                 "Give it as a variable: env = {NAME: env:NAME}.",
@@ -151,7 +155,7 @@ def _check_keys(spec: JsonObject, redactor: Redactor) -> None:
 
 
 def _walk_texts(where: str, name: str, value: Any) -> Iterator[tuple[str, str, str]]:
-    """Every text in it: where it stands, the name it stands under, itself."""
+    """Yield (place, key, text) for every text in a value."""
     match value:
         case str():
             yield where, name, value
@@ -167,7 +171,7 @@ def _walk_texts(where: str, name: str, value: Any) -> Iterator[tuple[str, str, s
 
 
 def _check_url(proposal: Proposal) -> None:
-    """No key in an address, and none that would go over plain http."""
+    """Raise BadArguments for a key in the URL, or one that would be sent over plain http."""
     url = proposal.address
     if url is None:
         return
@@ -178,14 +182,14 @@ def _check_url(proposal: Proposal) -> None:
         raise BadArguments("Its secret would go over http.", "Use https.")
 
 
-def _parse_server(name: str, words: JsonObject) -> ServerSetting:
+def _parse_server(name: str, fields: JsonObject) -> ServerSetting:
     try:
         _NAME.validate_python(name, strict=True)
     except ValidationError as error:
         cure = "Use up to 24 letters and digits, with single - and _ within."
         raise ConfigError(f"The server's name {name[:40]!r} is none.", cure) from error
     try:
-        return replace(GivenServer.model_validate(words).to_setting(name), sandbox=True)
+        return replace(GivenServer.model_validate(fields).to_setting(name), sandbox=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:80] or "server"

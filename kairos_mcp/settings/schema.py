@@ -1,4 +1,4 @@
-"""Settings as they come in from outside, a file or the environment: checked here, and nowhere else."""
+"""Validate settings from a file or the environment; the only place that does."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
-FOLDERS = ("workspaces", "command_reads", "skills")  # lists, parted in a variable as PATH is
+FOLDERS = ("workspaces", "command_reads", "skills")  # lists; in a variable separated as in PATH
 VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 """Other words for the same verdicts."""
 
 
 def _check_reference(text: str) -> str:
-    """A key itself has no place in a setting, and is not repeated in the error."""
+    """Refuse a key itself, which does not belong into a setting; the error does not quote it."""
     if not is_reference(text):
         raise PydanticCustomError("reference", "it says where a key lies: {forms}", {"forms": REFERENCE_FORMS})
     return text
@@ -98,7 +98,7 @@ class _GateTable(_StrictTable):
 
 
 class _SettingsFile(_StrictTable):
-    """All fields are optional: what is not given is left to the next in order."""
+    """The keys of the settings file. All are optional: what is not given comes from the next source."""
 
     workspaces: list[Text] | None = None
     durability: Durability | None = None
@@ -135,7 +135,7 @@ class _SettingsFile(_StrictTable):
     instructions: list[PathGlob] | None = None
 
     def to_settings(self) -> dict[str, Any]:
-        """What was given, limits and those of a day one by one (`limits.usd`), tables as values."""
+        """Return what was given: limits one by one (`limits.usd`), tables as their values."""
         given = self.model_dump(exclude_unset=True, exclude={"limits", "day", *FILE_ONLY})
         for group, caps in (("limits", self.limits), ("day", self.day)):
             if caps is not None:
@@ -157,7 +157,7 @@ class _SettingsFile(_StrictTable):
 
 
 def read_settings_file(file: Path) -> dict[str, Any]:
-    """What the file says; its paths are relative to the folder that it lies in."""
+    """Return the settings in a file. Its paths are relative to the file's folder. Raises ConfigError."""
     try:
         parsed = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -179,7 +179,7 @@ def read_settings_file(file: Path) -> dict[str, Any]:
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What KAIROS_* says; an empty variable says nothing. Folders are parted as PATH is."""
+    """Return the settings in KAIROS_* variables; empty ones count as unset. Raises ConfigError."""
     texts: dict[str, Any] = {}
     for name in SETTINGS:
         text = environ.get(variable_name(name), "")
@@ -199,7 +199,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def caps_from_texts(given: Mapping[str, str]) -> dict[str, int | float]:
-    """Limits as a person types them (`rounds=8`, `usd=0.50`), checked. Raises BadArguments."""
+    """Validate limits as a person types them (`rounds=8`, `usd=0.50`). Raises BadArguments."""
     try:
         caps: dict[str, int | float] = _LimitsTable.model_validate_strings(given).model_dump(exclude_unset=True)
     except ValidationError as error:
@@ -210,7 +210,7 @@ def caps_from_texts(given: Mapping[str, str]) -> dict[str, int | float]:
 
 
 def _resolve_cwd(file: Path, server: ServerSetting) -> ServerSetting:
-    """A server's folder is relative to the file too, unless it begins with a reference to the workspace."""
+    """Resolve a server's folder relative to the file, unless it begins with a reference such as `${workspace}`."""
     if server.cwd is None or server.cwd.startswith("${"):
         return server
     return replace(server, cwd=_relative_to_file(file, server.cwd))
@@ -221,7 +221,7 @@ def _relative_to_file(file: Path, text: str) -> str:
 
 
 def _rejected_error(where: str, error: ValidationError, *, in_environment: bool = False) -> ConfigError:
-    """The first problem as a sentence that names the key and what is valid; values are not echoed."""
+    """Return an error for the first problem, which names the key and what is valid, and quotes no value."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
@@ -233,7 +233,7 @@ def _rejected_error(where: str, error: ValidationError, *, in_environment: bool 
 
 
 def _valid_names(key: str) -> list[str]:
-    """The names that are valid at the place of an unknown one."""
+    """Return the keys that are valid in the place of an unknown one."""
     group = key.partition(".")[0]
     if group in ("limits", "day"):
         return [name.removeprefix(f"{group}.") for name in SETTINGS if name.startswith(f"{group}.")]

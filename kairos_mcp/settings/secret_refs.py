@@ -1,4 +1,4 @@
-"""Reads a key from where a setting says it lies: `env:NAME`, `file:PATH`, `keyring:SERVICE/NAME`."""
+"""Read a secret from where a setting refers to: `env:NAME`, `file:PATH`, `keyring:SERVICE/NAME`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def is_reference(text: str) -> bool:
-    """Whether the text says where a key lies. One that does not may be a key itself: never show it."""
+    """Whether a text refers to a secret. One that does not may be a secret itself: never show it."""
     kind, colon, place = text.partition(":")
     match kind:
         case "env":
@@ -31,8 +31,11 @@ def is_reference(text: str) -> bool:
 
 
 def read_secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The key that the reference names, without white space around it; read anew at each call, so that a key that was
-    changed counts from the next request on. Raises ConfigError, which never quotes what was read."""
+    """Return the secret that a reference names, without surrounding white space.
+
+    Read again at each call, so that a changed key is used from the next request on. Raises ConfigError, which never
+    quotes what was read.
+    """
     if not is_reference(reference):
         raise ConfigError(
             "A key is no reference to one.", f"Write {REFERENCE_FORMS}; a key itself does not stand in a setting."
@@ -54,7 +57,7 @@ def read_secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _read_key_file(place: str) -> str:
-    """A regular file; a link is followed, since secrets are often mounted so."""
+    """Read a regular file; links are followed, since secrets are often mounted that way."""
     path = os.path.expanduser(place)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""A downstream server as it comes in from outside: a table of the settings, a proposal; checked here into a value."""
+"""Validate a downstream server from outside (a table of the settings, a proposal) and make a ServerSetting of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*$"
 
 
 class GivenServer(BaseModel):
-    """The words of `[servers.NAME]`."""
+    """The keys of `[servers.NAME]`."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

@@ -1,6 +1,6 @@
-"""What a person has decided before anything starts: one frozen value, and where each part of it came from.
+"""The settings: one frozen value, and where each part of it comes from.
 
-The defaults stand here, once; `config/kairos.toml` shows them with a word on each, and a test holds the two together.
+The defaults are defined here alone; `config/kairos.toml` shows and explains them, and a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT_DAY = Limits(model_calls=10_000)
 
 @dataclass(frozen=True, slots=True)
 class GateRule:
-    """One line of the gate's table; gate.py says how it is read.
+    """One rule of the gate; gate.py defines how rules are applied.
 
     `tools`, `agent` and `mandate` are globs over names, `paths` globs over the paths that a call names. What is not
     given matches everything.
@@ -52,11 +52,11 @@ class GateRule:
 
 @dataclass(frozen=True, slots=True)
 class ServerSetting:
-    """A downstream MCP server: a program that is started (`command`: it and its arguments), or an address (`url`).
+    """A downstream MCP server: a program to start (`command`, with its arguments), or an address (`url`).
 
-    Values of `env` and `headers` may refer to secrets: `env:NAME`, `file:PATH`, within a text `${env:NAME}`;
-    `${workspace}` in the command, its environment and `cwd` is the workspace's path. `effects` maps globs over the
-    server's own names of tools to effect classes; `tools` are globs for those that are taken.
+    Values of `env` and `headers` may refer to secrets: `env:NAME`, `file:PATH`, within a text `${env:NAME}`.
+    `${workspace}` in the command, its environment and `cwd` is the workspace's path. `effects`: effect classes by glob
+    over the server's own tool names. `tools`: globs of the tools to offer.
     """
 
     name: str
@@ -73,7 +73,7 @@ class ServerSetting:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What stood on the command line; None and an empty tuple mean: nothing."""
+    """The flags on the command line; None or an empty tuple where one was not given."""
 
     home: str | None = None
     workspaces: tuple[str, ...] = ()
@@ -83,13 +83,13 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`limits` caps what a caller may ask for; `default_rounds` is what one gets who asks for nothing.
+    """All settings. `origins`: where each comes from, limits one by one (`limits.usd`).
 
-    `read_bytes` is the largest part of a file that one call reads, `shown_chars` how much of a tool's output
-    a model is shown before the rest is kept under a ref. `config_dirs` are searched for prompts, the last one
-    first; `skills` are further folders of skills, which go before ours and the user's own; `instructions` further globs
-    of paths that are L1, `command_writes` those of L1 that programs may write all the same. `origins` names for each
-    setting where it came from, limits one by one (`limits.usd`).
+    `limits`: the most that a caller may ask for; `default_rounds`: for one who asks for nothing. `read_bytes`: the
+    largest part of a file that one call reads. `shown_chars`: how much of a tool's output a model is shown; the rest is
+    kept under a ref. `config_dirs`: searched for prompts, the last one first. `skills`: further folders of skills,
+    which take precedence over ours and the user's. `instructions`: further globs of L1 paths; `command_writes`: those
+    L1 paths that programs may write all the same.
     """
 
     home: Path
@@ -131,7 +131,7 @@ class Settings:
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
     def read_prompt(self, name: str) -> str:
-        """The text of `prompts/NAME.md`: the user's own where there is one, else ours."""
+        """Return the text of `prompts/NAME.md`, the user's own if there is one, else ours. Raises ConfigError."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
             raise ConfigError(f"{name[:80]!r} is no name of a prompt.", "Use lower-case letters, digits, - and _.")
         for folder in reversed(self.config_dirs):
@@ -146,7 +146,7 @@ class Settings:
 
 
 def current_folder() -> Path:
-    """The folder that this process stands in. Raises ConfigError where it was removed."""
+    """Return the current folder of this process. Raises ConfigError where it was removed."""
     try:
         return Path.cwd().resolve()
     except OSError as error:
@@ -154,7 +154,7 @@ def current_folder() -> Path:
 
 
 def user_home() -> Path:
-    """The user's home folder. Raises ConfigError where there is none, as for a user without a name."""
+    """Return the user's home folder. Raises ConfigError where there is none, as for a user without a name."""
     try:
         return Path.home().resolve()
     except (OSError, RuntimeError) as error:
@@ -162,26 +162,26 @@ def user_home() -> Path:
 
 
 def packaged_config() -> Path:
-    """Our own `config/`: inside the package in a wheel, beside it in a checkout."""
+    """Return our own `config/`: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parent.parent
     inside = package / "_config"
     return inside if inside.is_dir() else package.parent / "config"
 
 
 def packaged_skills() -> Path:
-    """Our own `skills/`: inside the package in a wheel, beside it in a checkout."""
+    """Return our own `skills/`: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parent.parent
     inside = package / "_skills"
     return inside if inside.is_dir() else package.parent / "skills"
 
 
 def skill_folders(settings: Settings) -> tuple[Path, ...]:
-    """Where skills lie: ours, the user's own, those that a person named; of two of one name the later one counts."""
+    """Return the folders of skills: ours, the user's, those in the settings; a later one wins over an earlier one."""
     return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
 
 
 def default_value(name: str) -> Any:
-    """The default of a setting, in the words of the file: None where there is none."""
+    """Return the default of a setting, as the settings file would write it; None where there is none."""
     group, _, leaf = name.partition(".")
     if leaf:
         return limits_to_json({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
@@ -190,7 +190,7 @@ def default_value(name: str) -> Any:
 
 
 def variable_name(name: str) -> str:
-    """The environment variable of a setting: `limits.usd` is KAIROS_LIMITS_USD."""
+    """Return the environment variable of a setting: `limits.usd` is KAIROS_LIMITS_USD."""
     return "KAIROS_WORKSPACE" if name == "workspaces" else f"KAIROS_{name.replace('.', '_').upper()}"
 
 
@@ -198,13 +198,15 @@ TRUST_VARIABLE = "KAIROS_TRUST_FILE_MODES"  # for a file system that has no owne
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
-    """Variables with our prefix that mean nothing, each with the one that may be meant: told at every start and by
-    doctor, since one of them may be a slip."""
+    """List unknown variables with our prefix, each with a known one of a similar name, or None.
+
+    Every start and doctor warn about them, since one may be misspelled.
+    """
     known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG", TRUST_VARIABLE}
     unknown = sorted(name for name in environ if name.upper().startswith("KAIROS_") and name not in known)
     if not unknown:
         return []
-    from difflib import get_close_matches  # at a slip alone: the start is measured
+    from difflib import get_close_matches  # only when needed: the time to start is measured
 
     near = {name: get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.8) for name in unknown}
     return [(name, near[name][0] if near[name] else None) for name in unknown]
@@ -221,11 +223,11 @@ SETTINGS = (
     *("commands", "command_reads", "command_writes", "skills", "instructions"),
     *CAP_NAMES,
 )
-"""Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""
+"""Every setting that a file may hold, limits one by one; not `home`, which holds the file."""
 
 FILE_ONLY = frozenset(
     ("command_writes", "gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers")
 )
-"""Settings that are tables or lists, which no variable can hold."""
+"""Settings that are tables or lists of them, which no variable can hold."""
 
 VARIABLES = frozenset(variable_name(name) for name in SETTINGS if name not in FILE_ONLY)

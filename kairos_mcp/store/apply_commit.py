@@ -33,7 +33,7 @@ from kairos_mcp.store.notes import USED_UP_REASONS, AskedCompletion, exceeded_ca
 from kairos_mcp.store.reservations import ReservationBatch
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
-_READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # one statement; as a join it takes eight times as long
+_READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
 _INSERT_MARK = (
     "insert into mark(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
@@ -45,7 +45,7 @@ _INSERT_ATTEMPT = (
 
 
 def read_owned_account(connection: apsw.Connection, commit: RunCommit) -> Account:
-    """Read the account of a run that this server still owns. Raises FenceLost if another took it, or it has ended."""
+    """Read the account of a run that this server owns. Raises FenceLost if another server took it, or it has ended."""
     found = fetch_one(connection, _READ_OWNED, (commit.run, commit.owner, commit.fence))
     if found is None:
         raise FenceLost(commit.run_id)
@@ -53,7 +53,7 @@ def read_owned_account(connection: apsw.Connection, commit: RunCommit) -> Accoun
 
 
 def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitResult:
-    """Write the commit. Raises FenceLost before anything is written."""
+    """Write the commit of a run. Raises FenceLost, before anything is written."""
     batch = ReservationBatch(connection, read_owned_account(connection, commit), commit.branches)
     # What is answered or given up is settled first: the reservations below may use what it releases.
     for answered in commit.answers:
@@ -90,11 +90,11 @@ def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitRe
     approvals.renew_approvals(connection, commit.run, commit.renewed_approvals, commit.at)
     for request_id in commit.handled_requests:
         fetch_all(connection, "update deposit set taken = ? where id = ?", (commit.at, request_id))
-    # A run is released in the same transaction that finds nothing new for it: whoever leaves something afterwards sees
-    # that nobody owns the run, and takes it.
+    # A run is released in the same transaction that finds nothing new for it: whoever deposits something afterwards
+    # sees that no server owns the run, and takes it over.
     is_idle = commit.may_release and all(step.is_open for step in started)
-    came = is_idle and has_news(connection, commit.run, commit.open_marks)
-    released = is_idle and not came
+    inbox_changed = is_idle and has_news(connection, commit.run, commit.open_marks)
+    released = is_idle and not inbox_changed
     if commit.outcome is not None:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
         fetch_all(connection, end, (commit.outcome, commit.at, commit.run))
@@ -102,7 +102,7 @@ def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitRe
         approvals.ask_queued(connection, commit.run, commit.at)
     elif released:
         fetch_all(connection, "update run set owner = null where n = ?", (commit.run,))
-    return CommitResult(started, released or commit.outcome is not None, came, paused, batch.branches)
+    return CommitResult(started, released or commit.outcome is not None, inbox_changed, paused, batch.branches)
 
 
 def _record_news(connection: apsw.Connection, run: int, started: Sequence[StepStarted]) -> None:
@@ -112,7 +112,7 @@ def _record_news(connection: apsw.Connection, run: int, started: Sequence[StepSt
 
 
 def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> Paused | None:
-    """How the run is paused where a shared account has nothing left, and which that is."""
+    """Return how the run is paused where a shared account has nothing left; None where none refused."""
     refusal = next((step.refusal for step in started if step.refusal is not None), None)
     if refusal is None or pause is None:
         return None
@@ -120,8 +120,10 @@ def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> P
 
 
 def has_news(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
-    """Whether something came that the owner has not seen: a control request, an answer for one of these open steps, or
-    a withdrawn request of a client's model that is to be charged."""
+    """Whether something came that the owner has not seen.
+
+    That is a control request, an answer for one of these open steps, or a withdrawn request that is to be charged.
+    """
     if fetch_one(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
     return bool(client_requests.list_uncharged(connection, run)) or any(
@@ -134,10 +136,7 @@ def _is_answered(connection: apsw.Connection, mark: int) -> bool:
 
 
 def release_run(connection: apsw.Connection, commit: RunCommit) -> bool:
-    """Give up the ownership of the run, unless something came for it: its rows say what it waits for.
-
-    Returns whether it was given up. Raises FenceLost.
-    """
+    """Release the run, unless something came for it; return whether it was released. Raises FenceLost."""
     read_owned_account(connection, commit)
     if has_news(connection, commit.run, commit.open_marks):
         return False
@@ -154,7 +153,7 @@ def insert_answer(connection: apsw.Connection, answered: AnsweredStep, at: int) 
 def _start_step(
     connection: apsw.Connection, commit: RunCommit, new_step: NewStep, batch: ReservationBatch
 ) -> StepStarted:
-    """Give a step its row: begun, open, or answered at once."""
+    """Insert the row of a step that is begun, open, or answered at once."""
     status = _format_status(new_step, batch)
     shared, reserved = _reserve(commit, batch, new_step.path, new_step.request)
     if isinstance(reserved, Refused):
@@ -184,7 +183,7 @@ def _start_step(
 def _reserve(
     commit: RunCommit, batch: ReservationBatch, path: str, request: ReservationRequest
 ) -> tuple[SharedAccounts, Reservation | Refused]:
-    """Reserve for a step, with the shared accounts that it is charged to: only a model call has such."""
+    """Reserve for a step; also return the shared accounts that it is charged to, which only model calls are."""
     if not request.counts.model_calls:
         return NO_SHARED_ACCOUNTS, batch.reserve(path, request, NO_SHARED_ACCOUNTS)
     if commit.is_barred:
@@ -238,7 +237,7 @@ def _start_attempt(
     Where a shared account refuses, the ended attempt is charged all the same, and the step waits to be begun again.
     """
     if (found := queries.answer_body_at(connection, commit.run, attempt.path)) is not None:
-        # It was answered while this commit was made.
+        # It was answered while this commit was being prepared.
         return StepStarted(attempt.mark, None, decode_answer(found), attempt.sent)
     lost = attempt.lost
     if attempt.withdrawn_requests:

@@ -1,6 +1,6 @@
-"""What one commit writes of a run, and its result, as values. `apply_commit` writes it.
+"""What one commit writes of a run, and its result, as values. `apply_commit` writes them.
 
-All rows of a commit are of one run, in one transaction: all of it counts, or nothing.
+All rows of a commit belong to one run and are written in one transaction, all or none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 
 
 class AnsweredStep(NamedTuple):
-    """The answer of a step: `mark` is the id of its row. It held `held` and cost `spent`; `by`: who answered."""
+    """The answer of a step, whose row has the id `mark`.
+
+    `held`: what it had reserved. `spent`: what it has cost. `by_route`: the route that the answer came by.
+    """
 
     mark: int
     path: str
@@ -31,10 +34,10 @@ class AnsweredStep(NamedTuple):
 
 
 class NewStep(NamedTuple):
-    """A step that gets its row. With an `answer` its result is known already (a call that was refused).
+    """A step to be inserted. With an `answer`, its result is known already (a call that was refused).
 
-    What is reserved joins `sent`, and for a round or a closing the status line. With `approval_request` the step waits
-    for a person; `reused_approval`: one that was given before lets it through.
+    `sent` gets the reserved tokens added, and for a round or a closing the status line. `approval_request`: the step
+    waits for a person. `reused_approval`: an earlier approval lets it through.
     """
 
     path: str
@@ -51,8 +54,8 @@ class NewAttempt(NamedTuple):
     """A further attempt at the step at `path`, whose row is `mark`.
 
     The attempt before it ended as `ended`, releases `released` (a part of `held`) and stays charged with `lost`.
-    `withdrawn_requests`: what was asked of a client's model in vain; then `lost` is the most that it can have cost, and
-    is charged as far as so much is left.
+    `withdrawn_requests`: requests to a client's model that got no answer; `lost` is then the most that they can have
+    cost, and is charged as far as so much is left.
     """
 
     path: str
@@ -77,16 +80,17 @@ class Paused(NamedTuple):
 class RunCommit(NamedTuple):
     """What one commit writes of a run. `run` is its number, `at` in milliseconds since 1970.
 
-    `may_release`: nothing of the run is being performed. It is released if all new steps are open, and nobody has left
-    a control request, or an answer for one of `open_marks`, in the meantime.
-    `released`: open steps that nobody needs any more: (row, path, what it holds, shared accounts). One that was
+    `may_release`: nothing of the run is being executed. It is released if all new steps are open, and no control
+    request, nor an answer for one of `open_marks`, has come in the meantime.
+    `released`: open steps that the run no longer needs: (id, path, what it holds, shared accounts). One that was
     answered meanwhile holds nothing.
     `branches`: the accounts of the run's branches by path; `new_branches`: those that begin, outer ones first.
     `shared`: what new model calls are charged to besides the run's account. Where nothing is left there, the step gets
     no row and the run is paused as `pause_when_used_up` says; with `is_barred`, before any model call.
     `pause`: the run is paused, whatever is left.
     `handled_requests`: control requests that this commit acts on.
-    `renewed_approvals`: steps whose approval expired, each with what a person is asked now; None: nothing any more.
+    `renewed_approvals`: steps whose approval expired, each with what a person is asked now; None: the gate lets it
+    through.
     """
 
     run: int
@@ -121,10 +125,10 @@ class RunCommit(NamedTuple):
 
 
 class StepStarted(NamedTuple):
-    """A step as it was committed: its grant, or the answer that it got at once (a refusal, or one that was known).
+    """A step as it was committed: its reservation, or the answer that it got at once (a refusal, or a known one).
 
-    `is_open`: it was handed out or waits, so that the run has nothing to do with it. `shared`: what it is charged to.
-    A step that a shared account refused gets no row: `refusal` says why.
+    `is_open`: it was handed out or waits, so the server has nothing to execute for it. `shared`: the shared accounts
+    that it is charged to. A step that a shared account refused gets no row: `refusal` says why.
     """
 
     mark: int
@@ -140,8 +144,8 @@ class CommitResult(NamedTuple):
     """The result of a commit.
 
     `started`: attempts first, then new steps, each in the order of the commit. `released`: the run was released.
-    `inbox_changed`: it would have been, but somebody left something for it. `paused`: why it is paused from now on.
-    `branches`: all that have accounts.
+    `inbox_changed`: it was not released because something had come for it. `paused`: why it is paused from now on.
+    `branches`: the accounts of all branches.
     """
 
     started: Sequence[StepStarted]

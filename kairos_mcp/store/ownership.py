@@ -97,7 +97,7 @@ def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]
 
 @dataclass(frozen=True, slots=True)
 class LivingServer:
-    """A living server, as `kairos-mcp status` shows it: its fields are keys of that JSON.
+    """A living server, as views/health.py reports it: the fields are keys of that JSON.
 
     `number`: its id as an owner. `via`: what it is (`serve`, `command`). `stopped`: by SIGSTOP. `runs`: how many
     unfinished runs it owns.

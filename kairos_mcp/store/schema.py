@@ -1,40 +1,46 @@
 """The tables, as a list of migrations; the file's `user_version` says how many have been applied.
 
-run      a flow with its encoded spec, who owns it now (`owner`, `fence`) and, once it has ended, its outcome;
-         `workspace` is the real path of the one folder that it works in, '' for none, and belongs to the identity of
-         its start and its key; `seq` rises with each commit of the run, `news_seq` is its value at the newest change
-         that whoever waits for the run can use
-mark     a step: `held` is null while it is open (handed out), else what it reserved (begun here)
-answer   the one answer of a mark; its primary key makes a second one impossible
-attempt  a further attempt at a step, with how the one before it `ended` and what that stays charged with (`lost`);
-         `handed_out`: it waits
-account  a limit: caps (null: none), what open and begun steps hold, what is spent: of a run; of a branch (`scope`
-         branch, its path in `name`, within the account `parent` around it), to which the steps below that path are
-         charged; of a principal's day (day, whose `name` and which `period`; `mistaken`: when a person said that the
-         clock was wrong as it was begun), or of a mandate (its id in `name`, and its `workspace`) within that; a mark
-         and an attempt name in `shared` the accounts of these last two that they are charged to
-deposit  a control request (pause, resume, extend, reroute, cancel, settle, verdict) from anybody entitled, until the
-         owner has handled it (`taken`)
-ask      a round trip in which a client was asked to answer what waits in a run: the `keys` that were asked, whom, and
-         when its answer was used (`consumed`); its `nonce` stands in the state that the client sends back
-request  a completion of an open step that was asked of a client's model: of which session, in which ask (`nonce`;
-         null: a push), the most that it costs (`bound`), how it `ended` (answered, refused, withdrawn; null: it is in
-         the air), and, once it was withdrawn, the attempt that is `charged` with its bound (0: the step's answer is)
-note     what was cut, defaulted or done otherwise than asked
-text     long texts, once each, by content hash
-memory   what a tool keeps about a run, by name: a plan of edits; what a call is about to change, until it is answered
-approval what a person is asked before a step is begun: what was shown, bound by its digest, and the one verdict; while
-         too many others wait it is `unasked`: written, shown to nobody, and its time does not run yet
-definition  a tool's definition as a source elsewhere gave it: approved, pending or removed, by whom; the row without
-         a name says that the source was met, and in its body which source of today has adopted an earlier version's
-mandate  a standing order, by principal, workspace ('' for none) and id: its canonical text, and when it was last
-         started on schedule; a run of it names it in `run.mandate`, and at most one of those is open; `workspace` is
-         null only for one that was saved before mandates had one
-owner    a server that may own runs, known alive by its lock file; `serves` names its workspaces, routes, settings file,
-         version and, by digests, its settings: written when it wakes
+run         a flow with its encoded spec. `owner`, `fence`: the server that owns it now. `workspace`: the real path of
+            the one folder that it works in, '' for none; it is part of the identity of a start and of its `key`.
+            `outcome`: once it has ended. `seq` rises with each commit of the run; `news_seq` is its value at the newest
+            change that matters to whoever waits for the run
+mark        a step. `held`: what it has reserved; null while it is open (handed out, not begun here)
+answer      the one answer of a mark; its primary key makes a second one impossible
+attempt     a further attempt at a step. `ended`: how the one before it did; `lost`: what that stays charged with.
+            `handed_out`: it waits, and is not begun here
+account     a limit: caps (null: none), what open and begun steps hold, what is spent. `scope` is one of
+            run;
+            branch: its path in `name`, within the account `parent`; the steps below that path are charged to it;
+            day: of the principal `name` on the day `period`; `mistaken`: when a person said that the clock was wrong;
+            mandate: its id in `name`, and its `workspace`, within a day.
+            A mark and an attempt name in `shared` the day and the mandate that they are charged to
+deposit     a control request for a run's owner (pause, resume, extend, reroute, cancel, settle, verdict). `taken`: when
+            the owner handled it
+ask         a round trip in which a client was asked to answer what waits in a run. `keys`: what was asked. `nonce`: in
+            the state that the client sends back. `consumed`: when its answer was used
+request     a completion of an open step that a client's model was asked for. `session`: the client's. `nonce`: the ask
+            that it is part of; null: it was pushed. `bound`: the most that it can cost. `ended`: answered, refused,
+            withdrawn; null while it is outstanding. `charged`: the attempt that is charged with its bound once it was
+            withdrawn (0: the step's answer is)
+note        what was cut, defaulted or done otherwise than asked in a run
+text        long texts, once each, by the hash of their content
+memory      what a tool remembers about a run, by name: a plan of edits; what a call is about to change, until it has
+            its answer
+approval    what a person is asked before a step is begun: what was shown, its digest, and the one verdict. `unasked`:
+            too many others wait, so it was shown to nobody, and its time does not run yet
+definition  a tool's definition as another source gave it: approved, pending or removed, and by whom. The row without a
+            name says that the source was seen; its `body` names the source of today that adopted this one, which an
+            earlier version had named
+mandate     a goal to work on in cycles, by principal, `workspace` ('' for none) and id: its canonical text, and when it
+            was last started on schedule. A run of it names it in `run.mandate`; at most one of those is open.
+            `workspace` is null only for one that was saved before mandates had one
+owner       a server that may own runs, alive while it holds its lock file. `serves`: its workspaces, routes, settings
+            file, version, and a digest of each of its settings, written when it starts
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import apsw
 
@@ -52,34 +58,47 @@ _CHECKED_COLUMNS = ", ".join(  # an integer that grew past 64 bits would silentl
 )
 _AMOUNTS = ", ".join(_UNITS)
 
+
+class _SeqTrigger(NamedTuple):
+    """A write that counts as a commit of a run. `run`: SQL for the run's number. `news`: SQL for whether it is news."""
+
+    table: str
+    event: str
+    run: str = "new.run"
+    news: str = ""
+
+
+_RUN_OF_MARK = "(select run from mark where id = new.mark)"
 _SEQ_TRIGGERS = (
-    ("mark", "insert", "new.run", ""),
-    ("answer", "insert", "(select run from mark where id = new.mark)", ""),
-    ("attempt", "insert", "(select run from mark where id = new.mark)", "new.ended = 'unknown' and new.handed_out = 1"),
-    ("deposit", "insert", "new.run", "new.kind = 'settle'"),
-    ("deposit", "update", "new.run", ""),
-    ("request", "insert", "new.run", ""),
-    ("request", "update", "new.run", ""),
-    ("note", "insert", "new.run", ""),
-    ("approval", "insert", "new.run", "new.verdict is null and not new.unasked"),
-    ("approval", "update", "new.run", "new.verdict is not old.verdict or new.unasked is not old.unasked"),
-    (
+    _SeqTrigger("mark", "insert"),
+    _SeqTrigger("answer", "insert", _RUN_OF_MARK),
+    _SeqTrigger("attempt", "insert", _RUN_OF_MARK, "new.ended = 'unknown' and new.handed_out = 1"),
+    _SeqTrigger("deposit", "insert", news="new.kind = 'settle'"),
+    _SeqTrigger("deposit", "update"),
+    _SeqTrigger("request", "insert"),
+    _SeqTrigger("request", "update"),
+    _SeqTrigger("note", "insert"),
+    _SeqTrigger("approval", "insert", news="new.verdict is null and not new.unasked"),
+    _SeqTrigger("approval", "update", news="new.verdict is not old.verdict or new.unasked is not old.unasked"),
+    _SeqTrigger(
         "run",
         "update of owner, fence, route, paused, resume_at, outcome",
         "new.n",
         "new.paused is not old.paused and new.paused is not null or new.outcome is not old.outcome",
     ),
 )
-"""What is written of a run, by table and act: of which run, and where that is news to whoever waits for the run: a call
-to settle, a settlement, an approval asked or decided, a pause, the end. That a step was handed out to somebody is known
-only when its commit is written (apply_commit). Triggers, so that no way to write it can be forgotten."""
+"""The writes that raise `run.seq`, and which of them are news to whoever waits for the run.
+
+News are a call of unknown outcome, a settlement, an approval asked or decided, a pause, the end. That a step was handed
+out is known only once its commit is written (apply_commit). They are triggers, so that no writer can forget them.
+"""
 
 _SEQ = "\n".join(
     f"""
-    create trigger {table}_{act.partition(" ")[0]}_seq after {act} on {table} begin
+    create trigger {table}_{event.partition(" ")[0]}_seq after {event} on {table} begin
         update run set seq = seq + 1{f", news_seq = iif({news}, seq + 1, news_seq)" if news else ""} where n = {run};
     end;"""
-    for table, act, run, news in _SEQ_TRIGGERS
+    for table, event, run, news in _SEQ_TRIGGERS
 )
 
 MIGRATIONS: tuple[str, ...] = (
@@ -195,8 +214,10 @@ MIGRATIONS: tuple[str, ...] = (
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the file to the newest version, in one transaction. Raises StoreTooNew for a newer file, StoreCorrupt
-    for one that is not of the version that it says."""
+    """Migrate the file to the newest version, in one transaction.
+
+    Raises StoreTooNew for a newer file, StoreCorrupt for one whose tables are not those of its version.
+    """
     if _read_version(connection) == len(MIGRATIONS):
         return
     connection.execute("begin immediate")
@@ -235,16 +256,16 @@ def _wrong_version_error(version: int) -> StoreCorrupt:
 
 
 def schema_differences(connection: apsw.Connection) -> list[str]:
-    """What the file lacks, or has otherwise, of the tables and indexes of this version; more than those is no harm."""
+    """List the tables and indexes of this version that the file lacks or has otherwise; further ones do no harm."""
     fresh = apsw.Connection(":memory:")
     try:
         migrate(fresh)
-        wanted, found = _schema_statements(fresh), _schema_statements(connection)
+        expected, found = _schema_statements(fresh), _schema_statements(connection)
     finally:
         fresh.close()
     return [
         f"{kind} {name} is {'missing' if (kind, name) not in found else 'not as this version makes it'}"
-        for (kind, name), statement in wanted.items()
+        for (kind, name), statement in expected.items()
         if found.get((kind, name)) != statement
     ]
 

@@ -52,8 +52,8 @@ ONE_OWNER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "came = is_idle and has_news(connection, commit.run, commit.open_marks)",
-        "came = False",
+        "inbox_changed = is_idle and has_news(connection, commit.run, commit.open_marks)",
+        "inbox_changed = False",
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
         quick=True,
     ),

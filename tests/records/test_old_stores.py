@@ -7,6 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import apsw
 import pytest
 from house import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
 from talker import Gone, Talker
@@ -14,6 +15,7 @@ from talker import Gone, Talker
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreTooNew
 from kairos_mcp.server.results import NEWEST
+from kairos_mcp.store import schema
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.schema import MIGRATIONS
 from kairos_mcp.views.trace import TraceQuery
@@ -38,6 +40,17 @@ def run_of(place: Place, key: str) -> str:
 
 def test_every_version_before_this_one_has_a_store() -> None:
     assert [file.name for file in STORES] == [f"store-{number}.db" for number in range(1, len(MIGRATIONS))]
+
+
+def test_the_head_of_the_schema_lists_every_table() -> None:
+    connection = apsw.Connection(":memory:")
+    try:
+        schema.migrate(connection)
+        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+    finally:
+        connection.close()
+    assert schema.__doc__ is not None
+    assert set(re.findall(r"^([a-z]+) {2,}\S", schema.__doc__, re.MULTILINE)) == tables
 
 
 async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> None:
