@@ -120,7 +120,7 @@ async def run_control(call: ToolRequest, arguments: runs.RunControl) -> wire.Cal
             arguments.run_id, arguments.key, arguments.settlement, call.caller, digest=arguments.digest
         )
     else:
-        limits = None if arguments.limits is None else arguments.limits.limits()
+        limits = None if arguments.limits is None else arguments.limits.as_limits()
         await call.app.control(arguments.run_id, arguments.action, call.caller, limits=limits, route=arguments.route)
     return results.run_result(call.app.report(arguments.run_id, call.caller), steered=True)
 

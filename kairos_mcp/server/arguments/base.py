@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import Limits, limits_from_json
 
 LONG_TEXT_CHARS = 100_000  # a longer text is refused, never cut in silence
 
@@ -52,15 +52,6 @@ class LimitsArgument(Arguments):
                     raise PydanticCustomError("null_limit", f"{name} is null; leave out what is not limited")
         return given
 
-    def limits(self) -> Limits:
+    def as_limits(self) -> Limits:
         """The limits in the units of accounts."""
-        return Limits(
-            rounds=self.rounds,
-            model_calls=self.model_calls,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            total_tokens=self.total_tokens,
-            nano_usd=None if self.usd is None else round(self.usd * 10**9),
-            tool_calls=self.tool_calls,
-            milliseconds=None if self.seconds is None else round(self.seconds * 1000),
-        )
+        return Limits(**limits_from_json(self.model_dump(exclude_none=True)))

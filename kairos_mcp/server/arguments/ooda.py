@@ -43,7 +43,7 @@ class _MandateArguments(Arguments):
         """The options of the run."""
         from kairos_mcp.app.mandates import RunOptions
 
-        return RunOptions(None, self.route or "auto", Limits() if self.limits is None else self.limits.limits())
+        return RunOptions(None, self.route or "auto", Limits() if self.limits is None else self.limits.as_limits())
 
 
 class OodaRun(_MandateArguments):

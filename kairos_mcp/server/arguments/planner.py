@@ -126,7 +126,7 @@ class PlannerRun(Arguments):
             model=self.model,
             temperature=self.temperature,
             route=self.route or "auto",
-            limits=Limits() if self.limits is None else self.limits.limits(),
+            limits=Limits() if self.limits is None else self.limits.as_limits(),
             output_schema=self.output_schema,
             workspace=self.workspace,
             key=self.key,
