@@ -48,9 +48,9 @@ def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
     shown = {} if settings is None else _shown_settings(settings)
-    word = command_line_for(flags).complete_all
+    complete = command_line_for(flags).complete_all
     found = [
-        replace(finding, text=word(strip_passwords(finding.text)), cure=word(strip_passwords(finding.cure)))
+        replace(finding, text=complete(strip_passwords(finding.text)), cure=complete(strip_passwords(finding.cure)))
         for finding in found
     ]
     value = [{"matter": f.matter, "state": f.state, "text": f.text, "cure": f.cure} for f in found]

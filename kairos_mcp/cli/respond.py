@@ -110,14 +110,14 @@ def settle(
     flags: StateFlags,
 ) -> int:
     """Resolve a tool call whose outcome is unknown after a crash: try it again, or mark it as done."""
-    who = person_for(principal)
+    caller = person_for(principal)
 
     async def settle_and_drive(app: App) -> str:
-        await app.settle(run, key, settlement, who, note=note, digest=digest)
+        await app.settle(run, key, settlement, caller, note=note, digest=digest)
         await app.drive_here(run)
         return run
 
-    report = follow_run(settings_for_run(flags, run), settle_and_drive, quiet=as_json, who=who)
+    report = follow_run(settings_for_run(flags, run), settle_and_drive, quiet=as_json, caller=caller)
     return print_ending(report, flags, as_json=as_json)
 
 
@@ -126,13 +126,13 @@ def resume(run: Run, *, principal: Principal = LOCAL, as_json: AsJson = False, f
 
     Exit codes are those of `run`.
     """
-    who = person_for(principal)
+    caller = person_for(principal)
 
     async def begin(app: App) -> str:
-        await app.resume(run, who)
+        await app.resume(run, caller)
         return run
 
-    report = follow_run(settings_for_run(flags, run), begin, quiet=as_json, who=who)
+    report = follow_run(settings_for_run(flags, run), begin, quiet=as_json, caller=caller)
     return print_ending(report, flags, as_json=as_json)
 
 
@@ -166,7 +166,7 @@ def _decide(
 
     if feedback is not None and len(feedback) > MAX_FEEDBACK_CHARS:
         raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Say it shorter.")
-    settings, who = settings_for_run(flags, run_id), person_for(principal)
+    settings, caller = settings_for_run(flags, run_id), person_for(principal)
 
     async def decide_and_drive(app: App) -> str:
         await decide(app, drive=True)
@@ -175,15 +175,15 @@ def _decide(
 
     async def store_decision(app: App) -> RunReport:
         await decide(app, drive=False)
-        return app.report(run_id, who)
+        return app.report(run_id, caller)
 
     async def decide(app: App, *, drive: bool) -> None:
-        approval = await app.decide(run_id, key, decision, feedback, who, digest=digest, drive=drive)
+        approval = await app.decide(run_id, key, decision, feedback, caller, digest=digest, drive=drive)
         for line in _decided_lines(approval, decision) if not as_json else ():
             print_line(line)
 
     if drive:
-        report = follow_run(settings, decide_and_drive, quiet=as_json, who=who)
+        report = follow_run(settings, decide_and_drive, quiet=as_json, caller=caller)
         return print_ending(report, flags, as_json=as_json)
     report = with_app(settings, store_decision)
     line = f"stored for whoever goes on with run {run_id}, which is {report.status}"

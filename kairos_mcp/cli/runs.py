@@ -136,18 +136,18 @@ def show(
     flags: AllFlags,
 ) -> int:
     """Show one run: its status, what it did, what it waits for."""
-    settings, who = read_settings(flags), person_for(principal)
+    settings, caller = read_settings(flags), person_for(principal)
     if view == "report" and ref is None:
 
         async def read_report(app: App) -> RunReport:
-            return app.report(run, who)
+            return app.report(run, caller)
 
         report = with_app(settings, read_report)
         emit(report.as_json(), report_lines(report, flags), as_json=as_json)
         return COMPLETED
 
     async def read_trace(app: App) -> JsonObject:
-        return _read_all_pages(app, run, "events" if view == "report" else view, ref, who)
+        return _read_all_pages(app, run, "events" if view == "report" else view, ref, caller)
 
     traced = with_app(settings, read_trace)
     lines = [traced["text"]] if ref is not None else map(trace_line, traced["items"])
@@ -155,14 +155,14 @@ def show(
     return COMPLETED
 
 
-def _read_all_pages(app: App, run_id: str, view: View, ref: str | None, who: Caller) -> JsonObject:
+def _read_all_pages(app: App, run_id: str, view: View, ref: str | None, caller: Caller) -> JsonObject:
     """All pages of a trace as one: a terminal scrolls, and what is long can be piped."""
     from kairos_mcp.views.trace import TraceQuery
 
     items: list[JsonObject] = []
     text, cursor = "", None
     while True:
-        page = app.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), who)
+        page = app.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), caller)
         items += page.get("items", ())
         text += page.get("text", "")
         cursor = page["next_cursor"]

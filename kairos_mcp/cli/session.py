@@ -84,7 +84,7 @@ def settings_for_run(flags: Flags, run_id: str) -> Settings:
 
 
 def follow_run(
-    settings: Settings, begin: Callable[[App], Awaitable[str]], *, quiet: bool = False, who: Caller = PERSON
+    settings: Settings, begin: Callable[[App], Awaitable[str]], *, quiet: bool = False, caller: Caller = PERSON
 ) -> RunReport:
     """Follow a run until it rests, showing its progress on stderr unless `quiet`. `begin` starts, answers or resumes
     the run and returns its id. Ctrl-C cancels the run, a second Ctrl-C leaves it as it is."""
@@ -93,8 +93,8 @@ def follow_run(
     async def begin_and_wait(app: App) -> RunReport:
         run_id = await begin(app)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_on_interrupt, app, run_id, screen, who)
-            report = await _wait_until_rest(app, run_id, screen, who)
+            tasks.start_soon(_cancel_on_interrupt, app, run_id, screen, caller)
+            report = await _wait_until_rest(app, run_id, screen, caller)
             tasks.cancel_scope.cancel()
         return report
 
@@ -108,20 +108,20 @@ def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> i
     return exit_code_of(report)
 
 
-async def _wait_until_rest(app: App, run_id: str, screen: ProgressScreen, who: Caller) -> RunReport:
+async def _wait_until_rest(app: App, run_id: str, screen: ProgressScreen, caller: Caller) -> RunReport:
     async def on_beat(beat: Heartbeat) -> None:
         screen.show_beat(beat)
-        screen.print_calls(app.report(run_id, who, full=False).calls)
+        screen.print_calls(app.report(run_id, caller, full=False).calls)
 
     while True:
-        await app.wait([run_id], until="rest", wait_s=600, caller=who, on_beat=on_beat)
-        report = app.report(run_id, who)
+        await app.wait([run_id], until="rest", wait_s=600, caller=caller, on_beat=on_beat)
+        report = app.report(run_id, caller)
         screen.print_calls(report.calls)
         if report.status != "working":
             return report
 
 
-async def _cancel_on_interrupt(app: App, run_id: str, screen: ProgressScreen, who: Caller) -> None:
+async def _cancel_on_interrupt(app: App, run_id: str, screen: ProgressScreen, caller: Caller) -> None:
     import anyio
 
     if os.name == "nt":  # no receiver of signals there: Ctrl-C ends the program, the run can be cancelled later
@@ -129,7 +129,7 @@ async def _cancel_on_interrupt(app: App, run_id: str, screen: ProgressScreen, wh
     with anyio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:
             screen.print("cancelling; once more to leave at once")
-            await app.control(run_id, "cancel", who)
+            await app.control(run_id, "cancel", caller)
             break
         async for _ in signals:
             raise KeyboardInterrupt

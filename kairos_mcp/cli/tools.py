@@ -137,7 +137,7 @@ def _decide(flags: Flags, address: str, decision: Decision, pin: str | None, *, 
 
     definitions = with_app(read_settings(flags), decide)
     pins = [{"address": definition.address, "pin": definition.pin} for definition in definitions]
-    lines = (f"{decision}: {each.address} ({each.offered}), pin {each.pin}" for each in definitions)
+    lines = (f"{decision}: {tool.address} ({tool.offered}), pin {tool.pin}" for tool in definitions)
     emit({"state": decision, "definitions": pins}, lines, as_json=as_json)
     return COMPLETED
 

@@ -57,9 +57,11 @@ def annotate_tool(tool: wire.Tool, settings: Settings) -> wire.Tool:
     """The tool with the hints that hold with these settings."""
     if tool.name not in MOVES_RUNS:
         return tool
-    most = possible_effect(settings)
-    own: Effect = "idempotent" if tool.name in READING_PHASES else max("idempotent", most.effect, key=EFFECTS.index)
-    return tool.model_copy(update={"annotations": hints(own, open_world=most.open_world)})
+    possible = possible_effect(settings)
+    effect: Effect = (
+        "idempotent" if tool.name in READING_PHASES else max("idempotent", possible.effect, key=EFFECTS.index)
+    )
+    return tool.model_copy(update={"annotations": hints(effect, open_world=possible.open_world)})
 
 
 def possible_effect(settings: Settings) -> PossibleEffect:

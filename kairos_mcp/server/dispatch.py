@@ -61,9 +61,9 @@ async def dispatch(
         on_beat = progress_reporter(ctx.session.report_progress)
         skipped = set(() if resumed is None else resumed.skipped)
         app = await get_app()
-        who, label = current_principal(), _client_label(ctx, app.mask)
-        session = ctx.lifespan_context.session_of(ctx, who, label)
-        caller = Caller(who, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
+        principal, label = current_principal(), _client_label(ctx, app.mask)
+        session = ctx.lifespan_context.session_of(ctx, principal, label)
+        caller = Caller(principal, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
         app.wake()
         async with session.open_tasks() as tasks:
             call = ToolRequest(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)

@@ -47,8 +47,8 @@ def make_dialog(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
             )
         case ApprovalRow(tool=tool, effect=effect, path=path):
             form = FORM
-            asked = f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {iso(question.expires_at)}"
-            heading = f"Permission for {tool} ({effect}), {asked}{_format_goal(purpose)}:"
+            request = f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {iso(question.expires_at)}"
+            heading = f"Permission for {tool} ({effect}), {request}{_format_goal(purpose)}:"
     params = wire.ElicitRequestFormParams(message=f"{heading}\n\n{question.preview}", requested_schema=form)
     return wire.ElicitRequest(params=params)
 

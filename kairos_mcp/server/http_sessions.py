@@ -93,8 +93,8 @@ class HttpSessions:
         """The longest idle session of whoever holds the most, the new session counted. One with a request being
         answered ends only for somebody who holds less."""
         counts = Counter([principal, *(session.principal for session in self._sessions)])
-        most = max(counts.values())
-        largest = [session for session in self._sessions if counts[session.principal] == most]
+        largest_count = max(counts.values())
+        largest = [session for session in self._sessions if counts[session.principal] == largest_count]
         own = [session for session in largest if session.principal == principal]
         candidates = own or largest or self._sessions
         evicted = min(candidates, key=lambda session: (session.calls > 0, session.used_at), default=None)

@@ -96,9 +96,9 @@ def rows_text(rows: list[JsonObject], next_call: JsonObject | None, elsewhere: i
 
 def error_text(error: JsonObject) -> str:
     """An error on one line."""
-    again = " Calling again may help." if error["retryable"] else ""
+    retry = " Calling again may help." if error["retryable"] else ""
     run = f" Run: {error['run_id']}." if "run_id" in error else ""
-    return _one_line(f"{error['code']}: {error['message']} {error['hint']}".rstrip() + again + run)
+    return _one_line(f"{error['code']}: {error['message']} {error['hint']}".rstrip() + retry + run)
 
 
 def _with_items(lines: list[str], items: list[JsonObject]) -> str:
@@ -113,9 +113,9 @@ def _run_lines(run: JsonObject) -> Iterator[str]:
     if run["output"] is not None:
         yield f"output: {_json(run['output'])}"
     yield f"usage: {_format_amounts(run['usage'])}"
-    left = _format_amounts(run["remaining"])
-    if left:
-        yield f"remaining: {left}"
+    remaining = _format_amounts(run["remaining"])
+    if remaining:
+        yield f"remaining: {remaining}"
     if run["calls"]:
         yield "calls: " + "; ".join(_format_call(call) for call in run["calls"])
     if run["plan"]:

@@ -165,9 +165,9 @@ class _ReadDispatcher:
     async def take(self, line: FramedLine, message: wire.JSONRPCMessage | UnreadableLine) -> None:
         while self.refusals.statistics().tasks_waiting_send >= MAX_UNWRITTEN:  # noqa: ASYNC110 - rare, and brief
             await anyio.sleep(UNWRITTEN_POLL_S)
-        if isinstance(message, UnreadableLine) and (asked := id_of_answer(line)) is not None:
+        if isinstance(message, UnreadableLine) and (request_id := id_of_answer(line)) is not None:
             # an unreadable answer to a request of ours: the code that waits for it gets the error
-            await self.deliver.send(SessionMessage(message.as_error(asked)))
+            await self.deliver.send(SessionMessage(message.as_error(request_id)))
         elif isinstance(message, UnreadableLine):
             await self.refusals.send(SessionMessage(message.as_error(line.request_id())))
         else:

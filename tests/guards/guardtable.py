@@ -946,7 +946,7 @@ OUTSIDE = (
     ),
     Guard(
         "server/http_sessions.py",
-        "if counts[session.principal] == most]",
+        "if counts[session.principal] == largest_count]",
         "if True]",
         "http/test_tenancy.py::test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an_equal_share",
     ),
