@@ -153,7 +153,7 @@ TOOLS = (
     ServerTool(
         "mandate_save",
         "Save a mandate",
-        "Save a standing order for ooda_run, under its id.",
+        "Save a mandate (a standing goal) for ooda_run, under its id.",
         "idempotent",
         ooda.MandateSave,
         handlers.mandate_save,

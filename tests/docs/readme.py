@@ -1,6 +1,6 @@
-"""Writes the README's tables and outputs anew: `python tests/docs/readme.py`. A test holds them to what is true.
+"""Make the README's tables and outputs again: `python tests/docs/readme.py`. A test fails when they are stale.
 
-A part stands between `<!-- table: NAME -->` and `<!-- end -->`, or is the block after `<!-- run: NAME -->`.
+A part is the text between `<!-- table: NAME -->` and `<!-- end -->`, or the block after `<!-- run: NAME -->`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def loop_table() -> str:
         specs = [tool.spec for tool in tools if not tool.internal]
     rows = []
     for spec in specs:
-        says = _cell(spec.description.partition("\nSkills:")[0])  # which there are is for each house to say
-        rows.append(f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {says} |")
+        text = _cell(spec.description.partition("\nSkills:")[0])  # which skills there are differs by installation
+        rows.append(f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {text} |")
     return "\n".join(["| tool | effect | what it does |", "|---|---|---|", *rows])
 
 
 def decisions_table() -> str:
-    """Who may decide what, as every door asks it."""
+    """Who may decide what, from the table that every entry point asks."""
     found = {(kind, way): cell for kind, way, cell in table_cells()}
     rows = [f"| {kind} | {' | '.join(found[kind, way] for way in WAYS)} |" for kind in KINDS]
     return "\n".join([f"| decision | {' | '.join(f'by {way}' for way in WAYS)} |", "|---|---|---|---|", *rows])
 
 
 def settings_table() -> str:
-    """The settings with their defaults and the word on each, as the packaged file says them."""
+    """The settings with their defaults and descriptions, from the packaged file."""
     rows = [f"| `{name}` | {value} | {_cell(text)} |" for name, value, text in _settings()]
     return "\n".join(["| setting | default | what it is |", "|---|---|---|", *rows])
 
@@ -80,7 +80,7 @@ def _settings() -> Iterator[tuple[str, str, str]]:
 
 
 def clients_table() -> str:
-    """The clients that others wrote, as the last recorded session of `tests/foreign` found them."""
+    """The clients that others wrote, as the last recorded run of `tests/foreign` found them."""
     lines = (ROOT / "tests" / "foreign" / "MATRIX.md").read_text().splitlines()
     return "\n".join(line for line in lines if line.startswith("|"))
 
@@ -95,12 +95,12 @@ def demo_output() -> str:
         done = subprocess.run(
             command, cwd=here, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=60
         )
-        told = done.stdout.replace(str(here), "~/hello").replace(f" --home {Path(folder) / 'home'}", "")
-    told = told.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp")
-    return "```console\n$ cd ~/hello && kairos-mcp demo\n" + told.strip() + "\n```"
+        output = done.stdout.replace(str(here), "~/hello").replace(f" --home {Path(folder) / 'home'}", "")
+    output = output.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp")
+    return "```console\n$ cd ~/hello && kairos-mcp demo\n" + output.strip() + "\n```"
 
 
-THINKS = (  # what a model would say in the three phases of a cycle that ask one
+COMPLETIONS = (  # of the three phases of a cycle that ask a model
     {
         "summary": "docs/guide.md links to instal.md; the page is install.md.",
         "priorities": ["Mend that link."],
@@ -128,17 +128,17 @@ def mandate_output() -> str:
         (docs / "guide.md").write_text("# Guide\n\nStart with [the installation](instal.md).\n")
         (docs / "install.md").write_text("# Installation\n\nNothing is needed.\n")
         (docs.parent / "links.toml").write_text(part_of(README.read_text(), "file: links.toml")[1][8:-4])
-        said = [json.dumps({"content": json.dumps(turn), "finish": "stop"}) for turn in THINKS]
-        (root / "script.jsonl").write_text("\n".join(said))
-        told = [_typed(root, "mandate", "save", "links.toml"), _typed(root, "mandate", "run", "links")]
-        (waits,) = re.findall(r"kairos-mcp (approve) (\S+) (\S+)", told[-1])
-        approved = _typed(root, *waits).splitlines(keepends=True)
-        told.append("".join(line for line in approved if not re.match(r"  \+ cycle-1 ( |observe|decide)", line)))
-    return "```console\n" + "\n".join(told) + "```"
+        lines = [json.dumps({"content": json.dumps(completion), "finish": "stop"}) for completion in COMPLETIONS]
+        (root / "script.jsonl").write_text("\n".join(lines))
+        outputs = [_run_command(root, "mandate", "save", "links.toml"), _run_command(root, "mandate", "run", "links")]
+        (waits,) = re.findall(r"kairos-mcp (approve) (\S+) (\S+)", outputs[-1])
+        approved = _run_command(root, *waits).splitlines(keepends=True)
+        outputs.append("".join(line for line in approved if not re.match(r"  \+ cycle-1 ( |observe|decide)", line)))
+    return "```console\n" + "\n".join(outputs) + "```"
 
 
-def _typed(root: Path, *words: str) -> str:
-    """A command as it is typed in the folder `site`, and what it says."""
+def _run_command(root: Path, *words: str) -> str:
+    """A command as typed in the folder `site`, and its output."""
     environ = {**os.environ, "KAIROS_HOME": str(root / "home"), "KAIROS_SCRIPT": str(root / "script.jsonl")}
     done = subprocess.run(
         [sys.executable, "-m", "kairos_mcp", *words],
@@ -151,24 +151,24 @@ def _typed(root: Path, *words: str) -> str:
         timeout=60,
     )
     assert done.returncode in (0, 3), done.stdout
-    told = done.stdout.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp").strip("\n")
-    return f"$ kairos-mcp {' '.join(words)}\n{told}\n"
+    output = done.stdout.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp").strip("\n")
+    return f"$ kairos-mcp {' '.join(words)}\n{output}\n"
 
 
 def caller_output() -> str:
     """What a run on the caller route hands out, without the parts that every result has."""
 
-    async def started() -> dict[str, object]:
+    async def start() -> dict[str, object]:
         with tempfile.TemporaryDirectory() as folder:
             workspace = Path(folder) / "hello"
             workspace.mkdir()
             flags = Flags(home=str(Path(folder) / "home"), workspaces=(str(workspace),))
-            async with App.open(load_settings(flags, {}), via="readme") as host:
-                run = await host.start_planner(PlannerRequest("What is in README.md?", tools=("read_file",)), Caller())
-                await host.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
-                return host.report(run.run_id, Caller()).as_json()
+            async with App.open(load_settings(flags, {}), via="readme") as app:
+                run = await app.start_planner(PlannerRequest("What is in README.md?", tools=("read_file",)), Caller())
+                await app.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
+                return app.report(run.run_id, Caller()).as_json()
 
-    report = asyncio.run(started())
+    report = asyncio.run(start())
     item = report["waiting"][0]  # type: ignore[index]  # a list of objects
     item["system"] = item["system"].split(".")[0] + "…"
     item["tools"] = [{"name": tool["name"], "…": "…"} for tool in item["tools"]]
@@ -189,7 +189,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def part_of(readme: str, name: str) -> re.Match[str]:
-    """Where a part stands in the README; group 1 is its text."""
+    """Find a part of the README; group 1 is its text."""
     body = r"(.*?)\n<!-- end -->" if name.startswith("table") else r"(```\w+\n.*?```)"
     found = re.search(rf"<!-- {name} -->\n{body}", readme, re.DOTALL)
     assert found is not None, f"the README has no part {name!r}"

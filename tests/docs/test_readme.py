@@ -15,22 +15,22 @@ CHANGING = [
 ]
 
 
-def settled(text: str) -> str:
+def normalised(text: str) -> str:
     """The text without what differs from run to run."""
-    for pattern, stands in CHANGING:
-        text = re.sub(pattern, stands, text)
+    for pattern, replacement in CHANGING:
+        text = re.sub(pattern, replacement, text)
     return text
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_of_the_readme_is_what_is_made_today(name: str) -> None:
-    assert settled(part_of(README.read_text(), name)[1]) == settled(PARTS[name]())
+    assert normalised(part_of(README.read_text(), name)[1]) == normalised(PARTS[name]())
 
 
 def test_the_two_commands_stand_alone_in_their_blocks() -> None:
     readme = README.read_text()
-    for mark in ("main command", "test command"):
-        block = re.search(rf"<!-- {mark} -->\n```sh\n(.*?)\n```", readme, re.DOTALL)
+    for name in ("main command", "test command"):
+        block = re.search(rf"<!-- {name} -->\n```sh\n(.*?)\n```", readme, re.DOTALL)
         assert block is not None
         assert "\n" not in block[1]
 

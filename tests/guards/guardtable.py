@@ -966,7 +966,7 @@ OUTSIDE = (
         "server/auth.py",
         "self._needs_token = self._needs_token or self._tokens.any()",
         "pass",
-        "http/test_tenancy.py::test_the_first_token_closes_a_door_that_stood_open",
+        "http/test_tenancy.py::test_from_the_first_token_on_nobody_gets_in_without_one",
     ),
     Guard(
         "server/auth.py",

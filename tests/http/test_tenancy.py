@@ -145,7 +145,7 @@ def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[.
     assert site.call("run_status", {}, without=("Authorization",)).status == 401  # the last one opens nothing
 
 
-def test_the_first_token_closes_a_door_that_stood_open(sites: Callable[..., Site], tokens: TokenStore) -> None:
+def test_from_the_first_token_on_nobody_gets_in_without_one(sites: Callable[..., Site], tokens: TokenStore) -> None:
     site = sites()
     assert site.still_answers()
     made = tokens.add("alice")
