@@ -88,4 +88,4 @@ def table_cells() -> Iterator[tuple[Kind, Way, str]]:
             elif under == _ALWAYS:
                 yield kind, way, "yes"
             else:
-                yield kind, way, "under " + " or ".join(f'`"{each}"`' for each in APPROVALS if each in under)
+                yield kind, way, "under " + " or ".join(f'`"{setting}"`' for setting in APPROVALS if setting in under)

@@ -101,8 +101,8 @@ def _describe_problem(error: ValidationError) -> str:
     instance: Any = error.instance
     match error.validator:
         case "type":
-            wanted = " or ".join(rule) if isinstance(rule, list) else rule
-            return f"must be {wanted}, is {_type_of(instance)}"
+            expected = " or ".join(rule) if isinstance(rule, list) else rule
+            return f"must be {expected}, is {_type_of(instance)}"
         case "required":
             return "needs " + ", ".join(shorten(key) for key in rule if key not in instance)
         case "additionalProperties":
@@ -111,8 +111,8 @@ def _describe_problem(error: ValidationError) -> str:
         case "enum":
             return "must be one of " + shorten(", ".join(canonical_json(choice) for choice in rule), 300)
         case "anyOf" | "oneOf":
-            wanted = "exactly one" if error.validator == "oneOf" else "one"
-            return f"must fit {wanted} of {len(rule)} alternatives"
+            expected = "exactly one" if error.validator == "oneOf" else "one"
+            return f"must fit {expected} of {len(rule)} alternatives"
         case keyword:
             return f"must keep to {keyword} {shorten(canonical_json(rule))}"
 

@@ -147,23 +147,23 @@ def goal_hash(goal: str) -> str:
     return sha256(goal.encode()).hexdigest()
 
 
-def parse_mandate(given: object) -> Mandate:
+def parse_mandate(json_value: object) -> Mandate:
     """Parse a mandate from JSON. Raises BadArguments with everything that is wrong."""
-    if (reason := find_unfit_value(given)) is not None:
+    if (reason := find_unfit_value(json_value)) is not None:
         raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
-    values: Any = _drop_nulls(given)
+    values: Any = _drop_nulls(json_value)
     if problems := compile_schema(MANDATE_SCHEMA).problems(values):
         raise BadArguments(f"mandate: {'; '.join(problems)}.", f"Its keys: {', '.join(MANDATE_SCHEMA['properties'])}.")
     if not values["goal"].strip():
         raise BadArguments("mandate: the goal is blank.", "Say in a sentence what is to be reached.")
     hints = values.pop("decide_hints", {})
     if "observe" in values:
-        values["observe"] = tuple(_parse_observable(each) for each in values["observe"])
+        values["observe"] = tuple(_parse_observable(item) for item in values["observe"])
     if "acceptance" in values:
-        values["acceptance"] = tuple(_parse_check(n, each) for n, each in enumerate(values["acceptance"], 1))
+        values["acceptance"] = tuple(_parse_check(n, item) for n, item in enumerate(values["acceptance"], 1))
     if "allowed_actions" in values:  # doing nothing is always allowed, so that no action has to be made up
-        asked = {*values["allowed_actions"], "noop"}
-        values["allowed_actions"] = tuple(action for action in ACTIONS if action in asked)
+        allowed = {*values["allowed_actions"], "noop"}
+        values["allowed_actions"] = tuple(action for action in ACTIONS if action in allowed)
     if "tools" in values:
         values["tools"] = tuple(dict.fromkeys(values["tools"]))
     if "limits" in values:
@@ -175,19 +175,19 @@ def parse_mandate(given: object) -> Mandate:
     return Mandate(**values, **_check_hints(hints))
 
 
-def _drop_nulls(given: object) -> object:
+def _drop_nulls(value: object) -> object:
     """Drop members that are null: absent and null mean the same.
 
     Not inside limits, where some clients send null for NaN, nor inside the arguments of a tool.
     """
-    match given:
+    match value:
         case dict():
             kept = {"limits", "day", "args"}
-            return {k: v if k in kept else _drop_nulls(v) for k, v in given.items() if v is not None}
+            return {k: v if k in kept else _drop_nulls(v) for k, v in value.items() if v is not None}
         case list():
-            return [_drop_nulls(each) for each in given]
+            return [_drop_nulls(item) for item in value]
         case _:
-            return given
+            return value
 
 
 def _check_hints(hints: JsonObject) -> JsonObject:
@@ -199,17 +199,17 @@ def _check_hints(hints: JsonObject) -> JsonObject:
     return hints
 
 
-def _parse_observable(given: str | JsonObject) -> Observable:
-    match given:
+def _parse_observable(value: str | JsonObject) -> Observable:
+    match value:
         case str() as tool:
             return Observable(tool)
         case spelled:
             return Observable(spelled["tool"], spelled.get("args", {}))
 
 
-def _parse_check(number: int, given: JsonObject) -> Check:
+def _parse_check(number: int, value: JsonObject) -> Check:
     """Parse an acceptance check; which keys it has depends on its kind."""
-    match given:
+    match value:
         case {"check": "file_exists", "path": str(path), **rest} if not rest:
             return FileCheck(_require_plain_path(number, path))
         case {"check": "file_contains", "path": str(path), "text": str(text), **rest} if not rest:

@@ -19,11 +19,11 @@ MANDATE = "<the mandate of this call, unchanged>"
 ALL = frozenset((ANSWER, RESULT, DECISION, DIGEST, SETTLEMENT, OUTPUT, MANDATE))
 
 
-def refuse_placeholders(given: Any) -> None:
+def refuse_placeholders(arguments: Any) -> None:
     """Raise BadArguments where a placeholder stands anywhere in these arguments."""
-    left: list[tuple[str, Any]] = [("", given)]
-    while left:
-        place, value = left.pop()
+    pending: list[tuple[str, Any]] = [("", arguments)]
+    while pending:
+        place, value = pending.pop()
         match value:
             case str() if value.strip() in ALL:
                 raise BadArguments(
@@ -31,8 +31,8 @@ def refuse_placeholders(given: Any) -> None:
                     "Put what it names in its place, and call again.",
                 )
             case dict():
-                left += [(f"{place}.{str(key)[:40]}", inner) for key, inner in value.items()]
+                pending += [(f"{place}.{str(key)[:40]}", inner) for key, inner in value.items()]
             case list():
-                left += [(f"{place}.{at}", inner) for at, inner in enumerate(value)]
+                pending += [(f"{place}.{at}", inner) for at, inner in enumerate(value)]
             case _:
                 pass

@@ -78,12 +78,12 @@ def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[Planner
         name: redactor.redact_text(text) for name in ("goal", "system", "context") if (text := getattr(request, name))
     }
     texts |= {name: redactor.redact_known(text) for name in ("key", "model") if (text := getattr(request, name))}
-    messages = [_redact_message(each, redactor) for each in request.messages]
+    messages = [_redact_message(message, redactor) for message in request.messages]
     count = sum(found.count for found in texts.values()) + sum(found for _, found in messages)
     if not count:
         return request, 0
     plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
-    return replace(request, messages=tuple(each for each, _ in messages), **plain), count
+    return replace(request, messages=tuple(message for message, _ in messages), **plain), count
 
 
 def redact_label(name: str, redactor: Redactor) -> str:
@@ -97,7 +97,7 @@ def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Tex
     if not any(found.count for found in plain.values()):
         return spec, texts
     named = {name: sha256(found.text.encode()).hexdigest() for name, found in plain.items()}
-    values = {each.name: getattr(spec, each.name) for each in fields(spec)}
+    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
     refers = {name: value for name, value in values.items() if isinstance(value, str) and value in named}
     renamed: dict[str, Any] = {name: named[value] for name, value in refers.items()}
     return replace(spec, **renamed), tuple((named[name], found.text) for name, found in plain.items())

@@ -48,12 +48,12 @@ class Schedule:
         return fields | ({"bound": self.bound} if self.catch_up == "bounded" else {})
 
 
-def parse_schedule(given: dict[str, Any]) -> Schedule:
+def parse_schedule(fields: dict[str, Any]) -> Schedule:
     """Parse a schedule whose JSON fits SCHEDULE_SCHEMA. Raises BadArguments for a rule that never comes true."""
-    schedule = Schedule(**{**given, "rule": " ".join(given["rule"].split())})
+    schedule = Schedule(**{**fields, "rule": " ".join(fields["rule"].split())})
     if len(schedule.rule.split()) != 5:
         raise BadArguments("mandate: schedule.rule has not five fields.", 'As "0 9 * * 1-5": nine on working days.')
-    if "bound" in given and schedule.catch_up != "bounded":
+    if "bound" in fields and schedule.catch_up != "bounded":
         raise BadArguments("mandate: schedule.bound means nothing here.", 'It belongs to catch_up "bounded".')
     zone = _load_zone(schedule.time_zone)
     try:

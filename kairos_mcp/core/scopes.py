@@ -58,16 +58,16 @@ class Globs:
 
     @staticmethod
     def compile(globs: Iterable[str]) -> Globs:
-        given = tuple(dict.fromkeys(globs))
-        names = tuple(each for each in given if not _WILD.search(each))
-        wild = [each.casefold() for each in given if _WILD.search(each) and "/" not in each]
-        paths = [each.casefold() for each in given if "/" in each]
-        whole = [each.removesuffix("/*") for each in paths]  # `docs/*` means the folder docs too
+        patterns = tuple(dict.fromkeys(globs))
+        names = tuple(glob for glob in patterns if not _WILD.search(glob))
+        wild = [glob.casefold() for glob in patterns if _WILD.search(glob) and "/" not in glob]
+        paths = [glob.casefold() for glob in patterns if "/" in glob]
+        folders = [glob.removesuffix("/*") for glob in paths]  # `docs/*` means the folder docs too
         return Globs(
             names,
             frozenset(map(str.casefold, names)),
             _compile_globs(wild),
-            _compile_globs([*paths, *whole]),
+            _compile_globs([*paths, *folders]),
             tuple(paths),
         )
 

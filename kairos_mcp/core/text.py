@@ -31,7 +31,7 @@ def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text, tuple(_remarks(text, 0))
     spelled = [_spell_out(character) for character in text]
-    hidden = sum(each.startswith("\\u{") for each in spelled)
+    hidden = sum(character_text.startswith("\\u{") for character_text in spelled)
     shown = "".join(spelled)
     return shown, tuple(_remarks(shown, hidden))
 

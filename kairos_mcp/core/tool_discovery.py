@@ -32,7 +32,7 @@ def add_discovered_tools(offered: ToolSet, results: Iterable[tuple[str, object]]
 def discovered_tools(result: ToolResult) -> tuple[ToolSpec, ...]:
     """Return the specs in the recorded result of a search; none for any other result."""
     offer = result.data.get("offer") if isinstance(result.data, dict) else None
-    return tuple(ToolSpec(**_spec_fields(each)) for each in offer or () if isinstance(each, dict))
+    return tuple(ToolSpec(**_spec_fields(tool)) for tool in offer or () if isinstance(tool, dict))
 
 
 def _spec_fields(offered_tool: JsonObject) -> JsonObject:

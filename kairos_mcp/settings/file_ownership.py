@@ -68,12 +68,12 @@ def _list_plain_secrets(settings: Settings) -> Iterator[str]:
     from kairos_mcp.settings.http_tool import find_references  # at first use, as what follows
 
     redactor = Redactor.from_environ({})
-    given = (
-        *((f"servers.{each.name}.headers", each.headers) for each in settings.servers),
-        *((f"servers.{each.name}.env", each.env) for each in settings.servers),
-        *((f"http_tools.{each.name}.headers", each.headers) for each in settings.http_tools),
+    places = (
+        *((f"servers.{definition.name}.headers", definition.headers) for definition in settings.servers),
+        *((f"servers.{definition.name}.env", definition.env) for definition in settings.servers),
+        *((f"http_tools.{definition.name}.headers", definition.headers) for definition in settings.http_tools),
     )
-    for place, pairs in given:
+    for place, pairs in places:
         for name, value in pairs:
             if find_references(value):
                 continue

@@ -18,10 +18,10 @@ class _StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-def _parse_json_text(given: object) -> object:
+def _parse_json_text(value: object) -> object:
     """Accept a schema as JSON text too, since TOML has no null."""
     try:
-        return json.loads(given) if isinstance(given, str) else given
+        return json.loads(value) if isinstance(value, str) else value
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 
@@ -57,7 +57,7 @@ class GivenTool(_StrictModel):
 
     def to_definition(self) -> HttpDefinition:
         """Return the definition. Raises ConfigError."""
-        parameters = tuple(each.to_parameter() for each in self.parameters)
+        parameters = tuple(parameter.to_parameter() for parameter in self.parameters)
         return HttpDefinition(
             self.name,
             self.description,
@@ -71,10 +71,10 @@ class GivenTool(_StrictModel):
         )
 
 
-def parse_http_tool(given: JsonObject) -> HttpDefinition:
+def parse_http_tool(fields: JsonObject) -> HttpDefinition:
     """Return the tool that a JSON object defines. Raises ConfigError, which names the place and quotes no value."""
     try:
-        return GivenTool.model_validate(given).to_definition()
+        return GivenTool.model_validate(fields).to_definition()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:80]

@@ -85,8 +85,8 @@ class HttpDefinition:
     def input_schema(self) -> JsonObject:
         return {
             "type": "object",
-            "properties": {each.name: each.schema for each in self.parameters},
-            "required": [each.name for each in self.parameters if each.required],
+            "properties": {parameter.name: parameter.schema for parameter in self.parameters},
+            "required": [parameter.name for parameter in self.parameters if parameter.required],
             "additionalProperties": False,
         }
 
@@ -105,7 +105,7 @@ class HttpDefinition:
         return parse_url(_HOLE.sub("x", self.url))
 
     def parameters_in(self, *places: Place) -> tuple[Parameter, ...]:
-        return tuple(each for each in self.parameters if each.place in places)
+        return tuple(parameter for parameter in self.parameters if parameter.place in places)
 
     def as_json(self) -> JsonObject:
         """Return it with the keys of the settings file; `http_given.parse_http_tool` reads it back."""
@@ -119,7 +119,7 @@ class HttpDefinition:
         fields |= {"result": self.result} if self.result else {}
         fields |= {"headers": dict(self.headers)} if self.headers else {}
         if self.parameters:
-            fields["parameters"] = [_parameter_json(each) for each in self.parameters]
+            fields["parameters"] = [_parameter_json(parameter) for parameter in self.parameters]
         return fields
 
     def _problems(self) -> Iterator[tuple[str, str]]:
@@ -151,17 +151,17 @@ class HttpDefinition:
             yield "its url has a hole in the host", "Name the host in full."
         if any(unquote(segment) in (".", "..") for segment in sample.target.partition("?")[0].split("/")):
             yield "its url has . or .. in its path", "Write the path that is meant."
-        named = {each.wire_name for each in self.parameters_in("path")}
+        named = {parameter.wire_name for parameter in self.parameters_in("path")}
         if set(holes) != named or len(holes) != len(set(holes)):
             yield "the holes of its url are not its path parameters", "Name each once in both: {id} and in = 'path'."
-        if any(not each.required for each in self.parameters_in("path")):
+        if any(not parameter.required for parameter in self.parameters_in("path")):
             yield "a path parameter is not required", "Set required = true."
         if self.secret_references and sample.scheme == "http" and not _is_local(sample):
             yield "its secret would go over http", "Use https."
 
     def _problems_of_headers(self) -> Iterator[tuple[str, str]]:
         names = [name.lower() for name, _ in self.headers]
-        names += [each.wire_name.lower() for each in self.parameters_in("header")]
+        names += [parameter.wire_name.lower() for parameter in self.parameters_in("header")]
         for name in names:
             if not _HEADER.fullmatch(name) or name in _RESERVED_HEADERS or name.startswith("proxy-"):
                 yield f"the header {name[:80]!r} is not for a tool to set", "Leave it out."
@@ -174,19 +174,22 @@ class HttpDefinition:
                 yield f"the key in {name[:80]} stands there itself", "Say where it lies: env:NAME, or file:PATH."
 
     def _problems_of_parameters(self) -> Iterator[tuple[str, str]]:
-        names = [each.name for each in self.parameters]
+        names = [parameter.name for parameter in self.parameters]
         if len(set(names)) != len(names) or not all(TOOL_NAME.fullmatch(name) for name in names):
             yield "its parameters have no names of their own", "Name each once, by letters, digits, _ and -."
-        wires = [(each.place, each.wire_name) for each in self.parameters]
+        wires = [(parameter.place, parameter.wire_name) for parameter in self.parameters]
         if len(set(wires)) != len(wires):
             yield "two parameters go to one place", "Send each under a name of its own."
         if self.parameters_in("body", "json") and self.method in READ_METHODS:
             yield f"a {self.method} has no body", "Use a parameter in the query, or another method."
         if len(self.parameters_in("json")) > 1 or (self.parameters_in("json") and self.parameters_in("body")):
             yield "its body is stated twice", 'Use one parameter in = "json", or members in = "body".'
-        for each in self.parameters_in("path", "query", "header"):
-            if not is_plain_schema(each.schema, lists=each.place == "query"):
-                yield f"{each.name[:64]} goes into the {each.place} and is no plain value", "State its type: string."
+        for parameter in self.parameters_in("path", "query", "header"):
+            if not is_plain_schema(parameter.schema, lists=parameter.place == "query"):
+                yield (
+                    f"{parameter.name[:64]} goes into the {parameter.place} and is no plain value",
+                    "State its type: string.",
+                )
         try:
             compile_schema(self.input_schema)
         except SchemaRejected as error:
@@ -213,7 +216,7 @@ def is_plain_schema(schema: JsonObject, *, lists: bool) -> bool:
     """Whether a value of this schema can be written as one text; with `lists`, also as several."""
     for word in ("anyOf", "oneOf"):
         if schema.get(word):
-            return all(each.get("type") == "null" or is_plain_schema(each, lists=lists) for each in schema[word])
+            return all(choice.get("type") == "null" or is_plain_schema(choice, lists=lists) for choice in schema[word])
     match schema.get("type"):
         case str() as kind if kind in _SCALARS:
             return True
@@ -223,7 +226,7 @@ def is_plain_schema(schema: JsonObject, *, lists: bool) -> bool:
             return isinstance(schema.get("items"), dict) and is_plain_schema(schema["items"], lists=False)
         case None:
             enum = schema.get("enum", [schema["const"]] if "const" in schema else [])
-            return bool(enum) and all(each is None or isinstance(each, str | int | float) for each in enum)
+            return bool(enum) and all(choice is None or isinstance(choice, str | int | float) for choice in enum)
         case _:
             return False
 

@@ -48,9 +48,9 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = dict.fromkeys(SETTINGS, "default")
-    for origin, given in layers:
-        values.update(given)
-        origins.update(dict.fromkeys(given, origin))
+    for origin, layer in layers:
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
     caps: dict[str, dict[str, int | float]] = {"limits": {}, "day": {}}
     for name in CAP_NAMES:
         if name in values:
@@ -107,19 +107,19 @@ def _find_settings_file(flags: Flags, environ: Mapping[str, str], home: Path) ->
 
 
 def _read_flags(flags: Flags) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if flags.workspaces:
-        given["workspaces"] = list(flags.workspaces)
+        values["workspaces"] = list(flags.workspaces)
     if flags.tools is not None:
-        given["tools"] = flags.tools
-    return given
+        values["tools"] = flags.tools
+    return values
 
 
 def _absolute_path(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError) as error:
-        raise ConfigError(f"The path {text!r} can't be made whole: {error}.", "Give an absolute path.") from error
+        raise ConfigError(f"The path {text!r} can't be resolved: {error}.", "Give an absolute path.") from error
 
 
 def _resolve_folder(text: str) -> Path:

@@ -69,8 +69,8 @@ class Proposal:
         """The references to secrets that it would be given, as `env:NAME`."""
         if self.kind == "http_tool":
             return self.tool.secret_references
-        given = (*self.server.env, *self.server.headers)
-        return tuple(dict.fromkeys(found for _, value in given for found in find_references(value)))
+        pairs = (*self.server.env, *self.server.headers)
+        return tuple(dict.fromkeys(found for _, value in pairs for found in find_references(value)))
 
     @property
     def _fields(self) -> JsonObject:

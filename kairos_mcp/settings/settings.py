@@ -185,7 +185,7 @@ def default_value(name: str) -> Any:
     group, _, leaf = name.partition(".")
     if leaf:
         return limits_to_json({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
-    (found,) = (each for each in fields(Settings) if each.name == name)
+    (found,) = (setting for setting in fields(Settings) if setting.name == name)
     return None if found.default is MISSING else found.default
 
 

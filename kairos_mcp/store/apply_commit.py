@@ -70,18 +70,18 @@ def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitRe
     if commit.new_branches:
         batch.open_branches(commit.new_branches)
     started = [_start_attempt(connection, commit, attempt, batch) for attempt in commit.attempts]
-    asked = [
+    completions = [
         AskedCompletion(attempt.path, attempt.request, step.answer, is_first=False)
         for attempt, step in zip(commit.attempts, started, strict=True)
     ]
     for new in commit.new_steps:
         first = not batch.nearest_account(new.path).spent.model_calls
         started.append(_start_step(connection, commit, new, batch))
-        asked.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
+        completions.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
     texts.keep_texts(connection, commit.texts)
     batch.write()
-    uncounted = unpriced_notes(step.sent for step in started if step.grant is not None)
-    for note in (*commit.notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(asked), *uncounted):
+    unpriced = unpriced_notes(step.sent for step in started if step.grant is not None)
+    for note in (*commit.notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
         fetch_all(connection, "insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
     _record_news(connection, commit.run, started)
     paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)

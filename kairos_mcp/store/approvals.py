@@ -224,7 +224,7 @@ _BY_KEY = f"select {_COLUMNS} from approval join mark on mark.id = approval.mark
 
 def newest_approvals(connection: apsw.Connection, n: int) -> dict[str, ApprovalRow]:
     """Return the newest approval of each unanswered step of a run, by the step's path."""
-    return {each.path: each for each in map(_approval_row, fetch_all(connection, _UNANSWERED, (n,)))}
+    return {approval.path: approval for approval in map(_approval_row, fetch_all(connection, _UNANSWERED, (n,)))}
 
 
 def find_by_key(connection: apsw.Connection, n: int, key: str) -> ApprovalRow | None:
@@ -248,13 +248,13 @@ def read_waiting_items(connection: apsw.Connection, n: int) -> WaitingItems:
         lost = {path: step for path, step in lost.items() if path not in settled}
     if not approvals:
         return WaitingItems(steps, {}, lost)
-    undecided = {path: each for path, each in approvals.items() if path in steps and each.verdict is None}
+    undecided = {path: approval for path, approval in approvals.items() if path in steps and approval.verdict is None}
     return WaitingItems(
         {path: step for path, step in steps.items() if path not in approvals or _is_handed_out(step, approvals[path])},
-        {each.key: each for each in undecided.values() if not each.unasked},
+        {approval.key: approval for approval in undecided.values() if not approval.unasked},
         lost,
-        {path: each for path, each in undecided.items() if each.unasked},
-        {path: each for path, each in approvals.items() if path in steps and each.verdict == "expired"},
+        {path: approval for path, approval in undecided.items() if approval.unasked},
+        {path: approval for path, approval in approvals.items() if path in steps and approval.verdict == "expired"},
     )
 
 

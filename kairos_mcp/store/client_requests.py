@@ -96,18 +96,18 @@ def create_requests(
     An earlier request that is outstanding is withdrawn instead: the run's owner charges it first, and only then its
     step may be asked about again.
     """
-    steps = [step for each in new if (step := _find_askable_step(connection, run, each.path)) is not None]
+    steps = [step for request in new if (step := _find_askable_step(connection, run, request.path)) is not None]
     if len(steps) < len(new):
         return RequestOutcome()
-    before = [each.id for step in steps for each in requests_of_step(connection, step.id)]
+    before = [request.id for step in steps for request in requests_of_step(connection, step.id)]
     # A step that holds no model call was refused by a shared limit: the owner has to reserve for it first.
     if before or not all(step.held.model_calls for step in steps):
         end_requests(connection, before, "withdrawn", at)
         return RequestOutcome(fence=take_run(connection, run.n, owner, ()))
     insert = "insert into request(run, mark, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
     numbers = []
-    for step, each in zip(steps, new, strict=True):
-        fetch_all(connection, insert, (run.n, step.id, each.session, each.nonce, at, encode_units(each.bound)))
+    for step, request in zip(steps, new, strict=True):
+        fetch_all(connection, insert, (run.n, step.id, request.session, request.nonce, at, encode_units(request.bound)))
         numbers.append(connection.last_insert_rowid())
     return RequestOutcome(tuple(numbers))
 
@@ -203,7 +203,7 @@ def settle_answered(
     `request` None: the answer came another way. Part of the transaction that has settled the answer's own charge.
     """
     answered = None if request is None else _read_request(connection, request)
-    others = [each for each in requests_of_step(connection, step.id) if each.id != request]
+    others = [other for other in requests_of_step(connection, step.id) if other.id != request]
     if answered is not None:
         fetch_all(
             connection,
@@ -231,8 +231,8 @@ def _charge_requests(
     at: int,
 ) -> None:
     """Charge withdrawn requests, each as an attempt of its own."""
-    for each in requests:
-        lost = batch.cap_to_remaining(step.path, NOTHING, each.bound, step.shared)
+    for request in requests:
+        lost = batch.cap_to_remaining(step.path, NOTHING, request.bound, step.shared)
         batch.settle(step.path, NOTHING, lost, step.shared)
         fetch_all(
             connection,
@@ -244,7 +244,7 @@ def _charge_requests(
             ),
         )
         ended = "update request set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ? where id = ?"
-        fetch_all(connection, ended, (at, connection.last_insert_rowid(), each.id))
+        fetch_all(connection, ended, (at, connection.last_insert_rowid(), request.id))
 
 
 def _refund_bound(connection: apsw.Connection, batch: ReservationBatch, step: StepRow, attempt: int) -> None:

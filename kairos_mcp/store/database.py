@@ -107,7 +107,7 @@ class Store:
         try:
             return await self.writer.submit(job)
         except StoreBusy as busy:
-            stopped = next((each for each in owners.list_living(self.reader, self.home) if each.stopped), None)
+            stopped = next((server for server in owners.list_living(self.reader, self.home) if server.stopped), None)
             if stopped is None:
                 raise
             raise StoreBusy(
@@ -170,10 +170,10 @@ class Store:
             " and before.principal = run.principal where run.n = ?",
             (n,),
         )
-        given, giver = found or (None, None)
+        given_hash, giver_run = found or (None, None)
         if path == GIVEN:
-            return None if given is None else texts.read_text(connection, given)
-        return None if giver is None else self.read_full_text(connection, giver, path)
+            return None if given_hash is None else texts.read_text(connection, given_hash)
+        return None if giver_run is None else self.read_full_text(connection, giver_run, path)
 
     async def close(self) -> None:
         """Commit what is queued, then close everything that was opened."""

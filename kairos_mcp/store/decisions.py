@@ -75,24 +75,26 @@ def record_responses(
     """
     new = check_decisions(connection, run, decisions, at)
     unsettled = [
-        each for each in settlement_requests if settlements.must_record(connection, run, each, actor.principal)
+        settlement
+        for settlement in settlement_requests
+        if settlements.must_record(connection, run, settlement, actor.principal)
     ]
     fence = deposit_answers(connection, run, deposits, by_route, owner, at, dead=dead)
     write_decisions(connection, run, new, at)
-    for each in unsettled:
-        settlements.record_settlement(connection, run, each, actor, at)
+    for settlement in unsettled:
+        settlements.record_settlement(connection, run, settlement, actor, at)
     return take_run(connection, run.n, owner, dead) if (new or unsettled) and fence is None else fence
 
 
 def check_decisions(connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
     """Return the decisions that are still to be recorded. Writes nothing; raises what `decide_approvals` raises."""
-    return [each for each in decisions if _must_record(connection, run, each, at)]
+    return [decision for decision in decisions if _must_record(connection, run, decision, at)]
 
 
 def write_decisions(connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int) -> None:
     """Write decisions that were checked in this transaction."""
-    for each in decisions:
-        _set_verdict(connection, run.n, each.key, each.verdict, each.actor, each.feedback, at)
+    for decision in decisions:
+        _set_verdict(connection, run.n, decision.key, decision.verdict, decision.actor, decision.feedback, at)
 
 
 def only_open_decisions(
@@ -100,13 +102,13 @@ def only_open_decisions(
 ) -> list[Decision]:
     """Return the decisions that still count; those that came too late or twice are left out. Writes nothing."""
 
-    def counts(each: Decision) -> bool:
+    def counts(decision: Decision) -> bool:
         try:
-            return _must_record(connection, run, each, at)
+            return _must_record(connection, run, decision, at)
         except (NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered):
             return False
 
-    return [each for each in decisions if counts(each)]
+    return [decision for decision in decisions if counts(decision)]
 
 
 def _must_record(connection: apsw.Connection, run: RunRow, decision: Decision, at: int) -> bool:

@@ -63,9 +63,9 @@ def force_cancel(
     """
     if fetch_one(connection, "select 1 from run where n = ? and fence = ? and outcome is null", (run.n, fence)) is None:
         raise FenceLost(run.id)
-    for each in (ended := list(_abandoned_steps(connection, run, answer_for, known_answers))):
-        if each.answered is not None:
-            insert_answer(connection, each.answered, at)
+    for step in (ended := list(_abandoned_steps(connection, run, answer_for, known_answers))):
+        if step.answered is not None:
+            insert_answer(connection, step.answered, at)
     _settle_accounts(connection, run, ended)
     tool_memory.forget_calls(connection, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
@@ -85,9 +85,9 @@ def _abandoned_steps(
         if step.body is not None:
             continue
         held, shared = _read_hold(step)
-        if (came := known_answers.get(step.id)) is not None:
-            yield AbandonedStep(step.path, came.held, came.shared, came)
-            left = left.minus(came.held)
+        if (known := known_answers.get(step.id)) is not None:
+            yield AbandonedStep(step.path, known.held, known.shared, known)
+            left = left.minus(known.held)
         elif held is None:
             unreadable.append((step, shared))
         else:
@@ -135,11 +135,11 @@ def _settle_accounts(connection: apsw.Connection, run: RunRow, abandoned: list[A
     for prefix, number in {"": run.account, **read_branch_accounts(connection, run.account)}.items():
         within = f"{prefix}/" if prefix else ""
         spent = NOTHING
-        for each in abandoned:
-            if each.answered is not None and each.path.startswith(within):
-                spent = spent.plus(each.answered.spent)
+        for step in abandoned:
+            if step.answered is not None and step.path.startswith(within):
+                spent = spent.plus(step.answered.spent)
         fetch_all(connection, _END_ACCOUNT, (*spent, number))
-    for each in abandoned:
-        cost = shared_part(each.answered.spent if each.answered is not None else NOTHING)
-        for number in each.shared:
-            fetch_all(connection, f"{_SETTLE_SHARED} where id = ?", (*cost, *shared_part(each.held), number))
+    for step in abandoned:
+        cost = shared_part(step.answered.spent if step.answered is not None else NOTHING)
+        for number in step.shared:
+            fetch_all(connection, f"{_SETTLE_SHARED} where id = ?", (*cost, *shared_part(step.held), number))

@@ -69,13 +69,13 @@ def deposit_answers(
     taken over. Raises NotWaiting, AlreadyAnswered.
     """
     run = run_by_number(connection, run.n)
-    new = [(step, each) for each in deposits if (step := _find_open_step(connection, run, each)) is not None]
+    new = [(step, deposit) for deposit in deposits if (step := _find_open_step(connection, run, deposit)) is not None]
     batch = ReservationBatch(
         connection, read_account(connection, run.account), read_branch_accounts(connection, run.account)
     )
     for step, deposit in new:
         spent = deposit.tokens.plus(counts_of(step.kind))
-        if isinstance(deposit.answer, Refused):  # no model answered: the request alone is charged, with its bound
+        if isinstance(deposit.answer, Refused):  # no model answered: its requests are charged as attempts of their own
             spent = spent._replace(model_calls=0)
         answered = AnsweredStep(
             step.id, step.path, deposit.answer, step.held, spent, by_route, deposit.cached, deposit.exactness
@@ -185,25 +185,25 @@ def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
         raise FenceLost(run.id)
     requests = pending_requests(connection, run.n)
-    for each in requests:
-        match each.kind:
+    for request in requests:
+        match request.kind:
             case "pause":
-                fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (each.body, run.n))
+                fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (request.body, run.n))
             case "resume":
                 fetch_all(connection, RESUME_SQL, (run.n,))
             case "reroute":
-                fetch_all(connection, "update run set route = ? where n = ?", (each.body, run.n))
+                fetch_all(connection, "update run set route = ? where n = ?", (request.body, run.n))
                 client_requests.withdraw_all(connection, run.n, at)
             case "extend":
-                _extend(connection, run, each.body)
+                _extend(connection, run, request.body)
             case "verdict":
                 pass  # the verdict is in its approval's row, which the owner reads next
             case _:
                 continue  # the commit that acts on a settlement marks it; a cancelled run ends
-        fetch_all(connection, "update deposit set taken = ? where id = ?", (at, each.id))
+        fetch_all(connection, "update deposit set taken = ? where id = ?", (at, request.id))
     _renew_allowance(connection, run, requests)
-    kinds = {each.kind for each in requests}
-    settlements = [each for each in requests if each.kind == "settle"]
+    kinds = {request.kind for request in requests}
+    settlements = [request for request in requests if request.kind == "settle"]
     return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settlements)
 
 
@@ -230,7 +230,7 @@ def _renew_allowance(connection: apsw.Connection, run: RunRow, requests: Iterabl
     have in all.
     """
     spec: Spec = decode(Spec, run.spec)
-    if spec.stretch is None or not any(_is_from_person(connection, run, each) for each in requests):
+    if spec.stretch is None or not any(_is_from_person(connection, run, request) for request in requests):
         return
     account = read_account(connection, run.account)
     for unit in ALLOWANCE_UNITS:

@@ -191,7 +191,9 @@ def _damaged_texts(connection: apsw.Connection) -> Iterator[str]:
         for content_hash, body in connection.execute("select hash, cast(body as blob) from text")
         if sha256(body).hexdigest() != content_hash
     ]
-    users = {run_id: None for each in damaged for (run_id,) in connection.execute(_RUNS_USING_TEXT, (each,))}
+    users = {
+        run_id: None for damaged_hash in damaged for (run_id,) in connection.execute(_RUNS_USING_TEXT, (damaged_hash,))
+    }
     if users:
         yield f"texts are damaged of {_format_first(sorted(users))}"
 

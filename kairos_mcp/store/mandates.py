@@ -93,7 +93,7 @@ def find(connection: apsw.Connection, principal: str, workspace: str, mandate_id
 def find_by_id(connection: apsw.Connection, principal: str, mandate_id: str) -> list[MandateRow]:
     """Return the principal's mandates with this id, in any workspace."""
     statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? order by workspace"
-    return [MandateRow(*each) for each in fetch_all(connection, statement, (principal, mandate_id))]
+    return [MandateRow(*found) for found in fetch_all(connection, statement, (principal, mandate_id))]
 
 
 _IN_WORKSPACES = "(?2 is null or workspace is null or workspace in (select value from json_each(?2)))"
@@ -111,7 +111,7 @@ def list_page(
         " order by id, workspace limit ?4"
     )
     bindings = (principal, _encode_workspaces(workspaces), start, limit)
-    return [MandateRow(*each) for each in fetch_all(connection, statement, bindings)]
+    return [MandateRow(*found) for found in fetch_all(connection, statement, bindings)]
 
 
 def count(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None) -> int:
@@ -181,7 +181,7 @@ def find_run_with_output(connection: apsw.Connection, principal: str, flow: str,
         " order by n desc limit ?"
     )
     found = connection.execute(statement, (principal, flow, MAX_COMPARED_RUNS))
-    return next((run_id for run_id, given in found if decode_fields(given) == output), None)
+    return next((run_id for run_id, encoded in found if decode_fields(encoded) == output), None)
 
 
 def is_check_step(path: str) -> bool:

@@ -56,25 +56,26 @@ class AskedCompletion(NamedTuple):
     is_first: bool
 
 
-def too_small_notes(asked: Iterable[AskedCompletion]) -> Iterator[str]:
+def too_small_notes(completions: Iterable[AskedCompletion]) -> Iterator[str]:
     """Yield how much a model call needs whose limit is too small for it, so that waiting would not help.
 
     That is where a whole day has no room for it, or a limit has none for the very first call.
     """
-    for each in asked:
-        match each.answer:
+    for completion in completions:
+        match completion.answer:
             case Refused(limit=unit, allowed=cap, scope=scope) if scope.startswith(WHOLE_PREFIX):
                 limit = _format_limit(scope.removeprefix(WHOLE_PREFIX), unit)
                 price = ", or set price_input and price_output where the model has no price" * (unit == "nano_usd")
-                need = _format_need(each, unit)
+                need = _format_need(completion, unit)
                 yield (
                     f"{limit} is {_format_amount(unit, cap)} for a whole day, and the next model call needs{need}"
                     f" more than that: no day has room for it. Raise that limit, or give the run less to read{price}."
                 )
-            case Refused(limit=unit, allowed=cap, scope=scope) if each.is_first and _is_bounded(each, unit):
-                amount = _format_amount(unit, getattr(minimum_hold(each.request), unit))
+            case Refused(limit=unit, allowed=cap, scope=scope) if completion.is_first and _is_bounded(completion, unit):
+                amount = _format_amount(unit, getattr(minimum_hold(completion.request), unit))
+                limit = _format_limit(scope, unit)
                 yield (
-                    f"{each.path} was not begun: it may need up to {amount} of {_format_limit(scope, unit)}, which is"
+                    f"{completion.path} was not begun: it may need up to {amount} of {limit}, which is"
                     f" {_format_amount(unit, cap)}. What a model may read is counted as a token a byte until one has"
                     " reported its tokens; fewer tools or a shorter context need less."
                 )
@@ -85,18 +86,18 @@ def too_small_notes(asked: Iterable[AskedCompletion]) -> Iterator[str]:
 _BOUNDED = ("input_tokens", "output_tokens", "total_tokens", "nano_usd")
 
 
-def _format_need(asked: AskedCompletion, unit: str) -> str:
+def _format_need(completion: AskedCompletion, unit: str) -> str:
     """Return ` up to AMOUNT,` where what the call needs is known before it is made, else nothing."""
     return (
-        f" up to {_format_amount(unit, getattr(minimum_hold(asked.request), unit))},"
-        if _is_bounded(asked, unit)
+        f" up to {_format_amount(unit, getattr(minimum_hold(completion.request), unit))},"
+        if _is_bounded(completion, unit)
         else ""
     )
 
 
-def _is_bounded(asked: AskedCompletion, unit: str) -> bool:
+def _is_bounded(completion: AskedCompletion, unit: str) -> bool:
     """Whether the most that the call needs of this unit is known before it is made."""
-    return unit in _BOUNDED and (unit != "nano_usd" or asked.request.price is not None)
+    return unit in _BOUNDED and (unit != "nano_usd" or completion.request.price is not None)
 
 
 def _format_limit(scope: str, unit: str) -> str:

@@ -62,20 +62,20 @@ def create_or_find_ask(
 
     None where the earlier ask counts as refused; a RequestOutcome where the run's owner has to do something first.
     """
-    before = _find_unanswered(connection, run, new_ask)
-    if before is not None and _is_outstanding(connection, before):
-        if before.at > new_ask.stale_at:
-            return before
+    earlier = _find_unanswered(connection, run, new_ask)
+    if earlier is not None and _is_outstanding(connection, earlier):
+        if earlier.at > new_ask.stale_at:
+            return earlier
         if new_ask.unanswered is None:
             return None
         add_note(connection, run, new_ask.unanswered)
-    asked = create_requests(connection, run, requests, owner, new_ask.at)
-    return _insert_ask(connection, run, new_ask) if asked.requests else asked
+    outcome = create_requests(connection, run, requests, owner, new_ask.at)
+    return _insert_ask(connection, run, new_ask) if outcome.requests else outcome
 
 
 def _is_outstanding(connection: apsw.Connection, ask: AskRow) -> bool:
     """Whether no other client has been asked since."""
-    return all(each.ended is None for each in requests_of_ask(connection, ask.nonce).values())
+    return all(request.ended is None for request in requests_of_ask(connection, ask.nonce).values())
 
 
 def create_ask_once(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow | None:
@@ -83,12 +83,12 @@ def create_ask_once(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -
 
     None where this client left an earlier one unanswered, so that nobody seems to be there; the next call asks again.
     """
-    before = _find_unanswered(connection, run, new_ask)
-    if before is None:
+    earlier = _find_unanswered(connection, run, new_ask)
+    if earlier is None:
         return _insert_ask(connection, run, new_ask)
-    if before.at > new_ask.stale_at:
-        return before
-    consume_ask(connection, run, before.nonce, new_ask.at)
+    if earlier.at > new_ask.stale_at:
+        return earlier
+    consume_ask(connection, run, earlier.nonce, new_ask.at)
     return None
 
 
@@ -102,7 +102,7 @@ def record_ask_decisions(
     connection: apsw.Connection,
     run: RunRow,
     nonce: str | None,
-    given: Sequence[Decision],
+    new_decisions: Sequence[Decision],
     settlement_requests: Sequence[SettlementRequest],
     actor: Actor,
     *,
@@ -115,10 +115,10 @@ def record_ask_decisions(
     """
     if nonce is not None and not consume_ask(connection, run, nonce, at):
         return None
-    decided = decisions.only_open_decisions(connection, run, given, at)
-    unsettled = settlements.only_open_settlements(connection, run, settlement_requests, actor.principal)
+    open_decisions = decisions.only_open_decisions(connection, run, new_decisions, at)
+    open_settlements = settlements.only_open_settlements(connection, run, settlement_requests, actor.principal)
     return decisions.record_responses(
-        connection, run, [], decided, "", owner, at, settlement_requests=unsettled, actor=actor
+        connection, run, [], open_decisions, "", owner, at, settlement_requests=open_settlements, actor=actor
     )
 
 
@@ -131,11 +131,11 @@ def deposit_ask_answers(
     """
     if not consume_ask(connection, run, nonce, at):
         return None
-    asked = {path: each.id for path, each in requests_of_ask(connection, nonce).items()}
-    answers = [replace(each, request=asked.get(each.path)) for each in deposits]
+    request_ids = {path: request.id for path, request in requests_of_ask(connection, nonce).items()}
+    answers = [replace(deposit, request=request_ids.get(deposit.path)) for deposit in deposits]
     fence = deposit_still_open(connection, run, answers, owner=owner, at=at)
-    given_up = withdraw(connection, run, list(asked.values()), owner, at)
-    return given_up if fence is None else fence
+    withdrawal_fence = withdraw(connection, run, list(request_ids.values()), owner, at)
+    return withdrawal_fence if fence is None else fence
 
 
 def deposit_still_open(
@@ -147,9 +147,9 @@ def deposit_still_open(
     """
     if run_by_number(connection, run.n).outcome is not None:
         return None
-    still = open_steps(connection, run.n)
-    open_yet = [each for each in deposits if each.path in still]
-    return deposit_answers(connection, run, open_yet, "sampling", owner, at) if open_yet else None
+    waiting = open_steps(connection, run.n)
+    still_open = [deposit for deposit in deposits if deposit.path in waiting]
+    return deposit_answers(connection, run, still_open, "sampling", owner, at) if still_open else None
 
 
 def reroute(
@@ -185,8 +185,8 @@ def _decode_keys(text: str) -> dict[str, str]:
 
 def _insert_ask(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow:
     """Insert an ask. A path that was asked before gets a new key, `path#2`, so that no answer counts for two asks."""
-    before = [key for asked in list_asks(connection, run.n) for key in asked.keys]
-    keys = {_unused_key(path, before): path for path in new_ask.paths}
+    used_keys = [key for ask in list_asks(connection, run.n) for key in ask.keys]
+    keys = {_unused_key(path, used_keys): path for path in new_ask.paths}
     fetch_all(
         connection,
         "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
@@ -201,10 +201,10 @@ def _find_unanswered(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) 
         connection, "select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,)
     )
     assert rerouted is not None
-    for asked in reversed(list_asks(connection, run.n)):
-        theirs = (asked.principal, asked.client) == new_ask.client and tuple(asked.keys.values()) == new_ask.paths
-        if theirs and asked.consumed is None and asked.at > rerouted[0]:
-            return asked
+    for ask in reversed(list_asks(connection, run.n)):
+        is_same = (ask.principal, ask.client) == new_ask.client and tuple(ask.keys.values()) == new_ask.paths
+        if is_same and ask.consumed is None and ask.at > rerouted[0]:
+            return ask
     return None
 
 

@@ -84,13 +84,13 @@ def is_owner_alive(connection: apsw.Connection, home: Path, number: int) -> bool
     return found is not None and is_alive(home, found[0])
 
 
-def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]:
+def dead_owners(connection: apsw.Connection, home: Path, own_number: int) -> list[int]:
     """Return the owners of unfinished runs whose servers have ended, including NOBODY."""
     owners = fetch_all(
         connection,
         "select distinct run.owner, owner.lock from run left join owner on owner.id = run.owner"
         " where run.outcome is null and run.owner is not null and run.owner <> ?",
-        (mine,),
+        (own_number,),
     )
     return [number for number, lock in list(owners) if lock is None or not is_alive(home, lock)]
 
@@ -126,19 +126,19 @@ def find_serving(connection: apsw.Connection, home: Path, workspace: str | None)
     found = fetch_all(connection, "select lock, pid, serves from owner where serves is not null order by id desc")
     newest: ServedRuns | None = None
     for lock, pid, text in found:
-        each: ServedRuns = decode(ServedRuns, text)
-        if workspace and workspace not in each.workspaces:
+        served: ServedRuns = decode(ServedRuns, text)
+        if workspace and workspace not in served.workspaces:
             continue
         if is_alive(home, lock) and not is_stopped(pid):
-            return each, True
-        newest = newest or each
+            return served, True
+        newest = newest or served
     return newest, False
 
 
 def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> LivingServer | None:
     """Return the owner with this id if it is alive but stopped: it keeps its runs until a person releases them."""
     found = _only_living(home, fetch_all(connection, f"{_SERVERS} where id = ?", (number,)))
-    return next((each for each in found if each.stopped), None)
+    return next((server for server in found if server.stopped), None)
 
 
 def _only_living(home: Path, found: Iterable[Row]) -> list[LivingServer]:

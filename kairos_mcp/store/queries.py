@@ -318,7 +318,7 @@ def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest
         "select id, kind, body, via from deposit where run = ? and taken is null order by id",
         (n,),
     )
-    return [ControlRequest(*each) for each in found]
+    return [ControlRequest(*columns) for columns in found]
 
 
 def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:

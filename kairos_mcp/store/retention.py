@@ -95,7 +95,7 @@ def _remove_rows(
         if references.get(table):
             found = fetch_all(connection, f"select rowid from {table} where {column} in ({_placeholders(some)})", some)
             for child, child_column in references[table]:
-                _remove_rows(connection, references, child, child_column, [each for (each,) in found])
+                _remove_rows(connection, references, child, child_column, [rowid for (rowid,) in found])
         fetch_all(connection, f"delete from {table} where {column} in ({_placeholders(some)})", some)
 
 

@@ -108,13 +108,13 @@ def only_open_settlements(
 ) -> list[SettlementRequest]:
     """Return the settlements that still count; those too late or about something else are left out. Writes nothing."""
 
-    def counts(each: SettlementRequest) -> bool:
+    def counts(request: SettlementRequest) -> bool:
         try:
-            return must_record(connection, run, each, principal)
+            return must_record(connection, run, request, principal)
         except (NotWaiting, ApprovalMismatch, AlreadyAnswered):
             return False
 
-    return [each for each in requests if counts(each)]
+    return [request for request in requests if counts(request)]
 
 
 def _newest_settlement(connection: apsw.Connection, run: int, path: str) -> tuple[SettlementRequest | None, bool]:

@@ -87,7 +87,7 @@ class DefinitionTable:
         """Return the adopted sources of earlier versions, by the source of today that adopted them."""
         with self._open_connection() as connection:
             found = _select(connection, "where name = ? and by = ? order by source", (SOURCE_ROW, ADOPTED))
-        return {each.body: each.source for each in found}
+        return {definition.body: definition.source for definition in found}
 
     def record_listing(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
         """Record what a source lists now, {name: (hash, body)}; return its definitions then.
@@ -103,7 +103,7 @@ class DefinitionTable:
                 _insert(
                     connection, DefinitionRow(source, SOURCE_ROW, "", "", "approved", at, FIRST_USE if trusted else "")
                 )
-            seen = {(each.name, each.hash) for each in known or ()}
+            seen = {(definition.name, definition.hash) for definition in known or ()}
             for name, (content_hash, body) in found.items():
                 if (name, content_hash) in seen:
                     continue
@@ -166,7 +166,7 @@ class DefinitionTable:
 
 def _read_source(connection: apsw.Connection, source: str) -> tuple[DefinitionRow, ...] | None:
     found = _select(connection, "where source = ? order by name, at", (source,))
-    return tuple(each for each in found if each.name != SOURCE_ROW) if found else None
+    return tuple(definition for definition in found if definition.name != SOURCE_ROW) if found else None
 
 
 def _find_adopter(connection: apsw.Connection, source: str) -> str | None:

@@ -1000,7 +1000,7 @@ OUTSIDE = (
     ),
     Guard(
         "store/open_completions.py",
-        "open_yet = [each for each in deposits if each.path in still]",
+        "still_open = [deposit for deposit in deposits if deposit.path in waiting]",
         "open_yet = [each for each in deposits if still is not None]",
         "sampling/test_beside.py::test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error",
     ),
@@ -1233,7 +1233,7 @@ DAYS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "*too_small_notes(asked), ",
+        "*too_small_notes(completions), ",
         "",
         "budgets/test_too_small.py::test_no_run_of_no_rounds_is_without_a_word_why",
     ),
