@@ -1001,7 +1001,7 @@ OUTSIDE = (
     Guard(
         "store/open_completions.py",
         "still_open = [deposit for deposit in deposits if deposit.path in waiting]",
-        "open_yet = [each for each in deposits if still is not None]",
+        "still_open = [deposit for deposit in deposits if waiting is not None]",
         "sampling/test_beside.py::test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error",
     ),
     Guard(
