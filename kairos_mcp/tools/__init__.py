@@ -89,4 +89,4 @@ def network_tools(
     from kairos_mcp.tools.http.http_tool import http_tool
 
     fetch = [fetch_tool(client)] if with_fetch else []
-    return [*fetch, *(http_tool(each, client, resolve_secret) for each in definitions)]
+    return [*fetch, *(http_tool(definition, client, resolve_secret) for definition in definitions)]

@@ -89,8 +89,8 @@ class _ServerReader:
             self.notes.append(f"left out: {key}, which is not an object")
             return ()
         read = []
-        for name, stated in pairs.items():
-            value = json.dumps(stated) if isinstance(stated, bool | int | float) else stated
+        for name, given_value in pairs.items():
+            value = json.dumps(given_value) if isinstance(given_value, bool | int | float) else given_value
             if not isinstance(value, str) or (key == "env" and not _VARIABLE.fullmatch(name)):
                 self.notes.append(f"left out: {key}.{_quote(name)}, which is not a text or has an unusual name")
                 continue
@@ -107,13 +107,13 @@ class _ServerReader:
             return text
         translate = self.translate
 
-        def said(found: re.Match[str]) -> str:
-            ours, remark = translate(found[1], key)
-            if remark is not None and remark not in self.notes:
-                self.notes.append(remark)
-            return ours
+        def replace_expression(match: re.Match[str]) -> str:
+            replacement, note = translate(match[1], key)
+            if note is not None and note not in self.notes:
+                self.notes.append(note)
+            return replacement
 
-        translated = re.sub(r"\$\{([^{}]*)\}", said, text)
+        translated = re.sub(r"\$\{([^{}]*)\}", replace_expression, text)
         reference = re.fullmatch(r"\$\{(env:[A-Za-z_][A-Za-z0-9_]*)\}", translated)
         return reference[1] if reference is not None and key.startswith(("env.", "headers.")) else translated
 

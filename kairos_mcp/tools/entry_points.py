@@ -95,7 +95,7 @@ class EntryPointSource:
                 return
             tools: dict[str, Tool] = {}
             notes: list[str] = []
-            for point in sorted(self.find_entry_points(), key=lambda each: (each.name, each.value)):
+            for point in sorted(self.find_entry_points(), key=lambda point: (point.name, point.value)):
                 package = point.dist.name if point.dist is not None else point.module
                 if point.name in tools:
                     notes.append(f"The tool {point.name[:64]!r} of {package} is left out: another package has it.")
@@ -129,10 +129,10 @@ def build_tool(name: str, function: Any, source: str) -> Tool:
     spec = ToolSpec(name, description[:DESCRIPTION_CHARS], schema, statement.effect, statement.category, source)
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        given = _parse_arguments(adapter, arguments) | ({ctx_parameter: ctx} if ctx_parameter is not None else {})
+        values = _parse_arguments(adapter, arguments) | ({ctx_parameter: ctx} if ctx_parameter is not None else {})
         try:
-            found = function(**given)
-            return _convert_result(_run_async(found, ctx) if inspect.isawaitable(found) else found)
+            returned = function(**values)
+            return _convert_result(_run_async(returned, ctx) if inspect.isawaitable(returned) else returned)
         except (SystemExit, KeyboardInterrupt) as end:  # a function must not end the server
             return ToolResult(
                 f"{name} tried to end the server ({type(end).__name__}).", is_error=True, code="tool_failed"

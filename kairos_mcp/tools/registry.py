@@ -174,9 +174,9 @@ class ToolRegistry:
         unknown = tuple(name for name in (*named, *(globs or ())) if not _is_glob(name) and name not in self._tools)
         now = time.monotonic()
         waits = [
-            (each, now + (NAMED_WAIT_S if each.may_match(unknown) else soon_s))
-            for each in self._starting()
-            if each.may_match(globs) or each.may_match(named)
+            (source, now + (NAMED_WAIT_S if source.may_match(unknown) else soon_s))
+            for source in self._starting()
+            if source.may_match(globs) or source.may_match(named)
         ]
         if len(waits) == 1:
             waits[0][0].wait_ready(waits[0][1])
@@ -186,7 +186,7 @@ class ToolRegistry:
 
     def starting_sources(self, globs: Sequence[str] | None) -> tuple[str, ...]:
         """Return the names of sources that the globs may match and that are still being started."""
-        return tuple(each.name for each in self._starting() if each.may_match(globs) and each.is_starting)
+        return tuple(source.name for source in self._starting() if source.may_match(globs) and source.is_starting)
 
     def notes(self, globs: Sequence[str] | None) -> tuple[str, ...]:
         """Return the notes of the sources that the globs may match, and notes on names already in use."""
@@ -238,7 +238,7 @@ class ToolRegistry:
         return [name for name in self._tools if fnmatchcase(name, glob)] if len(glob) <= GLOB_CHARS else []
 
     def _starting(self) -> list[StartingSource]:
-        return [each for source in self._sources for each in source.starting()]
+        return [part for source in self._sources for part in source.starting()]
 
     def _require(self, name: str) -> Tool:
         tool = self._tools.get(name)

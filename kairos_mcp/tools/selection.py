@@ -71,7 +71,7 @@ def rank_tools(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
         return sum(4 * (word in name) + (word in text) for word in words)
 
     scored = [(score(spec), spec) for spec in pool]
-    return [spec for points, spec in sorted(scored, key=lambda each: -each[0]) if points]
+    return [spec for points, spec in sorted(scored, key=lambda pair: -pair[0]) if points]
 
 
 def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence[str] = ()) -> JsonObject:
@@ -90,7 +90,7 @@ def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: 
 
 def related_tools(spec: ToolSpec, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return other tools of its category and source, those listed after it first."""
-    alike = [each.name for each in specs if (each.category, each.source) == (spec.category, spec.source)]
+    alike = [other.name for other in specs if (other.category, other.source) == (spec.category, spec.source)]
     position = alike.index(spec.name)
     return tuple([*alike[position + 1 :], *alike[:position]][:MAX_RELATED])
 
@@ -216,13 +216,13 @@ def search_tool(searchable: ToolSet, find_late_tools: Callable[[], LateTools] = 
 def _choose_shown(granted: ToolSet) -> list[ToolSpec]:
     """Choose what is shown of many tools: all that only read and the caller's; if these are too many, the built-in ones
     that only read and the caller's; else the former alone."""
-    ours = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
-    callers = [spec for spec in granted if spec.source == "caller"]
+    builtin_reads = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
+    caller_tools = [spec for spec in granted if spec.source == "caller"]
     reads = [spec for spec in granted if spec.effect == "read" and spec.source != "caller"]
-    for kept in ([*reads, *callers], [*ours, *callers]):
-        if not _are_too_many(ToolSet(kept)):
-            return kept
-    return ours
+    for candidates in ([*reads, *caller_tools], [*builtin_reads, *caller_tools]):
+        if not _are_too_many(ToolSet(candidates)):
+            return candidates
+    return builtin_reads
 
 
 def _are_too_many(tools: ToolSet) -> bool:

@@ -72,15 +72,15 @@ def _parse_yaml_head(head: str, folder: str) -> Skill:
         )
     try:
         values: dict[str, Any] = parse_frontmatter(f"---\n{head}---\n")[0]
-        stated = {key: values[key] for key in ("name", "description") if key in values}
-        problems = validate_metadata(stated)
+        fields = {key: values[key] for key in ("name", "description") if key in values}
+        problems = validate_metadata(fields)
     except Exception as error:  # a foreign parser with a foreign text may raise anything
         raise BadArguments(f"The front matter of {folder[:NAME_CHARS]} can't be read as YAML.", _HINT) from error
     if problems:
         raise BadArguments(f"SKILL.md of {folder[:NAME_CHARS]}: {problems[0][:200]}.", _HINT)
-    if stated["name"].strip() != folder:
+    if fields["name"].strip() != folder:
         raise BadArguments(f"The skill in the folder {folder[:NAME_CHARS]} has another name.", "Give both one name.")
-    return Skill(folder, " ".join(stated["description"].split()))
+    return Skill(folder, " ".join(fields["description"].split()))
 
 
 SKILL_FILES = ("SKILL.md", "skill.md")

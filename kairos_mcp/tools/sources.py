@@ -85,7 +85,7 @@ class RegisteredSource:
     def why_withheld(self, name: str) -> str | None:
         reasons = (server.why_withheld(name) for _, server in tuple(self._servers.values()))
         own_reason = self._withheld.get(name) or self._withheld.get(name.partition("__")[0])
-        return next((why for why in reasons if why), None) or own_reason
+        return next((reason for reason in reasons if reason), None) or own_reason
 
     def may_match(self, globs: Sequence[str] | None) -> bool:
         return bool(self._problems) or any(server.may_match(globs) for server in self.starting())

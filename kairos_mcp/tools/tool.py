@@ -168,15 +168,15 @@ class Tool:
 
 def call_tool(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
     """Check the arguments and run the tool; return every failure as a result. Never raises."""
-    return _run_checked(tool, arguments, lambda given: tool.run(given, ctx))
+    return _run_checked(tool, arguments, lambda checked: tool.run(checked, ctx))
 
 
 def preview_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> Preview | ToolResult:
     """Return what a person is shown of a call before it is made, or the failure that it would end in. Never raises."""
     if tool.preview is None:
-        return _run_checked(tool, arguments, lambda given: Preview(format_call(tool.spec, given)))
+        return _run_checked(tool, arguments, lambda checked: Preview(format_call(tool.spec, checked)))
     preview = tool.preview
-    return _run_checked(tool, arguments, lambda given: preview(given, ctx))
+    return _run_checked(tool, arguments, lambda checked: preview(checked, ctx))
 
 
 def probe_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
@@ -184,15 +184,15 @@ def probe_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ProbeResu
     probe = tool.probe
     if probe is None:
         return ProbeResult("unclear")
-    found = _run_checked(tool, arguments, lambda given: probe(given, ctx))
+    found = _run_checked(tool, arguments, lambda checked: probe(checked, ctx))
     return ProbeResult("unclear", found) if isinstance(found, ToolResult) else found
 
 
 def format_call(spec: ToolSpec, arguments: JsonObject) -> str:
     """Write out a call for a person: the tool, then its arguments; a string with line breaks as an indented block."""
     lines = [spec.name if spec.source == "builtin" else f"{spec.name} ({spec.source})"]
-    for given, value in arguments.items():
-        name = given if given.isidentifier() else json.dumps(given, ensure_ascii=False)
+    for argument, value in arguments.items():
+        name = argument if argument.isidentifier() else json.dumps(argument, ensure_ascii=False)
         if isinstance(value, str) and "\n" in value:
             lines += [f"{name}:", *(f"    {line}" for line in value.split("\n"))]
         else:
@@ -202,12 +202,12 @@ def format_call(spec: ToolSpec, arguments: JsonObject) -> str:
 
 def _run_checked(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], T]) -> T | ToolResult:
     try:
-        given = _drop_nulls(arguments, tool.spec.input_schema)
-        problems = tool.schema.problems(given)
+        checked = _drop_nulls(arguments, tool.spec.input_schema)
+        problems = tool.schema.problems(checked)
         if problems:
             message = f"{tool.spec.name}: {'; '.join(problems)}."
             return error_result(BadArguments(message, _describe_arguments(tool.spec.input_schema)))
-        return act(given)
+        return act(checked)
     except KairosError as error:
         return error_result(error)
     except Exception as error:  # a tool's bug must not take the run with it
@@ -249,8 +249,8 @@ def _argument_types(schema: JsonObject) -> dict[str, str]:
     """Return the type of each argument in words; "any" where the schema states none."""
     kinds: dict[str, str] = {}
     for name, declared in schema.get("properties", {}).items():
-        stated = declared.get("type", "any") if isinstance(declared, dict) else "any"
-        kinds[name] = stated if isinstance(stated, str) else " or ".join(stated)
+        type_name = declared.get("type", "any") if isinstance(declared, dict) else "any"
+        kinds[name] = type_name if isinstance(type_name, str) else " or ".join(type_name)
     return kinds
 
 

@@ -376,12 +376,12 @@ def _is_one_word(text: str) -> bool:
 def _possible_readings(text: str) -> list[tuple[str, bool]]:
     """Return each path that a tool might read the text as; with False if it counts only if such a thing exists."""
     forms = [text, text.strip()]
-    for each in list(forms):
-        once = unquote(each)
-        forms += [once, unquote(once)]  # some decode twice
+    for form in list(forms):
+        decoded = unquote(form)
+        forms += [decoded, unquote(decoded)]  # some decode twice
     readings: dict[str, bool] = {}
-    for each in dict.fromkeys(forms):
-        for form, certain in _strip_scheme(each):
+    for text_form in dict.fromkeys(forms):
+        for form, certain in _strip_scheme(text_form):
             for reading in (form, form.replace("\\", "/")):
                 if reading:
                     readings[reading] = readings.get(reading, False) or certain

@@ -34,7 +34,7 @@ class Bench:
 
     root: Path
     store: Store
-    backstage: BackgroundLoop
+    loop: BackgroundLoop
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     servers: list[McpServerSource] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ class Bench:
 
         hidden = (self.root / "home",)
         shared = ServerResources(
-            self.backstage, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, hidden
+            self.loop, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, hidden
         )
         server = McpServerSource(setting, workspace or self.workspace, shared)
         self.servers.append(server)
@@ -128,9 +128,9 @@ def gone(pid: int) -> bool:
 def bench_in(root: Path) -> Iterator[Bench]:
     (root / "workspace").mkdir(parents=True)
     store = Store(root / "home", "process", "test")
-    backstage = BackgroundLoop()
+    loop = BackgroundLoop()
     try:
-        yield Bench(root, store, backstage)
+        yield Bench(root, store, loop)
     finally:
-        backstage.close()
+        loop.close()
         store.reader.close()

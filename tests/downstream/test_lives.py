@@ -241,7 +241,7 @@ def test_everything_that_a_server_started_ends_with_the_house(bench: Bench) -> N
     server = bench.met("child", "stubborn")
     assert called(server, "echo", text="here").content == "here"
     pids = [int(entry.split()[1]) for entry in (*bench.logged("start"), *bench.logged("child"))]
-    bench.backstage.close()
+    bench.loop.close()
     assert len(pids) == 2
     assert all(gone(pid) for pid in pids)
     assert called(server, "echo", text="late").code == "unreachable"

@@ -95,13 +95,13 @@ def test_the_memory_server_keeps_its_graph_over_its_death(bench: Bench, installe
     server = ready(bench, installed, "memory", env=env)
     entity = {"name": "Kairos", "entityType": "program", "observations": ["runs loops"]}
     assert not called(server, "create_entities", entities=[entity]).is_error
-    bench.backstage.close()
-    bench.backstage = BackgroundLoop()
+    bench.loop.close()
+    bench.loop = BackgroundLoop()
     try:
         again = ready(bench, installed, "memory", env=env)
         assert "runs loops" in called(again, "search_nodes", query="Kairos").content
     finally:
-        bench.backstage.close()
+        bench.loop.close()
 
 
 def test_the_everything_server_is_used_for_what_it_has_and_refused_what_it_wants(bench: Bench, installed: Path) -> None:

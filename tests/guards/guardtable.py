@@ -1250,7 +1250,7 @@ ANOTHER_LINE = PINS + "another_command_line_under_a_known_name_waits_for_a_perso
 SERVERS_OF_OTHERS = (
     Guard(
         "tools/registry.py",
-        "now + (NAMED_WAIT_S if each.may_match(unknown) else soon_s)",
+        "now + (NAMED_WAIT_S if source.may_match(unknown) else soon_s)",
         "now + NAMED_WAIT_S",
         "downstream/test_offering.py::"
         "test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longer[None-named0-waited0]",

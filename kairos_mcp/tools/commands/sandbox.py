@@ -20,6 +20,8 @@ from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_
 from kairos_mcp.tools.commands.placeholders import is_placeholder
 from kairos_mcp.tools.commands.protected_paths import HeldEntry
 
+# What stands at a path inside. readable: what is there, read-only. empty: an empty folder, read-only. private: an empty
+# folder in memory. writable: what is there. sealed: read-only, inside something writable. hidden: nothing to be seen.
 MountKind = Literal["readable", "empty", "private", "writable", "sealed", "hidden"]
 
 SHARED_MEMORY = "/dev/shm"

@@ -126,7 +126,7 @@ class FileSlot:
         possible here."""
         if self.workspace.rename is None:
             return False
-        with self._pin(swap) as ours:
+        with self._pin(swap) as staged_fd:
             try:
                 self.workspace.rename(self.folder, swap, self.name, EXCHANGE)
             except OSError as error:
@@ -134,7 +134,7 @@ class FileSlot:
                     return False
                 unlink_quietly(self.folder, swap)
                 raise
-            self._drop_displaced(swap, before, ours)
+            self._drop_displaced(swap, before, staged_fd)
         return True
 
     def _drop_displaced(self, swap: str, before: bytes, staged_fd: int) -> None:

@@ -111,12 +111,12 @@ def decode_body(content: bytes, content_type: str, *, raw: bool = False) -> Body
     Invisible characters are spelled out for a reader, but not if `raw`, for a program.
     """
     kind = content_type.partition(";")[0].strip().lower()
-    stated = _find_charset(content, content_type, kind)
-    known = _known_charset(stated or "")
+    label = _find_charset(content, content_type, kind)
+    known = _known_charset(label or "")
     charset = known or "utf-8"
     if b"\0" in content[:SNIFF_BYTES] and not charset.startswith(("utf-16", "utf-32")):
         return BodyText(None)
-    notes = [f"the charset {stated} is not known; read as UTF-8"] if stated and known is None else []
+    notes = [f"the charset {label} is not known; read as UTF-8"] if label and known is None else []
     try:
         text = content.decode(charset)
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ def format_http_tool(definition: HttpDefinition) -> str:
     lines = ["[[http_tools]]"]
     for name, value in definition.as_json().items():
         if name == "parameters":
-            lines += ["parameters = [", *(f"  {_format_parameter(each)}," for each in value), "]"]
+            lines += ["parameters = [", *(f"  {_format_parameter(parameter)}," for parameter in value), "]"]
         else:
             lines.append(f"{name} = {_format_value(value)}")
     return "\n".join(lines) + "\n"

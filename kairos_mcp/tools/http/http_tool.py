@@ -46,20 +46,20 @@ def http_tool(definition: HttpDefinition, client: HttpClient, resolve_secret: Re
 
     def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         secrets = {reference: _read_secret(reference, resolve_secret) for reference in definition.secret_references}
-        filled, redactor = build_request(definition, arguments, secrets), _CallRedactor(secrets)
+        request, redactor = build_request(definition, arguments, secrets), _CallRedactor(secrets)
         try:
-            reply = client.send(filled, ctx.deadline, ctx.stop, ctx.recheck_for(spec.effect))
-            return redactor.result(_tool_result(definition, filled, reply))
+            reply = client.send(request, ctx.deadline, ctx.stop, ctx.recheck_for(spec.effect))
+            return redactor.result(_tool_result(definition, request, reply))
         except KairosError as error:
             raise type(error)(redactor.text(error.message), redactor.text(error.hint)) from None
 
     def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
-        filled = build_request(definition, arguments)
-        check_request(filled)
-        if (why := describe_local(filled.url)) is not None and not client.is_listed_private(filled.url):
-            listed = f'Add it to the settings: private_hosts = ["{filled.url.host}:{filled.url.port}"].'
-            raise EgressDenied(f"{filled.url.host} is not public, but {why}.", listed)
-        return Preview(format_request(filled))
+        request = build_request(definition, arguments)
+        check_request(request)
+        if (kind := describe_local(request.url)) is not None and not client.is_listed_private(request.url):
+            hint = f'Add it to the settings: private_hosts = ["{request.url.host}:{request.url.port}"].'
+            raise EgressDenied(f"{request.url.host} is not public, but {kind}.", hint)
+        return Preview(format_request(request))
 
     return Tool(spec, run, definition.timeout_s, preview=preview)
 
@@ -85,8 +85,8 @@ def build_request(
     ]
     if pairs:
         url += ("&" if "?" in url else "?") + "&".join(pairs)
-    url_filled, sample = parse_url(url), definition.sample_url()
-    if url_filled.origin != sample.origin or _path_shape(url_filled.target) != _path_shape(sample.target):
+    target, sample = parse_url(url), definition.sample_url()
+    if target.origin != sample.origin or _path_shape(target.target) != _path_shape(sample.target):
         raise BadArguments("An argument would change where the request goes.", "Send plain values.")
     fixed = [(name, fill_secrets(value, secrets)) for name, value in definition.headers]
     headers = [
@@ -100,7 +100,7 @@ def build_request(
     body = _build_body(values)
     if body and not any(name.lower() == "content-type" for name, _ in headers):
         headers.append(("Content-Type", "application/json"))
-    return HttpRequest(definition.method, url_filled, tuple(headers), body, definition.effect != "irreversible")
+    return HttpRequest(definition.method, target, tuple(headers), body, definition.effect != "irreversible")
 
 
 def _path_segment(parameter: Parameter, value: Any) -> str:
@@ -131,11 +131,11 @@ def _plain_text(parameter: Parameter, value: Any) -> str:
             raise BadArguments(f"{parameter.name} is not a plain value.", "Send a text, a number or a boolean.")
 
 
-def _build_body(given: list[tuple[Parameter, Any]]) -> bytes:
-    for parameter, value in given:
+def _build_body(values: list[tuple[Parameter, Any]]) -> bytes:
+    for parameter, value in values:
         if parameter.place == "json":
             return encode_json(value)
-    members = {parameter.wire_name: value for parameter, value in given if parameter.place == "body"}
+    members = {parameter.wire_name: value for parameter, value in values if parameter.place == "body"}
     return encode_json(members) if members else b""
 
 
@@ -173,7 +173,7 @@ class _CallRedactor:
         return replace(result, content=self.text(result.content), data=redacted_data)
 
 
-def _tool_result(definition: HttpDefinition, filled: HttpRequest, reply: HttpReply) -> ToolResult:
+def _tool_result(definition: HttpDefinition, request: HttpRequest, reply: HttpReply) -> ToolResult:
     """Build the result: the part of the body that the definition points at, else all; a failure for no 2xx status."""
     text = read_body(reply)
     notes = body_notes(reply, text)
@@ -188,18 +188,18 @@ def _tool_result(definition: HttpDefinition, filled: HttpRequest, reply: HttpRep
     if reply.is_success and definition.result:
         if reply.body.cut:
             raise TooLarge(f"The reply has more than {data['bytes']:,} bytes.", "Ask for less; the call was made.")
-        found = _value_at(content, definition.result)
-        if found is None:
+        selected = _value_at(content, definition.result)
+        if selected is None:
             notes.append(f"nothing stands at {definition.result} of the reply; all of it follows")
         else:
-            content = found
+            content = selected
     header = "".join(f"[{note}]\n" for note in notes)
     status = (
         ""
         if content or not reply.is_success
         else f"{reply.head.status} {spell_out_line(reply.head.reason)[:80]}".rstrip()
     )
-    return reply_result(filled, reply, f"{header}{content}{status}", data)
+    return reply_result(request, reply, f"{header}{content}{status}", data)
 
 
 def _value_at(text: str, where: str) -> str | None:

@@ -113,16 +113,19 @@ def make_definitions(
     operation that can't be a tool.
     """
     known: dict[str, ApiOperation] = {}
-    for each in list_operations(document):
-        if each.id in operations and each.id in known:
-            raise operation_error(each.id, "there are two of that id", "Give them different ones in the document.")
-        known.setdefault(each.id, each)
-    for operation in operations:
-        if operation not in known:
+    for operation in list_operations(document):
+        if operation.id in operations and operation.id in known:
+            raise operation_error(operation.id, "there are two of that id", "Give them different ones in the document.")
+        known.setdefault(operation.id, operation)
+    for operation_id in operations:
+        if operation_id not in known:
             names = ", ".join(quote_document(name) for name in list(known)[:MAX_NAMED]) or "none"
             more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-            raise operation_error(operation, "there is none of that id", f"There are: {names}{more}.")
-    return [_build_definition(document, known[wanted], server, secret, reads) for wanted in dict.fromkeys(operations)]
+            raise operation_error(operation_id, "there is none of that id", f"There are: {names}{more}.")
+    return [
+        _build_definition(document, known[operation_id], server, secret, reads)
+        for operation_id in dict.fromkeys(operations)
+    ]
 
 
 def _build_definition(
@@ -131,11 +134,15 @@ def _build_definition(
     inliner = SchemaInliner(document, operation.id)
     sendable, left_out = _read_parameters(operation, inliner)
     parameters = [*sendable, *_read_body(operation, inliner)]
-    names = [each.name for each in parameters]
-    for number, each in enumerate(parameters):
-        if names.count(each.name) > 1:  # id in the path and id in the query are two arguments
+    names = [parameter.name for parameter in parameters]
+    for number, parameter in enumerate(parameters):
+        if names.count(parameter.name) > 1:  # id in the path and id in the query are two arguments
             parameters[number] = Parameter(
-                f"{each.place}_{each.name}", each.place, each.schema, each.required, each.wire_name
+                f"{parameter.place}_{parameter.name}",
+                parameter.place,
+                parameter.schema,
+                parameter.required,
+                parameter.wire_name,
             )
     effect: Effect = "read" if reads and operation.method in READ_METHODS else "irreversible"
     return HttpDefinition(
@@ -164,12 +171,12 @@ def _describe_operation(operation: ApiOperation, left_out: Sequence[str]) -> str
 
 def _operation_url(document: JsonObject, operation: ApiOperation, server: str | None) -> str:
     """Return the operation's URL: the nearest `servers` entry with its variables' defaults, then the path."""
-    stated = next(
-        (each["servers"] for each in (operation.body, operation.shared, document) if each.get("servers")), None
+    servers = next(
+        (holder["servers"] for holder in (operation.body, operation.shared, document) if holder.get("servers")), None
     )
-    first = stated[0] if isinstance(stated, list) and isinstance(stated[0], dict) else {}
-    root = str(first.get("url") or "/")
-    variables = first.get("variables")
+    server_entry = servers[0] if isinstance(servers, list) and isinstance(servers[0], dict) else {}
+    root = str(server_entry.get("url") or "/")
+    variables = server_entry.get("variables")
     for name, variable in variables.items() if isinstance(variables, dict) else ():
         if isinstance(variable, dict):
             root = root.replace(f"{{{name}}}", str(variable.get("default", "")))
@@ -188,8 +195,8 @@ def _read_parameters(operation: ApiOperation, inliner: SchemaInliner) -> tuple[l
     """Return the parameters that a tool can send, and the names of optional ones that it can't."""
     found: dict[tuple[str, str], JsonObject] = {}
     for source in (operation.shared, operation.body):  # the operation's own replace those of its path
-        for given in source.get("parameters") or []:
-            parameter = inliner.resolve(given)
+        for entry in source.get("parameters") or []:
+            parameter = inliner.resolve(entry)
             found[str(parameter.get("in")), str(parameter.get("name"))] = parameter
     parameters_found: list[Parameter] = []
     left_out: list[str] = []
@@ -246,11 +253,14 @@ def _key_headers(
 ) -> tuple[tuple[str, str], ...]:
     """Return the header for the key, if the operation needs one."""
     requirements = operation.body.get("security", document.get("security")) or []
-    if not requirements or any(not each for each in requirements):
+    if not requirements or any(not requirement for requirement in requirements):
         return ()
     schemes = (document.get("components") or {}).get("securitySchemes") or {}
-    for each in requirements:
-        if len(each) == 1 and (header := _key_header(inliner.resolve(schemes.get(next(iter(each)), {})))) is not None:
+    for requirement in requirements:
+        if (
+            len(requirement) == 1
+            and (header := _key_header(inliner.resolve(schemes.get(next(iter(requirement)), {})))) is not None
+        ):
             if secret is None:
                 raise operation_error(operation.id, "it requires a key", "Say where it lies: --secret env:NAME.")
             return ((header[0], f"{header[1]}${{{secret}}}"),)

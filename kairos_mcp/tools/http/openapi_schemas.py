@@ -72,13 +72,15 @@ class SchemaInliner:
         schema: JsonObject = {name: value[name] for name in _COPIED if name in value}
         schema |= {name: self._inline_member(value[name], above) for name in _SCHEMA_KEYS if name in value}
         schema |= {
-            name: [self.inline(each, above) for each in value[name]]
+            name: [self.inline(member, above) for member in value[name]]
             for name in _SCHEMA_LIST_KEYS
             if isinstance(value.get(name), list)
         }
         if isinstance(properties := value.get("properties"), dict):
-            own = {name: each for name, each in properties.items() if self.resolve(each).get("readOnly") is not True}
-            schema["properties"] = {name: self.inline(each, above) for name, each in own.items()}
+            own = {
+                name: member for name, member in properties.items() if self.resolve(member).get("readOnly") is not True
+            }
+            schema["properties"] = {name: self.inline(member, above) for name, member in own.items()}
             if isinstance(required := schema.get("required"), list):
                 schema["required"] = [name for name in required if name in own or name not in properties]
         _state_pattern(schema, value.get("pattern"))
