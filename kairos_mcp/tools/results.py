@@ -24,10 +24,11 @@ MIN_SHOWN_CHARS = 400  # below this the line that says what was left out would b
 
 
 def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult, str | None]:
-    """The result as it is shown, and its whole text when that must be kept in the store under `ref`.
+    """Return the result as it is shown, and its whole text if that must be kept in the store under `ref`, else None.
 
-    What is shown has at most `shown_chars` characters (400 at least), its own note included. What can't be seen, or
-    imitates a role, is spelled out; secrets have been redacted before (redact_call).
+    What is shown has at most `shown_chars` characters (but at least 400), including the note on what is left out.
+    Invisible characters, and what imitates a role in the conversation, are spelled out. Secrets are redacted before
+    (`call_redacted` in tool.py).
     """
     text, data = show_with_note(result.content), _spell_out_json(result.data)
     if text is not result.content or data is not result.data:
@@ -39,8 +40,7 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     head = _cut_at_line_end(text[: int(room * HEAD_SHARE)])
     tail = _cut_at_line_start(text[len(text) - (room - int(room * HEAD_SHARE)) :])
     shown = head + _omission_note(len(text) - len(head) - len(tail), len(text), ref) + tail
-    kept = sha256(text.encode()).hexdigest()
-    return replace(result, content=shown, kept=kept, chars=len(text)), text
+    return replace(result, content=shown, kept=sha256(text.encode()).hexdigest(), chars=len(text)), text
 
 
 def server_failures(tool: ToolSpec | None, result: ToolResult) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ RESULT_SPEC = ToolSpec(
 
 
 def read_result_tool(page_chars: int = PAGE_CHARS) -> Tool:
-    """`page_chars`: how much of a text one call gives; less than what is shown without shortening."""
+    """Make read_result. `page_chars` is how much of a text one call returns: less than what is shown unshortened."""
 
     def read_result(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         ref: str = arguments["ref"]

@@ -34,7 +34,7 @@ _HINT = "It begins with ---, `name: the-folders-name`, `description: ...` and --
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """What a model is told of a skill before it reads it. `name` is also that of its folder."""
+    """What a model is shown of a skill before it reads it; `name` is also the name of its folder."""
 
     name: str
     description: str

@@ -116,7 +116,7 @@ def read_named_paths(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str,
 class TouchedPaths:
     """Finds what calls touch, for one workspace; without one, paths are relative to the root of the file system.
 
-    `own`: the server's own files and folders, wherever they lie. `bases`: by source of tools (`mcp:NAME`), further
+    `own_paths`: the server's own files and folders, wherever they lie. `bases`: by source of tools (`mcp:NAME`), more
     folders against which its tools may resolve a relative path.
     """
 

@@ -128,6 +128,8 @@ class _PreparedCommand:
 
 
 class _CommandRunner:
+    """Runs the programs of one workspace, as a person has configured that."""
+
     def __init__(self, workspace: Workspace, commands: CommandSettings, rules: ProtectionRules) -> None:
         self._workspace = workspace
         self._rules = rules

@@ -158,7 +158,7 @@ class FileSlot:
             os.close(displaced)
 
     def _compare_and_rename(self, swap: str, before: bytes) -> None:
-        """Without an exchange: compare once more, then rename. What another program writes in between is lost."""
+        """Compare once more, then rename: for systems without an exchange. What is written in between is lost."""
         try:
             current_fd = self.workspace.open_fd(self.name, FILE, self.folder)
             try:

@@ -85,7 +85,8 @@ ProposeChanges = Callable[[JsonObject, ToolContext, ReadContent], Sequence[FileC
 
 
 def writing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """`max_bytes`: the largest file that is changed. `redactor`: hides secrets from readers of a file."""
+    """Make edit_file and write_file. `max_bytes`: the largest file that is changed; `redactor` hides secrets from
+    readers."""
 
     def edit_file(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
         path = check_writable_path(arguments["path"], scopes)

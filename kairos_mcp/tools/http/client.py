@@ -75,7 +75,7 @@ class HttpReply:
 class HttpClient:
     """Sends requests to public hosts and to `private_hosts`, and to no others.
 
-    A redirect may lead to `hosts`, but to no other host than the first. `resolve` and `tls` default to the system's.
+    A redirect may lead only to the same host or to `hosts`. `resolve` and `tls` default to the system's.
     """
 
     def __init__(

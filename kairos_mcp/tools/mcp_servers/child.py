@@ -183,7 +183,7 @@ async def _read_stderr(child: ChildServer) -> None:
 
 
 async def _end_with_server(child: ChildServer) -> None:
-    """Once the server has ended, kill what it started, which may hold its streams open and so hide its end."""
+    """Kill what the server started once it has ended itself: that may hold its streams open, and so hide its end."""
     while child.process.returncode is None:  # noqa: ASYNC110 - `wait` would also wait for its pipes
         await asyncio.sleep(POLL_S)
     await asyncio.sleep(DRAIN_S)

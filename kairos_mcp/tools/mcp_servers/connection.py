@@ -264,6 +264,8 @@ class _BoundedHttp(httpx2.AsyncBaseTransport):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
+    """A body that calls `on_flood` and fails once it, or one event of it, has more than MAX_MESSAGE_BYTES."""
+
     def __init__(self, inner: httpx2.AsyncByteStream, on_flood: Callable[[], None], *, is_event_stream: bool) -> None:
         self._inner = inner
         self._on_flood = on_flood
