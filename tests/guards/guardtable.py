@@ -34,10 +34,10 @@ ROUNDS = "sampling/test_rounds.py::test_"
 WEB = "http/test_guard.py::test_"
 EGRESS = "net/test_egress.py::test_"
 COMMAND = "tools/test_command.py::test_"
-KEPT = "tools/test_instructions_kept.py::test_"
+KEPT = "tools/test_instructions_protected.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
-OPENER = "tools/test_opener.py::test_"
+WORKSPACE = "tools/test_workspace.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
 GRANTS = "core/test_grants.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
@@ -97,7 +97,7 @@ ONE_OWNER = (
         "tools/mcp_servers/client.py",
         "                call.recheck()",
         "                pass",
-        "downstream/test_lives.py::test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there",
+        "downstream/test_server_lifecycle.py::test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there",
     ),
     Guard(
         "tools/mcp_servers/connection.py",
@@ -560,7 +560,7 @@ LEAVES = (
         "tools/tool.py",
         "            self.check_paths()",
         "            pass",
-        "downstream/test_touched_by_others.py"
+        "downstream/test_server_tool_paths.py"
         "::test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_followed",
     ),
     Guard(
@@ -644,20 +644,20 @@ FILES = (
         "tools/files/safe_open.py",
         "_RESOLVE = 0x01 | 0x02 | 0x04 | 0x08",
         "_RESOLVE = 0",
-        "tools/test_opener.py::test_a_folder_beyond_a_link_is_not_listed",
+        "tools/test_workspace.py::test_a_folder_beyond_a_link_is_not_listed",
         quick=True,
     ),
     Guard(
         "tools/files/workspace.py",
         "raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))\n            yield Opened",
         "pass\n            yield Opened",
-        "tools/test_opener.py::test_a_socket_and_a_device_are_no_files",
+        "tools/test_workspace.py::test_a_socket_and_a_device_are_no_files",
     ),
     Guard(
         "tools/files/atomic_write.py",
         "problem = self._find_problem(displaced, before, lease)\n",
         "problem = None\n",
-        "tools/test_others_write.py::test_what_another_writes_stands_there_afterwards",
+        "tools/test_concurrent_writers.py::test_what_another_writes_stands_there_afterwards",
     ),
     Guard(
         "tools/files/atomic_write.py",
@@ -669,13 +669,13 @@ FILES = (
         "tools/files/atomic_write.py",
         "        if not self._is_in_place():\n            return self._moved_error()\n",
         "",
-        "tools/test_others_write.py::test_nothing_stays_written_in_a_folder_that_was_moved_outside",
+        "tools/test_concurrent_writers.py::test_nothing_stays_written_in_a_folder_that_was_moved_outside",
     ),
     Guard(
         "tools/files/atomic_write.py",
         "            if not self._name_holds(aside, content):",
         "            if False:",
-        "tools/test_others_write.py"
+        "tools/test_concurrent_writers.py"
         "::test_a_new_file_that_another_has_changed_already_is_not_taken_away_with_its_folder",
     ),
     Guard(
@@ -763,7 +763,7 @@ PROGRAMS = (
         "tools/mcp_servers/source.py",
         "            return mark_failed(result, self._undo_writes(watch, ctx))",
         "            return result",
-        "downstream/test_lives.py::test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts",
+        "downstream/test_server_lifecycle.py::test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts",
     ),
     Guard(
         "tools/commands/placeholders.py",
@@ -833,19 +833,19 @@ OUTSIDE = (
         "tools/files/safe_open.py",
         'return device, next(line for line in info if line.startswith("mnt_id"))',
         'return device, ""',
-        OPENER + "a_bind_mount_on_the_same_device_is_not_crossed",
+        WORKSPACE + "a_bind_mount_on_the_same_device_is_not_crossed",
     ),
     Guard(
         "tools/files/safe_open.py",
         "_OPENAT2 = 437",
         "_OPENAT2 = 9_437",
-        OPENER + "the_kernel_s_own_way_is_taken_where_the_kernel_has_it",
+        WORKSPACE + "the_kernel_s_own_way_is_taken_where_the_kernel_has_it",
     ),
     Guard(
         "tools/files/workspace.py",
         "while piece and have < count:",
         "while False:",
-        OPENER + "what_is_given_in_pieces_is_read_whole",
+        WORKSPACE + "what_is_given_in_pieces_is_read_whole",
     ),
     Guard(
         "flows/planner_input.py",
@@ -1213,7 +1213,7 @@ DAMAGED = (
     ),
 )
 
-SILENCE = "downstream/test_silence.py::test_"
+SILENCE = "downstream/test_silent_servers.py::test_"
 
 CLOCK = "budgets/test_clock_set_back.py::test_"
 

@@ -11,6 +11,6 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "gate.py": ("approvals/test_gate_alone.py", "approvals/test_gate.py", "approvals/test_touched_paths.py"),
     "app/answers.py": ("core/test_answering.py",),
     "server/http_guard.py": ("http/test_guard_alone.py",),
-    "tools/files/workspace.py": ("tools/test_beneath.py", "tools/test_opener.py"),
-    "tools/files/safe_open.py": ("tools/test_beneath.py", "tools/test_opener.py"),
+    "tools/files/workspace.py": ("tools/test_safe_open.py", "tools/test_workspace.py"),
+    "tools/files/safe_open.py": ("tools/test_safe_open.py", "tools/test_workspace.py"),
 }

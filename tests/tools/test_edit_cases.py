@@ -1,8 +1,8 @@
 """The EDIT cases of fault_cases.json and the writing ones of PATH; each followed by a call that works.
 
 Not here, and why:
-EDIT-031 and EDIT-033 are in test_writing.py, EDIT-018 and PATH-010 in test_others_write.py and test_writing_race.py,
-PATH-025 in test_writing.py. EDIT-032, an approval that has expired, is the gate's.
+EDIT-031 and EDIT-033 are in test_writing.py, EDIT-018 and PATH-010 in test_concurrent_writers.py and
+test_writing_race.py, PATH-025 in test_writing.py. EDIT-032, an approval that has expired, is the gate's.
 EDIT-005 is `no_change` by the list of codes.
 EDIT-034: the rebase itself is git's; what it needs of us, nothing in .git and no name that a glob takes, is here.
 PATH-029 and the Windows half of PATH-027 and PATH-028: Windows. PATH-037 needs a disk that folds case; the rule that

@@ -1,7 +1,7 @@
 """The PATH and SEARCH cases of fault_cases.json, as far as reading goes; each followed by a call that works.
 
 Not here, and why:
-PATH-010 is in test_race.py, PATH-014 and PATH-045 in test_opener.py and test_files.py.
+PATH-010 is in test_race.py, PATH-014 and PATH-045 in test_workspace.py and test_files.py.
 PATH-025 (editing a hard link), PATH-037, PATH-038 are in test_writing.py and test_edit_cases.py.
   Reading a hard link is allowed: no policy forbids it, and package stores link whole trees.
 PATH-029, and the Windows half of PATH-026 and PATH-030: Windows.

@@ -1,4 +1,4 @@
-"""The opener's laws, for both ways of opening."""
+"""The laws of a Workspace, for both ways of opening."""
 
 from __future__ import annotations
 

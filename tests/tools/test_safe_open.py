@@ -1,4 +1,4 @@
-"""What is opened beneath a folder, flag by flag; and what the opener gives back, keeps and leaves alone."""
+"""Opening below a folder, flag by flag; and what a Workspace closes, keeps open and leaves alone."""
 
 from __future__ import annotations
 
