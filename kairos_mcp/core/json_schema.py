@@ -92,7 +92,9 @@ def _canonical_text(schema: JsonObject) -> str:
         text = canonical_json(schema)
         size = len(text.encode())
     except (TypeError, ValueError):  # NaN, a lone surrogate, a key that is no text, a value of no JSON type
-        raise SchemaRejected("The schema is no plain JSON.", "Send JSON of texts, finite numbers and lists.") from None
+        raise SchemaRejected(
+            "The schema is not plain JSON.", "Send JSON with plain strings and finite numbers."
+        ) from None
     if size > SCHEMA_BYTES:
         raise SchemaRejected(f"The schema has {size} bytes; {SCHEMA_BYTES} are allowed.", "Make it smaller.")
     return text
@@ -136,7 +138,9 @@ class _Expansion:
 
     def _resolve(self, ref: str) -> object:
         if ref != "#" and not ref.startswith("#/"):
-            raise SchemaRejected(f"$ref {shorten(ref)} leads elsewhere; nothing is fetched.", "Use #/$defs/NAME.")
+            raise SchemaRejected(
+                f"$ref {shorten(ref)} refers to another document; nothing is fetched.", "Use #/$defs/NAME."
+            )
         target: Any = self._root
         try:
             for step in ref.split("/")[1:]:
@@ -188,6 +192,6 @@ def _make_validator(schema: JsonObject) -> Any:
     except SchemaError as error:
         where = "/".join(str(part) for part in error.absolute_path)
         raise SchemaRejected(
-            f"The schema is no JSON Schema, at /{shorten(where)}.", "Mind the keyword there."
+            f"The schema is not a valid JSON Schema, at /{shorten(where)}.", "Correct the keyword there."
         ) from None
     return draft(schema, registry=Registry())

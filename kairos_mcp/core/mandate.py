@@ -155,7 +155,7 @@ def parse_mandate(json_value: object) -> Mandate:
     if problems := compile_schema(MANDATE_SCHEMA).problems(values):
         raise BadArguments(f"mandate: {'; '.join(problems)}.", f"Its keys: {', '.join(MANDATE_SCHEMA['properties'])}.")
     if not values["goal"].strip():
-        raise BadArguments("mandate: the goal is blank.", "Say in a sentence what is to be reached.")
+        raise BadArguments("mandate: the goal is blank.", "Describe in a sentence what is to be achieved.")
     hints = values.pop("decide_hints", {})
     if "observe" in values:
         values["observe"] = tuple(_parse_observable(item) for item in values["observe"])
@@ -195,7 +195,7 @@ def _check_hints(hints: JsonObject) -> JsonObject:
     if scope == "L0":
         raise BadArguments("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
     if scope is not None and scope not in ("L1", "L2") and plain_path_or_none(scope) is None:
-        raise BadArguments("mandate: prefer_scope is no path of the workspace.", 'As "docs" or "docs/*.md".')
+        raise BadArguments("mandate: prefer_scope is not a path in the workspace.", 'As "docs" or "docs/*.md".')
     return hints
 
 
@@ -217,7 +217,7 @@ def _parse_check(number: int, value: JsonObject) -> Check:
         case {"check": "command_succeeds", "argv": list(argv), **rest} if rest.keys() <= {"cwd"} and argv and argv[0]:
             return CommandCheck(tuple(argv), rest.get("cwd"))
     raise BadArguments(
-        f"mandate: acceptance number {number} has not the keys of its kind.",
+        f"mandate: acceptance number {number} does not have the keys of its kind.",
         "file_exists: path; file_contains: path, text; command_succeeds: argv, cwd?.",
     )
 
@@ -226,7 +226,7 @@ def _require_plain_path(number: int, path: str) -> str:
     plain = plain_path_or_none(path)
     if plain is None:
         raise BadArguments(
-            f"mandate: the path of acceptance number {number} is no path of the workspace.", "As docs/index.md."
+            f"mandate: the path of acceptance number {number} is not a path in the workspace.", "As docs/index.md."
         )
     return plain
 

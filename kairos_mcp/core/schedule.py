@@ -52,15 +52,17 @@ def parse_schedule(fields: dict[str, Any]) -> Schedule:
     """Parse a schedule whose JSON fits SCHEDULE_SCHEMA. Raises BadArguments for a rule that never comes true."""
     schedule = Schedule(**{**fields, "rule": " ".join(fields["rule"].split())})
     if len(schedule.rule.split()) != 5:
-        raise BadArguments("mandate: schedule.rule has not five fields.", 'As "0 9 * * 1-5": nine on working days.')
+        raise BadArguments(
+            "mandate: schedule.rule does not have five fields.", 'As "0 9 * * 1-5": nine on working days.'
+        )
     if "bound" in fields and schedule.catch_up != "bounded":
-        raise BadArguments("mandate: schedule.bound means nothing here.", 'It belongs to catch_up "bounded".')
+        raise BadArguments("mandate: schedule.bound has no effect here.", 'It belongs to catch_up "bounded".')
     zone = _load_zone(schedule.time_zone)
     try:
         next(CronSim(schedule.rule, datetime(2000, 1, 1, tzinfo=zone)))
     except (CronSimError, StopIteration) as error:
         why = str(error) or "no day has such a time"
-        raise BadArguments(f"mandate: schedule.rule can't be kept: {why}.", 'As "0 9 * * 1-5".') from None
+        raise BadArguments(f"mandate: schedule.rule is not valid: {why}.", 'As "0 9 * * 1-5".') from None
     return schedule
 
 

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import ConfigError, EgressDenied
 URL_CHARS = 8_000  # many servers refuse longer ones
 HOST_CHARS = 253  # RFC 1035
 DEFAULT_PORTS = {"http": 80, "https": 443}
-HINT = "Write it whole, as https://example.org/path?query."
+HINT = "Write it in full, as https://example.org/path?query."
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _PARTS = re.compile(r"//([^/?#]*)([^#]*)")
@@ -80,7 +80,7 @@ def parse_url(text: str) -> Url:
         raise EgressDenied("The URL holds a blank, a control character or a backslash.", "Percent-encode it.")
     found = _SCHEME.fullmatch(text)
     if found is None:
-        raise EgressDenied("This is no whole URL.", HINT)
+        raise EgressDenied("This is not a complete URL.", HINT)
     scheme: Scheme
     match found[1].lower():
         case "http":
@@ -91,7 +91,7 @@ def parse_url(text: str) -> Url:
             raise EgressDenied("Only http and https leave this server.", HINT)
     parts = _PARTS.match(found[2])
     if parts is None:
-        raise EgressDenied("This is no whole URL.", HINT)
+        raise EgressDenied("This is not a complete URL.", HINT)
     host, port, address = _parse_authority(parts[1])
     target = parts[2] if parts[2].startswith("/") else f"/{parts[2]}"
     return Url(scheme, host, DEFAULT_PORTS[scheme] if port is None else port, quote(target, safe=_SAFE_CHARS), address)
@@ -104,10 +104,10 @@ def parse_host_rule(text: str, *, wildcard: bool = True) -> HostRule:
         host, port, address = _parse_authority(text.removeprefix("*."))
     except EgressDenied as error:
         raise ConfigError(
-            f"{text[:80]!r} is no host: {error.message}", "Write example.org or 127.0.0.1:8080."
+            f"{text[:80]!r} is not a host: {error.message}", "Write example.org or 127.0.0.1:8080."
         ) from None
     if "*" in text and not (below and wildcard and address is None and "." in host):
-        raise ConfigError(f"{text[:80]!r} lists too much.", "Name the host, or what lies below one: *.example.org.")
+        raise ConfigError(f"{text[:80]!r} is too wide.", "Name a host, or the subdomains of one: *.example.org.")
     return HostRule(host, below, port)
 
 
@@ -119,7 +119,7 @@ def _parse_authority(text: str) -> tuple[str, int | None, Address | None]:
         raise EgressDenied("The URL's host can't be read.", HINT)
     port = int(found[2]) if found[2] else None
     if port is not None and not 0 < port < 65_536:
-        raise EgressDenied("The URL's port is none.", "Ports are 1 to 65535.")
+        raise EgressDenied("The URL's port is not valid.", "Ports are 1 to 65535.")
     host, address = _parse_host(found[1])
     return host, port, address
 
@@ -142,5 +142,5 @@ def _parse_host(text: str) -> tuple[str, Address | None]:
             raise EgressDenied("The URL's address is not written in the usual way.", "Write four numbers.") from None
         return host, address
     if len(host) > HOST_CHARS or not all(_LABEL.fullmatch(label) for label in labels):
-        raise EgressDenied("The URL's host is no name.", HINT)
+        raise EgressDenied("The URL's host is not a valid name.", HINT)
     return host, None

@@ -112,7 +112,7 @@ def _check_path(path: Path, home: Path, *, is_parent: bool = False, other_owner:
     else_named = f"or name another folder by --home. Where the file system has no owners and modes: {TRUST_VARIABLE}=1."
     if found.st_uid not in owners:
         raise ConfigError(
-            f"{path} belongs to another user ({_user_name(found.st_uid)}), so what it says is not taken.",
+            f"{path} belongs to another user ({_user_name(found.st_uid)}), so it is not used.",
             f"Make it yours (`sudo chown -R {os.geteuid()} {shlex.quote(str(home))}`), {else_named}",
         )
     if stat.S_ISLNK(found.st_mode) or (is_parent and found.st_mode & stat.S_ISVTX):
@@ -121,7 +121,7 @@ def _check_path(path: Path, home: Path, *, is_parent: bool = False, other_owner:
         who = "every user" if found.st_mode & stat.S_IWOTH else f"the group {_group_name(found.st_gid)}"
         cure = f"chmod go-w {shlex.quote(str(path))}" if is_parent else f"chmod -R go-w {shlex.quote(str(home))}"
         raise ConfigError(
-            f"{path} can be written by {who}, so what it says is not taken.",
+            f"{path} can be written by {who}, so it is not used.",
             f"`{cure}`, {else_named}",
         )
 

@@ -124,9 +124,9 @@ class HttpDefinition:
 
     def _problems(self) -> Iterator[tuple[str, str]]:
         if not TOOL_NAME.fullmatch(self.name):
-            yield "its name is none", "Use at most 64 letters, digits, _ and -."
+            yield "its name is not valid", "Use at most 64 letters, digits, _ and -."
         if not self.description.strip() or len(self.description) > 4_000:
-            yield "it has no description, or one beyond 4,000 characters", "Say in a line what it is for."
+            yield "it has no description, or one of more than 4,000 characters", "Describe in a line what it does."
         if not 0 < self.timeout_s <= 600:
             yield "timeout_s is out of range", "Give seconds, above 0 and at most 600."
         if self.effect == "checked":
@@ -166,29 +166,32 @@ class HttpDefinition:
             if not _HEADER.fullmatch(name) or name in _RESERVED_HEADERS or name.startswith("proxy-"):
                 yield f"the header {name[:80]!r} is not for a tool to set", "Leave it out."
         if len(set(names)) != len(names):
-            yield "a header stands there twice", "Set it once, or leave it to a parameter."
+            yield "a header is given twice", "Set it once, or leave it to a parameter."
         for name, value in self.headers:
             if not (value.isascii() and value.isprintable()) or "${" in _SECRET.sub("", value):
                 yield f"the header {name[:80]} can't be read", "Write a text, env:NAME, or ${env:NAME} within a text."
             if name.lower() in _CREDENTIALS and not find_references(value):
-                yield f"the key in {name[:80]} stands there itself", "Say where it lies: env:NAME, or file:PATH."
+                yield f"the header {name[:80]} contains the key itself", "Refer to it: env:NAME, or file:PATH."
 
     def _problems_of_parameters(self) -> Iterator[tuple[str, str]]:
         names = [parameter.name for parameter in self.parameters]
         if len(set(names)) != len(names) or not all(TOOL_NAME.fullmatch(name) for name in names):
-            yield "its parameters have no names of their own", "Name each once, by letters, digits, _ and -."
+            yield (
+                "the names of its parameters are not valid or not unique",
+                "Use letters, digits, _ and -, each name once.",
+            )
         wires = [(parameter.place, parameter.wire_name) for parameter in self.parameters]
         if len(set(wires)) != len(wires):
-            yield "two parameters go to one place", "Send each under a name of its own."
+            yield "two parameters have the same place and name", "Give each a name of its own there."
         if self.parameters_in("body", "json") and self.method in READ_METHODS:
             yield f"a {self.method} has no body", "Use a parameter in the query, or another method."
         if len(self.parameters_in("json")) > 1 or (self.parameters_in("json") and self.parameters_in("body")):
-            yield "its body is stated twice", 'Use one parameter in = "json", or members in = "body".'
+            yield "its body is given twice", 'Use one parameter in = "json", or members in = "body".'
         for parameter in self.parameters_in("path", "query", "header"):
             if not is_plain_schema(parameter.schema, lists=parameter.place == "query"):
                 yield (
-                    f"{parameter.name[:64]} goes into the {parameter.place} and is no plain value",
-                    "State its type: string.",
+                    f"{parameter.name[:64]} goes into the {parameter.place} and is not a plain value",
+                    "Declare its type: string.",
                 )
         try:
             compile_schema(self.input_schema)

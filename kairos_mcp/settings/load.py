@@ -126,7 +126,7 @@ def _resolve_folder(text: str) -> Path:
     try:
         folder = _absolute_path(text).resolve(strict=True)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"The workspace {text!r} can't be found.", "Name a folder that is there.") from error
+        raise ConfigError(f"The workspace {text!r} can't be found.", "Name a folder that exists.") from error
     if not folder.is_dir():
-        raise ConfigError(f"The workspace {text!r} is no folder.", "Name a folder, not a file.")
+        raise ConfigError(f"The workspace {text!r} is not a folder.", "Name a folder, not a file.")
     return folder

@@ -93,7 +93,7 @@ def parse_proposal(spec: JsonObject, redactor: Redactor) -> Proposal:
     except ConfigError as error:
         raise BadArguments(error.message, error.hint) from None
     if proposal.kind == "http_tool" and "__" in name:
-        raise BadArguments("spec.name holds __, which parts a server's name from its tool's.", "Use one _ there.")
+        raise BadArguments("spec.name holds __, which separates a server's name from its tool's.", "Use one _ there.")
     return proposal
 
 
@@ -105,9 +105,9 @@ def load_proposal(body: str) -> Proposal:
 
 def _check_kind(spec: JsonObject) -> None:
     if spec.get("kind") not in KINDS:
-        raise BadArguments("spec.kind says what is proposed: http_tool or server.", _FORMS)
+        raise BadArguments("spec.kind has to be http_tool or server.", _FORMS)
     if not isinstance(spec.get("name"), str):
-        raise BadArguments("spec.name is missing, or no text.", _FORMS)
+        raise BadArguments("spec.name is missing, or not a string.", _FORMS)
     valid = ("kind", "name", *(GivenTool if spec["kind"] == "http_tool" else GivenServer).model_fields)
     valid = tuple(dict.fromkeys(key for key in valid if key not in NOT_PROPOSED))
     for key in spec:
@@ -123,9 +123,11 @@ def _canonical_body(spec: JsonObject) -> str:
         body = canonical_json(spec)
         size = len(body.encode())
     except (ValueError, RecursionError):  # NaN, half a character, or nested without an end
-        raise BadArguments("spec is no plain JSON.", "Send texts, whole numbers and lists.") from None
+        raise BadArguments("spec is not plain JSON.", "Send plain strings, integers and lists.") from None
     if size > SPEC_BYTES:
-        raise TooLarge(f"spec has {size:,} bytes; {SPEC_BYTES:,} are the most.", "A person has to read it: say less.")
+        raise TooLarge(
+            f"spec has {size:,} bytes; {SPEC_BYTES:,} are the most.", "A person has to read it: make it shorter."
+        )
     return body
 
 
@@ -134,15 +136,15 @@ def _check_keys(spec: JsonObject, redactor: Redactor) -> None:
         if make_visible(value)[0] != value:
             raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")
         if any(not reference.startswith(("env:", "keyring:")) for reference in find_references(value)):
-            raise BadArguments(f"{where} refers to a file.", "Say env:NAME or keyring:SERVICE/NAME.")
+            raise BadArguments(f"{where} refers to a file.", "Use env:NAME or keyring:SERVICE/NAME.")
         secrets = redactor.redact_json({name: value})[1] if name else redactor.redact_text(value).count
         if secrets and not find_references(value):
-            raise BadArguments(f"{where} looks like a key.", "Say where it lies, as env:NAME; never send a key itself.")
+            raise BadArguments(f"{where} looks like a key.", "Refer to it, as env:NAME; never send a key itself.")
     for place in ("headers", "env"):
         pairs = spec.get(place)
         for name, value in pairs.items() if isinstance(pairs, dict) else ():
             if is_key_name(str(name)) and not (isinstance(value, str) and find_references(value)):
-                raise BadArguments(f"spec.{place}.{str(name)[:80]} holds a key itself.", "Say where it lies: env:NAME.")
+                raise BadArguments(f"spec.{place}.{str(name)[:80]} holds a key itself.", "Refer to it: env:NAME.")
     arguments = spec.get("args")
     for argument in arguments if isinstance(arguments, list) else ():
         if not isinstance(argument, str) or not argument.startswith("-"):
@@ -187,7 +189,7 @@ def _parse_server(name: str, fields: JsonObject) -> ServerSetting:
         _NAME.validate_python(name, strict=True)
     except ValidationError as error:
         cure = "Use up to 24 letters and digits, with single - and _ within."
-        raise ConfigError(f"The server's name {name[:40]!r} is none.", cure) from error
+        raise ConfigError(f"The server's name {name[:40]!r} is not valid.", cure) from error
     try:
         return replace(GivenServer.model_validate(fields).to_setting(name), sandbox=True)
     except ValidationError as error:

@@ -45,7 +45,7 @@ VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 def _check_reference(text: str) -> str:
     """Refuse a key itself, which does not belong into a setting; the error does not quote it."""
     if not is_reference(text):
-        raise PydanticCustomError("reference", "it says where a key lies: {forms}", {"forms": REFERENCE_FORMS})
+        raise PydanticCustomError("reference", "it has to refer to a key: {forms}", {"forms": REFERENCE_FORMS})
     return text
 
 
@@ -163,7 +163,7 @@ def read_settings_file(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {file} can't be read: {error}.", "Name another by --config.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"The settings file {file} is no TOML: {error}.", "Repair that line.") from error
+        raise ConfigError(f"The settings file {file} is not valid TOML: {error}.", "Correct that line.") from error
     try:
         given = _SettingsFile.model_validate(parsed).to_settings()
     except ValidationError as error:

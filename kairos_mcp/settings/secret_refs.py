@@ -38,7 +38,7 @@ def read_secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
     """
     if not is_reference(reference):
         raise ConfigError(
-            "A key is no reference to one.", f"Write {REFERENCE_FORMS}; a key itself does not stand in a setting."
+            "This does not refer to a key.", f"Write {REFERENCE_FORMS}; a key itself does not belong into a setting."
         )
     kind, _, place = reference.partition(":")
     match kind:
@@ -66,7 +66,7 @@ def _read_key_file(place: str) -> str:
         raise ConfigError(f"The file of a key can't be read: {reason}.", f"Check file:{place}.") from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ConfigError("What should hold a key is no regular file.", f"Check file:{place}.")
+            raise ConfigError("The file of a key is not a regular file.", f"Check file:{place}.")
         read = os.read(handle, MAX_KEY_FILE_BYTES + 1)
     finally:
         os.close(handle)
@@ -75,7 +75,7 @@ def _read_key_file(place: str) -> str:
     try:
         return read.decode().strip()
     except UnicodeDecodeError:
-        raise ConfigError("The file of a key holds no text.", f"Check file:{place}.") from None
+        raise ConfigError("The file of a key is not text.", f"Check file:{place}.") from None
 
 
 def _read_keyring(service: str, name: str) -> str:
@@ -88,5 +88,5 @@ def _read_keyring(service: str, name: str) -> str:
         return (keyring.get_password(service, name) or "").strip()
     except KeyringError as error:
         raise ConfigError(
-            f"The keyring can't be asked: {type(error).__name__}.", "Unlock it, or use env: or file:."
+            f"The keyring can't be read: {type(error).__name__}.", "Unlock it, or use env: or file:."
         ) from error

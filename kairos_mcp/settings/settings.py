@@ -133,7 +133,9 @@ class Settings:
     def read_prompt(self, name: str) -> str:
         """Return the text of `prompts/NAME.md`, the user's own if there is one, else ours. Raises ConfigError."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
-            raise ConfigError(f"{name[:80]!r} is no name of a prompt.", "Use lower-case letters, digits, - and _.")
+            raise ConfigError(
+                f"{name[:80]!r} is not a valid name of a prompt.", "Use lower-case letters, digits, - and _."
+            )
         for folder in reversed(self.config_dirs):
             file = folder / "prompts" / f"{name}.md"
             try:
@@ -150,7 +152,7 @@ def current_folder() -> Path:
     try:
         return Path.cwd().resolve()
     except OSError as error:
-        raise ConfigError("The folder that this stands in is gone.", "Go into one that is there.") from error
+        raise ConfigError("The current folder was removed.", "Change to one that exists.") from error
 
 
 def user_home() -> Path:
