@@ -2,8 +2,8 @@
 
 Whoever calls a tool of this server may be the model that wants the thing decided, so a tool's argument decides only
 where the configuration trusts its host with that. A dialog is shown by the client to its user; `approvals = "person"`
-trusts no client with it. A command is typed by whoever owns the state folder. What a row does not list is no way to
-make that decision, and is refused under every setting.
+trusts no client with it. A command is typed by the owner of the state folder. A way that a row does not list is
+refused under every setting.
 
 Nothing here does anything, and nothing else may hold a second copy of these answers; the README's table is made of it.
 """
@@ -57,7 +57,7 @@ _WORDS: Mapping[Kind, str] = MappingProxyType(
 
 
 def decision_way(through: str) -> Way:
-    """The way that the record names: what is neither a dialog nor a command came as an argument of a tool."""
+    """Return the way that a row names in `through`: what is neither a dialog nor a command is a tool's argument."""
     return _WAY_OF.get(through, "argument")
 
 
@@ -69,7 +69,7 @@ def may_decide(kind: Kind, way: Way, approvals: Approvals) -> bool:
 def check_decision_right(
     kind: Kind, way: Way, approvals: Approvals, command: str = "", *, run_id: str | None = None
 ) -> None:
-    """Raises ApprovalRequired where the decision may not be made in this way; `command` is how a person makes it."""
+    """Raise ApprovalRequired where the decision may not be made in this way. `command`: how a person makes it."""
     if may_decide(kind, way, approvals):
         return
     whoever = "whoever calls this tool" if way == "argument" else "a dialog of this client"
@@ -79,7 +79,7 @@ def check_decision_right(
 
 
 def table_cells() -> Iterator[tuple[Kind, Way, str]]:
-    """The table as it is read: for each kind and way `yes`, `no such way`, or the settings under which it is open."""
+    """Yield the README's table: for each kind and way `yes`, `no such way`, or the settings that allow it."""
     for kind in KINDS:
         for way in WAYS:
             under = RIGHTS[kind].get(way)

@@ -8,8 +8,11 @@ from typing import NamedTuple
 
 
 class LimitedUnit(NamedTuple):
-    """A unit that can be limited: its `name` outside, its field in Limits and in amounts, how many of ours one of
-    theirs is, and whether a day can be limited in it: what model calls cost."""
+    """A unit that can be limited: its `name` for users, and its `field` in Limits and Units.
+
+    `scale`: how many of the field's unit make one of the user's. `per_day`: whether a day can be limited in it, which
+    are the units that model calls cost.
+    """
 
     name: str
     field: str
@@ -33,8 +36,10 @@ DAY_CAPS = tuple(unit.name for unit in LIMITED_UNITS if unit.per_day)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run or a branch may use at most; None is no limit. `usd` in nano-dollars, `seconds` in milliseconds
-    (`nano_usd`, `milliseconds`): integers alone, so that sums are exact."""
+    """What a run or a branch may use at most; None is no limit.
+
+    Money in nano-dollars and time in milliseconds: integers alone, so that sums are exact.
+    """
 
     rounds: int | None = None
     model_calls: int | None = None
@@ -50,8 +55,11 @@ UNLIMITED = Limits()
 
 
 class BranchShare(NamedTuple):
-    """What a branch that begins may have of the account around it: what was asked for it, how many branches divide
-    what is left (those that have not ended, it among them), and what is set aside for what comes after them all."""
+    """What a branch that starts may have of the account around it.
+
+    `limits`: what was asked for it. `open_branches`: how many branches that have not ended, including this one, divide
+    what is left. `reserved`: what is set aside for the steps after all of them.
+    """
 
     limits: Limits
     open_branches: int
@@ -59,12 +67,12 @@ class BranchShare(NamedTuple):
 
 
 def limits_to_json(amounts: object) -> dict[str, int | float | None]:
-    """Return limits, or amounts with the same fields, in the words and units of the outside: dollars and seconds."""
+    """Return limits, or amounts with the same fields, by the users' names and units: dollars and seconds."""
     return {unit.name: _to_outside(unit, getattr(amounts, unit.field)) for unit in LIMITED_UNITS}
 
 
 def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
-    """Return the fields of Limits for caps that were already checked, turned from dollars and seconds."""
+    """Return the fields of Limits for checked caps in the users' units: dollars and seconds."""
     return {unit.field: round(given[unit.name] * unit.scale) for unit in LIMITED_UNITS if unit.name in given}
 
 

@@ -1,4 +1,4 @@
-"""The one rule for a path that a model or a caller writes: relative to the workspace, plain, and inside it.
+"""Parse paths that a model or a caller writes: relative to the workspace, plain, and inside it.
 
 Text only: nothing here touches a file. What keeps a run inside its workspace is the workspace that opens files.
 """
@@ -10,16 +10,16 @@ import re
 from kairos_mcp.core.errors import BadArguments, PathDenied
 
 PATH_BYTES = 4096  # PATH_MAX of Linux
-SAID_CHARS = 200
+MAX_PATH_CHARS_SHOWN = 200
 HINT = "Paths are relative to the workspace, with / between the parts, as in src/main.py."
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def plain_path(text: str) -> str:
-    """The path without `.`, `..` and doubled slashes; "." is the workspace itself.
+    """Return the path without `.`, `..` and doubled slashes; "." is the workspace itself.
 
-    Raises BadArguments for what is no such path, PathDenied for one that leaves the workspace. Nothing is
+    Raises BadArguments for a malformed path, PathDenied for one that leaves the workspace. Nothing is
     expanded: ~ and $HOME are names like any other.
     """
     if not text:
@@ -44,7 +44,7 @@ def plain_path(text: str) -> str:
 
 
 def _resolve_parts(text: str) -> str:
-    """Taken apart as text, which is what the kernel would do, since no link is ever followed."""
+    """Resolve `.` and `..` as text, which is what the kernel would do, since no link is ever followed."""
     parts: list[str] = []
     for part in text.split("/"):
         if part in ("", "."):
@@ -59,12 +59,12 @@ def _resolve_parts(text: str) -> str:
 
 
 def shorten_path(path: str) -> str:
-    """A path in a sentence: its end is what tells files apart, and a long one is not echoed whole."""
-    return path if len(path) <= SAID_CHARS else f"…{path[-SAID_CHARS:]}"
+    """Shorten a path for a message; its end is kept, which tells files apart."""
+    return path if len(path) <= MAX_PATH_CHARS_SHOWN else f"…{path[-MAX_PATH_CHARS_SHOWN:]}"
 
 
 def printable_name(name: str) -> str:
-    """A name as it is in a listing: bytes that are no UTF-8, and control characters, are spelled out."""
+    """Return a name for a listing, with bytes that are not UTF-8 and control characters spelled out."""
     if name.isascii() and name.isprintable():
         return name
     spelled = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

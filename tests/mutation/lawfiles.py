@@ -7,7 +7,7 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/replay.py": ("core/test_runner.py",),
     "budget/units.py": ("core/test_grants.py",),
     "budget/reservation.py": ("core/test_grants.py",),
-    "store/reservations.py": ("budgets/test_purse.py",),
+    "store/reservations.py": ("budgets/test_reservations.py",),
     "gate.py": ("approvals/test_gate_alone.py", "approvals/test_gate.py", "approvals/test_touched_paths.py"),
     "app/answers.py": ("core/test_answering.py",),
     "server/http_guard.py": ("http/test_guard_alone.py",),

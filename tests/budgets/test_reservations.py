@@ -1,4 +1,4 @@
-"""The law of the tree of accounts: in whatever order steps of a run and of its branches claim and settle, no grant
+"""The law of the tree of accounts: in whatever order steps of a run and of its branches request and settle, no grant
 takes an account over a cap, and each account is the sum of what was charged to it."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Held:
     path: str
     units: Units
     shared: SharedAccounts
-    claim: ReservationRequest
+    request: ReservationRequest
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Books:
             book[number] = book.get(number, NOTHING).plus(shared_part(amount))
 
 
-def some_claim(chance: random.Random) -> ReservationRequest:
+def some_request(chance: random.Random) -> ReservationRequest:
     purpose = chance.choice(PURPOSES)
     if purpose == "call":
         return ReservationRequest(counts_of("call"), "call", timeout_ms=chance.randint(1, 60_000))
@@ -98,7 +98,7 @@ def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
 
 
 def history(connection: apsw.Connection, seed: int) -> None:
-    """One history: a few transactions, each of which opens branches, claims and settles."""
+    """One history: a few transactions, each of which opens branches, requests and settles."""
     chance = random.Random(seed)
     numbers = tuple(range(2, 2 + chance.randint(0, 3)))
     caps = [some_caps(chance, Units._fields), *(some_caps(chance, SHARED_UNITS) for _ in numbers)]
@@ -106,86 +106,86 @@ def history(connection: apsw.Connection, seed: int) -> None:
     under_way: list[Held] = []
     books = Books()
     for _ in range(chance.randint(1, 6)):
-        purse = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+        batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
         if chance.random() < 0.5:
-            begin(purse, chance, books)
+            begin(batch, chance, books)
         for _ in range(chance.randint(1, 5)):
             if under_way and chance.random() < 0.45:
-                settle(purse, under_way.pop(chance.randrange(len(under_way))), chance, books)
+                settle(batch, under_way.pop(chance.randrange(len(under_way))), chance, books)
             else:
                 branch = chance.choice(("", *(f"{path}/" for path in books.opened)))
-                hold(purse, f"{branch}step", some_claim(chance), numbers, under_way, books)
-        purse.write()
+                hold(batch, f"{branch}step", some_request(chance), numbers, under_way, books)
+        batch.write()
         agree(connection, books, numbers)
     for each in under_way:
-        purse = ReservationBatch(connection, read_account(connection, OWN), books.opened)
-        purse.settle(each.path, each.units, NOTHING, each.shared)
+        batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+        batch.settle(each.path, each.units, NOTHING, each.shared)
         books.add(books.held, each.path, each.shared, NOTHING.minus(each.units))
-        purse.write()
+        batch.write()
     agree(connection, books, numbers)
     assert all(set(read_account(connection, n).held) == {0} for n in (OWN, *numbers, *books.opened.values()))
 
 
-def begin(purse: ReservationBatch, chance: random.Random, books: Books) -> None:
+def begin(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
     """Branches that begin together, at any depth."""
-    around = chance.choice(("", *(f"{path}/" for path in books.opened if path.count("/") < 2)))
+    outer = chance.choice(("", *(f"{path}/" for path in books.opened if path.count("/") < 2)))
     among, nth = chance.randint(1, 16), len(books.opened)
     share = BranchShare(some_caps(chance, Units._fields), among, some_caps(chance, Units._fields))
-    openings = [NewBranch(f"{around}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
-    enclosing = purse.nearest_account(f"{around}step")
-    purse.open_branches(openings)
+    openings = [NewBranch(f"{outer}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
+    enclosing = batch.nearest_account(f"{outer}step")
+    batch.open_branches(openings)
     for each in openings:
-        opened = purse.nearest_account(f"{each.path}/step")
+        opened = batch.nearest_account(f"{each.path}/step")
         for asked, cap, left in zip(asdict(share.limits).values(), asdict(opened.caps).values(), enclosing.remaining):  # noqa: B905 - a tuple of as many
             assert cap is None or asked is None or cap <= asked
             assert left is None or (cap is not None and cap * among <= left)
-    books.opened = dict(purse.branches)
+    books.opened = dict(batch.branches)
 
 
 def hold(
-    purse: ReservationBatch,
+    batch: ReservationBatch,
     path: str,
-    claim: ReservationRequest,
+    request: ReservationRequest,
     numbers: SharedAccounts,
     under_way: list[Held],
     books: Books,
 ) -> None:
-    shared = numbers if claim.counts.model_calls else ()
-    nearest, around = purse._nearest_and_outer(branches_above(purse.branches, path))
-    expected = reserve(nearest, claim, [purse._read_shared(number) for number in shared], around)
-    leave = purse.reserve(path, claim, shared)
-    assert leave == expected  # whether it was read or held at once, without a look
-    if isinstance(leave, Refused):
-        assert leave.allowed is not None
+    shared = numbers if request.counts.model_calls else ()
+    nearest, outer = batch._nearest_and_outer(branches_above(batch.branches, path))
+    expected = reserve(nearest, request, [batch._read_shared(number) for number in shared], outer)
+    outcome = batch.reserve(path, request, shared)
+    assert outcome == expected  # whether it was read or held at once, without a look
+    if isinstance(outcome, Refused):
+        assert outcome.allowed is not None
         return
-    assert 0 <= leave.max_tokens <= claim.wanted_tokens
-    if claim.purpose == "round" and not claim.external:
-        assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
-    books.add(books.held, path, shared, leave.held)
-    closing = claim.purpose == "closing"  # it has half a minute of its own
-    within = [purse._branch(number) for number in branches_above(purse.branches, path)]
+    assert 0 <= outcome.max_tokens <= request.wanted_tokens
+    if request.purpose == "round" and not request.external:
+        assert outcome.max_tokens >= min(USEFUL_TOKENS, request.wanted_tokens)
+    books.add(books.held, path, shared, outcome.held)
+    closing = request.purpose == "closing"  # it has half a minute of its own
+    within = [batch._branch(number) for number in branches_above(batch.branches, path)]
     for account, amount in (
-        *((each, leave.held) for each in (purse.run_account, *within)),
-        *((purse._read_shared(number), shared_part(leave.held)) for number in shared),
+        *((each, outcome.held) for each in (batch.run_account, *within)),
+        *((batch._read_shared(number), shared_part(outcome.held)) for number in shared),
     ):  # what was held at this moment fits every cap
         for unit in Units._fields[: 7 if closing else 8]:
             cap = getattr(account.caps, unit)
             if cap is not None and getattr(amount, unit):
                 assert getattr(account.held, unit) + getattr(account.spent, unit) <= cap, (account, unit)
-    under_way.append(Held(path, leave.held, shared, claim))
+    under_way.append(Held(path, outcome.held, shared, request))
 
 
-def settle(purse: ReservationBatch, each: Held, chance: random.Random, books: Books) -> None:
+def settle(batch: ReservationBatch, each: Held, chance: random.Random, books: Books) -> None:
     """It cost at most what was held; a step of somebody else may cost anything."""
     held = each.units
     read, written = chance.randint(0, held.input_tokens), chance.randint(0, held.output_tokens)
-    if each.claim.external:
+    if each.request.external:
         read, written = chance.randint(0, 9_000), chance.randint(0, 9_000)
-    cost = 0 if each.claim.external else (each.claim.price or Price(0, 0)).cost(read, written)
+    cost = 0 if each.request.external else (each.request.price or Price(0, 0)).cost(read, written)
     spent = held._replace(
         input_tokens=read, output_tokens=written, total_tokens=read + written, nano_usd=cost, milliseconds=0
     )
-    purse.settle(each.path, held, spent, each.shared)
+    batch.settle(each.path, held, spent, each.shared)
     books.add(books.held, each.path, each.shared, NOTHING.minus(held))
     books.add(books.spent, each.path, each.shared, spent)
 
@@ -213,8 +213,8 @@ def test_one_that_is_used_up_among_several_refuses_and_is_named(unit: str, at: i
         Account(2 + nth, caps if nth == at else Limits(), NOTHING, spent if nth == at else NOTHING, f"day {nth}")
         for nth in range(3)
     ]
-    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
-    refused = reserve(Account(1, Limits(), NOTHING, NOTHING), claim, several)
+    request = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
+    refused = reserve(Account(1, Limits(), NOTHING, NOTHING), request, several)
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.scope) == (unit, f"day {at}")
 
@@ -222,24 +222,24 @@ def test_one_that_is_used_up_among_several_refuses_and_is_named(unit: str, at: i
 @pytest.mark.parametrize("unit", SHARED_UNITS)
 def test_one_that_would_refuse_also_if_it_were_empty_is_named_as_a_whole(unit: str) -> None:
     least = {"model_calls": 0, "nano_usd": 10 * 355, "input_tokens": 99, "output_tokens": 255}.get(unit, 355)
-    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
+    request = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
     for spent in (0, 1):
         account = Account(2, Limits(**{unit: least}), NOTHING, Units(**{unit: spent}), "day")
-        refused = reserve(Account(1, Limits(), NOTHING, NOTHING), claim, [account])
+        refused = reserve(Account(1, Limits(), NOTHING, NOTHING), request, [account])
         assert isinstance(refused, Refused)
         assert (refused.limit, refused.scope) == (unit, f"{WHOLE_PREFIX}day")
     roomy = Account(2, Limits(**{unit: least + 10}), NOTHING, NOTHING, "day")
-    assert isinstance(reserve(Account(1, Limits(), NOTHING, NOTHING), claim, [roomy]), Reservation)
+    assert isinstance(reserve(Account(1, Limits(), NOTHING, NOTHING), request, [roomy]), Reservation)
 
 
 def test_the_smallest_of_several_accounts_decides_what_may_be_written() -> None:
     several = [
         Account(2 + nth, Limits(total_tokens=left), NOTHING, NOTHING, "day") for nth, left in enumerate((900, 500, 700))
     ]
-    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
-    leave = reserve(Account(1, Limits(), NOTHING, NOTHING), claim, several)
-    assert isinstance(leave, Reservation)
-    assert (leave.max_tokens, leave.held.total_tokens) == (400, 500)
+    request = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
+    outcome = reserve(Account(1, Limits(), NOTHING, NOTHING), request, several)
+    assert isinstance(outcome, Reservation)
+    assert (outcome.max_tokens, outcome.held.total_tokens) == (400, 500)
 
 
 def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_closing_call_free() -> None:
@@ -247,11 +247,11 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
         Account(n, Limits(total_tokens=left), NOTHING, Units(rounds=1), scope)
         for n, left, scope in ((2, 9_000, "branch task-1"), (1, 500, "run"))
     )
-    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
-    leave = reserve(branch, claim, (), [run])
-    assert isinstance(leave, Reservation)
-    assert leave.max_tokens == 400
-    refused = reserve(run, claim, (), [branch])
+    request = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
+    outcome = reserve(branch, request, (), [run])
+    assert isinstance(outcome, Reservation)
+    assert outcome.max_tokens == 400
+    refused = reserve(run, request, (), [branch])
     assert refused == run.refuse("total_tokens")
     for unit in ("rounds", "model_calls", "tool_calls"):
         empty = Account(1, Limits(**{unit: 1}), NOTHING, Units(**{unit: 1}))
@@ -266,10 +266,10 @@ CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400
 
 def opened(connection: apsw.Connection, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
     """Branches with accounts of their own, outer ones first."""
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    purse.open_branches([NewBranch(path, BranchShare(caps, 1)) for path in paths])
-    purse.write()
-    return dict(purse.branches)
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    batch.open_branches([NewBranch(path, BranchShare(caps, 1)) for path in paths])
+    batch.write()
+    return dict(batch.branches)
 
 
 def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_change(
@@ -277,32 +277,32 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
 ) -> None:
     open_accounts(connection, [Limits(), Limits()])
     known = opened(connection, "task", "task/try")
-    purse = ReservationBatch(connection, read_account(connection, OWN), known)
-    leaves = [purse.reserve("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
-    held = [leave.held for leave in leaves if isinstance(leave, Reservation)]
+    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+    leaves = [batch.reserve("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
+    held = [outcome.held for outcome in leaves if isinstance(outcome, Reservation)]
     assert len(held) == 3
     spent = [
         Units(model_calls=1, input_tokens=n, output_tokens=2 * n, total_tokens=3 * n, nano_usd=5 * n) for n in (10, 20)
     ]
-    purse.settle("task/try/step", held[0], spent[0], (2,))
-    purse.settle("task/try/step", held[1], spent[1], (2,))
-    purse.write()
+    batch.settle("task/try/step", held[0], spent[0], (2,))
+    batch.settle("task/try/step", held[1], spent[1], (2,))
+    batch.write()
     for number in (OWN, *known.values()):
         account = read_account(connection, number)
         assert (account.held, account.spent) == (held[2], spent[0].plus(spent[1]))
     day = read_account(connection, 2)
     assert (day.held, day.spent) == (shared_part(held[2]), shared_part(spent[0].plus(spent[1])))
-    purse.write()  # said once: a second time changes nothing
+    batch.write()  # said once: a second time changes nothing
     assert (read_account(connection, 2).held, read_account(connection, 2).spent) == (day.held, day.spent)
 
 
 def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits()])
     known = opened(connection, "task")
-    purse = ReservationBatch(connection, read_account(connection, OWN), known)
-    purse.settle("task/step", NOTHING, Units(tool_calls=1), ())
-    purse.settle("task/other", NOTHING, NOTHING, ())
-    purse.write()
+    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+    batch.settle("task/step", NOTHING, Units(tool_calls=1), ())
+    batch.settle("task/other", NOTHING, NOTHING, ())
+    batch.write()
     assert [read_account(connection, number).spent for number in (OWN, known["task"])] == [Units(tool_calls=1)] * 2
 
 
@@ -316,10 +316,10 @@ def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap
     open_accounts(connection, [cap, cap])
     known = opened(connection, "task", caps=cap)
     connection.execute(f"update account set held_{unit} = 1000")
-    purse = ReservationBatch(connection, read_account(connection, OWN), known)
-    purse.settle("task/step", Units(**{unit: 1_000}), Units(**{unit: 1_000 + excess}), (2,))
-    purse.write()
-    passed = [(account.id, name) for account, name in purse.exceeded_caps()]
+    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+    batch.settle("task/step", Units(**{unit: 1_000}), Units(**{unit: 1_000 + excess}), (2,))
+    batch.write()
+    passed = [(account.id, name) for account, name in batch.exceeded_caps()]
     assert passed == [(number, unit) for number in sorted((OWN, 2, known["task"]))] * excess
 
 
@@ -330,36 +330,36 @@ def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_c
     """It was named when it was taken there."""
     open_accounts(connection, [Limits(**{unit: 1_000})])
     connection.execute(f"update account set held_{unit} = 100, spent_{unit} = 2000")
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    purse.settle("step", Units(**{unit: 100}), Units(**{unit: 100}), ())
-    purse.write()
-    assert list(purse.exceeded_caps()) == []
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    batch.settle("step", Units(**{unit: 100}), Units(**{unit: 100}), ())
+    batch.write()
+    assert list(batch.exceeded_caps()) == []
 
 
 def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(output_tokens=1_000)])
     connection.execute("update account set held_output_tokens = 10")
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    purse.settle("step", Units(output_tokens=10), Units(output_tokens=1_000), ())
-    purse.write()
-    assert list(purse.exceeded_caps()) == []
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    batch.settle("step", Units(output_tokens=10), Units(output_tokens=1_000), ())
+    batch.write()
+    assert list(batch.exceeded_caps()) == []
 
 
 def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(output_tokens=1_000)])
     connection.execute("update account set held_output_tokens = 600")
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    purse.settle("step", Units(output_tokens=100), Units(output_tokens=501), ())
-    purse.write()
-    assert [(account.id, unit) for account, unit in purse.exceeded_caps()] == [(OWN, "output_tokens")]
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    batch.settle("step", Units(output_tokens=100), Units(output_tokens=501), ())
+    batch.write()
+    assert [(account.id, unit) for account, unit in batch.exceeded_caps()] == [(OWN, "output_tokens")]
 
 
 def test_an_account_that_is_not_there_undoes_the_transaction(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits()])
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    purse.settle("step", NOTHING, Units(model_calls=1), (99,))
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    batch.settle("step", NOTHING, Units(model_calls=1), (99,))
     with pytest.raises(apsw.CorruptError):
-        purse.write()
+        batch.write()
     with pytest.raises(apsw.CorruptError):
         ReservationBatch(connection, read_account(connection, OWN)).reserve("step", CALL_OF_A_TASK, (98,))
     with pytest.raises(apsw.CorruptError):
@@ -401,58 +401,58 @@ def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once
         connection.execute(
             f"update account set held_{unit} = ?, spent_{unit} = 7, cap_{unit} = cap_{unit} + 7", (held,)
         )
-    purse = ReservationBatch(connection, read_account(connection, OWN), known)
-    charged = purse.cap_to_remaining("task/step", HELD, SPENT, (2,))
+    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+    charged = batch.cap_to_remaining("task/step", HELD, SPENT, (2,))
     assert charged == Units(1, 1, read, written, read + written, cost)
     assert read_account(connection, 2).held == shared_part(HELD)  # nothing has changed by the question
-    assert charged == purse.cap_to_remaining("task/step", HELD, SPENT, (2,))
+    assert charged == batch.cap_to_remaining("task/step", HELD, SPENT, (2,))
 
 
 def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(total_tokens=5, nano_usd=10, milliseconds=1, model_calls=1)])
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    purse.settle("step", NOTHING, Units(model_calls=3, milliseconds=9), ())
-    purse.write()
-    assert list(purse.exceeded_caps()) == []
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    batch.settle("step", NOTHING, Units(model_calls=3, milliseconds=9), ())
+    batch.write()
+    assert list(batch.exceeded_caps()) == []
 
 
 def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw.Connection) -> None:
     """The first has room, the second has not: what was taken of the first is given back."""
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=300)])
     for _ in range(2):
-        purse = ReservationBatch(connection, read_account(connection, OWN))
-        leave = purse.reserve("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
-        assert isinstance(leave, Refused)
-        assert (leave.limit, leave.scope) == ("total_tokens", f"{WHOLE_PREFIX}{read_account(connection, 3).scope}")
-        purse.write()
+        batch = ReservationBatch(connection, read_account(connection, OWN))
+        outcome = batch.reserve("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
+        assert isinstance(outcome, Refused)
+        assert (outcome.limit, outcome.scope) == ("total_tokens", f"{WHOLE_PREFIX}{read_account(connection, 3).scope}")
+        batch.write()
         assert [set(read_account(connection, number).held) for number in (1, 2, 3)] == [{0}] * 3
 
 
 def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=400)])
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    leave = purse.reserve("step", CALL_OF_A_TASK, (2, 3))
-    assert isinstance(leave, Reservation)
-    assert leave.max_tokens == 300
-    purse.write()
-    assert [read_account(connection, number).held for number in (2, 3)] == [shared_part(leave.held)] * 2
-    assert read_account(connection, OWN).held == leave.held
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    outcome = batch.reserve("step", CALL_OF_A_TASK, (2, 3))
+    assert isinstance(outcome, Reservation)
+    assert outcome.max_tokens == 300
+    batch.write()
+    assert [read_account(connection, number).held for number in (2, 3)] == [shared_part(outcome.held)] * 2
+    assert read_account(connection, OWN).held == outcome.held
 
 
 def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_at_once(
     connection: apsw.Connection,
 ) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=500, model_calls=2)])
-    purse = ReservationBatch(connection, read_account(connection, OWN))
-    first = purse.reserve("step", CALL_OF_A_TASK, (2,))
+    batch = ReservationBatch(connection, read_account(connection, OWN))
+    first = batch.reserve("step", CALL_OF_A_TASK, (2,))
     assert isinstance(first, Reservation)
-    assert isinstance(purse.reserve("other", CALL_OF_A_TASK, (2,)), Refused)
-    purse.settle("step", first.held, Units(model_calls=1, input_tokens=10, output_tokens=40, total_tokens=50), (2,))
-    second = purse.reserve("other", CALL_OF_A_TASK, (2,))
+    assert isinstance(batch.reserve("other", CALL_OF_A_TASK, (2,)), Refused)
+    batch.settle("step", first.held, Units(model_calls=1, input_tokens=10, output_tokens=40, total_tokens=50), (2,))
+    second = batch.reserve("other", CALL_OF_A_TASK, (2,))
     assert isinstance(second, Reservation)
     assert second.max_tokens == 350
-    assert isinstance(purse.reserve("third", CALL_OF_A_TASK._replace(input_bound=0, wanted_tokens=1), (2,)), Refused)
-    purse.write()
+    assert isinstance(batch.reserve("third", CALL_OF_A_TASK._replace(input_bound=0, wanted_tokens=1), (2,)), Refused)
+    batch.write()
     day = read_account(connection, 2)
     assert (day.held, day.spent) == (shared_part(second.held), Units(0, 1, 10, 40, 50))
 
