@@ -18,13 +18,17 @@ from pathlib import Path
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import KINDS, WAYS, table_cells
 from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.server.tools import TOOLS
+from kairos_mcp.server.validation import flat_schema
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, packaged_skills
 from kairos_mcp.tools import SkillFolders, builtin_tools
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
+TOOLS_PAGE = ROOT / "docs" / "tools.md"
 
 
 def server_table() -> str:
@@ -33,6 +37,48 @@ def server_table() -> str:
     tools = listing["tools"] if isinstance(listing, dict) else listing
     rows = [f"| `{tool['name']}` | {_cell(tool['description'])} |" for tool in tools]
     return "\n".join(["| tool | what it does |", "|---|---|", *rows])
+
+
+TOOLS_INTRODUCTION = """# The tools of the server
+
+Made by `python tests/docs/readme.py` from the models of the arguments; do not edit. A `?` marks an argument that may be
+left out; null is the same as leaving it out, except in `limits`. Unknown arguments are refused.
+
+A result has structured content, and a text that says the same. What is cut, defaulted or done differently than asked is
+named in its `degraded`; `next` is the one call that makes sense now. An error is a result with `isError` and
+`{code, message, hint, retryable, run_id?}`: decide by the code; the hint says what to do next.
+"""
+
+
+def tools_page() -> str:
+    """The page `docs/tools.md`: each tool of the server with all of its arguments and their bounds."""
+    sections = [TOOLS_INTRODUCTION]
+    for tool in TOOLS:
+        schema = flat_schema(tool.arguments)
+        required = schema.get("required", [])
+        rows = [
+            f"| `{name}{'' if name in required else '?'}` | {_cell(_type_of(inner))} "
+            f"| {_cell(inner.get('description', ''))} |"
+            for name, inner in schema["properties"].items()
+        ]
+        table = "\n".join(["| argument | type | |", "|---|---|---|", *rows])
+        sections.append(f"## `{tool.name}`\n{tool.description}\n\nEffect: {tool.effect}.\n\n{table}\n")
+    return "\n".join(sections)
+
+
+def _type_of(schema: JsonObject) -> str:
+    """The type of an argument in words, with its bounds."""
+    if "enum" in schema:
+        return " | ".join(f"`{value}`" for value in schema["enum"])
+    if schema["type"] == "array":
+        return f"array of {schema['items']['type']}s, up to {schema['maxItems']:,}"
+    if "maxLength" in schema:
+        return f"string, up to {schema['maxLength']:,} characters"
+    if schema.get("maximum", 2**53) < 2**53:
+        return f"{schema['type']}, {schema['minimum']:,} to {schema['maximum']:,}"
+    if "properties" in schema:
+        return f"object: {', '.join(schema['properties'])}"
+    return str(schema["type"])
 
 
 def loop_table() -> str:
@@ -201,6 +247,7 @@ def _cell(text: str) -> str:
 
 
 def write() -> None:
+    TOOLS_PAGE.write_text(tools_page())
     for name, made in PARTS.items():
         readme = README.read_text()
         where = part_of(readme, name)

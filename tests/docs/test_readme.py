@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from readme import PARTS, README, part_of
+from readme import PARTS, README, TOOLS_PAGE, part_of, tools_page
 
 CHANGING = [
     (r"run-[0-9a-f]{12}", "run-ID"),
@@ -25,6 +25,10 @@ def normalised(text: str) -> str:
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_of_the_readme_is_what_is_made_today(name: str) -> None:
     assert normalised(part_of(README.read_text(), name)[1]) == normalised(PARTS[name]())
+
+
+def test_the_page_of_the_tools_is_what_is_made_today() -> None:
+    assert TOOLS_PAGE.read_text() == tools_page()
 
 
 def test_the_two_commands_stand_alone_in_their_blocks() -> None:
