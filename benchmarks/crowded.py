@@ -41,10 +41,10 @@ async def house(folder: Path, rounds: int, tools: int, *, counted: bool = False)
     second, which are the same on a busy machine."""
     chosen = subjects.settings(folder, rounds, "process")
     async with subjects.house(chosen) as host:
-        plain = host._factory.means(host._factory.workspace(None))
+        plain = host._factory.resources(host._factory.find_workspace(None))
         ours = [tool for spec in plain.registry.specs if (tool := plain.registry.find(spec.name)) is not None]
         means = replace(plain, registry=ToolRegistry([*ours, *crowd(tools)]))
-        host._factory.means = lambda _workspace: means
+        host._factory.resources = lambda _workspace: means
         began = time.process_time()
         runs = [await subjects.start_with(host, rounds, ("read_file", "many__*") if tools else ("read_file",))]
         started = time.process_time()

@@ -15,7 +15,7 @@ from statistics import median
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_pool import KEPT
+from kairos_mcp.app.run_pool import MAX_PARKED
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 
@@ -25,7 +25,7 @@ GROUP = 4  # runs between two looks; a table that doubles once is then one group
 async def grown(folder: Path, runs: int, rounds: int) -> tuple[float, float]:
     """Bytes a run, the median of groups: of those that are kept, then of those after, each of which lets one go."""
     chosen = replace(subjects.settings(folder, 1, "process"), script=None)
-    kept = min(KEPT, runs // 2)
+    kept = min(MAX_PARKED, runs // 2)
     async with App.open(chosen, via="serve") as host:
         await _park(host, GROUP, rounds, "warm")
         sizes = [_size()]

@@ -113,15 +113,15 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[App]:
     """The house, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
     async with App.open(chosen, via="serve") as host:
         if noop:
-            means = replace(host._factory.means(None), registry=ToolRegistry([NOOP]))
-            host._factory.means = lambda _workspace: means
+            means = replace(host._factory.resources(None), registry=ToolRegistry([NOOP]))
+            host._factory.resources = lambda _workspace: means
         await ended(host, await start(host, 2, ["warm"]))
         yield host
 
 
 async def charge_to(host: App, shared: int) -> None:
     """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
-    days, caps = host._pool._days, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
+    days, caps = host._pool._daily_accounts, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
     ((whose, _),) = days._known.items()
     (day, charged) = days._known[whose]
     more = [

@@ -103,7 +103,7 @@ def says(text: str, **more: Any) -> dict[str, Any]:
 async def met(host: App) -> App:
     """The host, once its servers have been started and asked, however long that takes here: a run waits but shortly
     for one that its globs name."""
-    await host.tools()
+    await host.list_tools()
     return host
 
 

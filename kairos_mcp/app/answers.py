@@ -1,4 +1,4 @@
-"""What somebody brings for the open steps of a run, checked against what is waiting and priced: all or nothing."""
+"""Check answers for the open steps of a run against what waits, and price them: all or nothing."""
 
 from __future__ import annotations
 
@@ -27,36 +27,39 @@ from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.tools.results import shorten
 
 
-def deposits(
+def make_deposits(
     answers: Mapping[str, object],
     waiting: Mapping[str, Step],
     approved: Mapping[str, ApprovalRow],
     run_id: str,
     shown_chars: int,
 ) -> list[AnswerDeposit]:
-    """The deposits that the answers make; `approved`: what was asked of a person before, by the step's path. Raises
-    NotWaiting, BadArguments; nothing is stored then."""
+    """Make an answer row for each answer. `approved`: the newest approvals, by the step's path.
+
+    Raises NotWaiting, BadArguments; nothing is stored then.
+    """
     remarks = {path: remark for path, row in approved.items() if (remark := reviewer_comment(row)) is not None}
     return [
-        _deposit(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
+        _make_deposit(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
         for path, value in answers.items()
     ]
 
 
-def _deposit(
+def _make_deposit(
     path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int
 ) -> AnswerDeposit:
     match step:
         case RequestCompletion():
-            answer, doubts = drop_impossible_usage(path, parse_caller_completion(value, path))
+            answer, notes = drop_impossible_usage(path, parse_caller_completion(value, path))
             usage = answer.usage or estimate_usage(step, answer)
-            spent = usage_units(usage)  # what waits is shown in the native wording
+            spent = usage_units(usage)
+            # A waiting completion is shown in the native dialect.
             return AnswerDeposit(
-                path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=doubts
+                path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=notes
             )
         case CallTool():
-            result, whole = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)
-            text = (result.kept, whole) if result.kept is not None and whole is not None else None
+            result, full_text = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)
+            text = (result.kept, full_text) if result.kept is not None and full_text is not None else None
             return AnswerDeposit(path, result, text=text)
         case _:
             raise NotWaiting(
@@ -67,34 +70,37 @@ def _deposit(
 
 
 class SubmittedAnswers(NamedTuple):
-    """What came in one call, by what it is about: steps, approvals, calls whose end nobody knows."""
+    """The answers of one request, by kind: for steps, for approvals, for calls of unknown outcome."""
 
     steps: dict[str, object]
-    decided: list[Decision]
-    settled: list[SettlementRequest]
+    decisions: list[Decision]
+    settlements: list[SettlementRequest]
 
 
-def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: Actor) -> SubmittedAnswers:
-    """The answers by what they are about. Raises BadArguments."""
-    brought = SubmittedAnswers({}, [], [])
+def split_answers(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: Actor) -> SubmittedAnswers:
+    """Split answers by kind. Raises BadArguments."""
+    submitted = SubmittedAnswers({}, [], [])
     for key, value in answers.items():
         if is_approval(key):
-            brought.decided.append(parse_approval_decision(value, key, who))
+            submitted.decisions.append(parse_approval_decision(value, key, who))
         elif settlements.is_settlement_key(key):
-            brought.settled.append(parse_settlement(value, key.removesuffix(KEY_SUFFIX)))
+            submitted.settlements.append(parse_settlement(value, key.removesuffix(KEY_SUFFIX)))
         else:
-            brought.steps[key] = value
-    return brought
+            submitted.steps[key] = value
+    return submitted
 
 
 def check_repeated_answer(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:
-    """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
+    """Check an answer for a step that has one: the same answer again is no error.
+
+    Raises AlreadyAnswered, BadArguments.
+    """
     match recorded:
         case Completion():
             same = drop_impossible_usage(path, parse_completion(value, path))[0] == recorded
         case ToolResult(remark=remark):
             same = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)[0] == recorded
-        case _:  # what stands there is nobody's answer: a refusal, the end of a pause
+        case _:  # the recorded answer is the server's own: a refusal, the end of a pause
             parse_tool_result(value)
             same = False
     if not same:

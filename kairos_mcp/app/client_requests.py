@@ -1,7 +1,7 @@
-"""Open completions and approvals that a client may answer, its model or its user: which, how asked, what comes back.
+"""Completions and approvals that a client may answer, its model or its user: find them, ask, and store the replies.
 
-An open step waits in the rows like any other; what its client's model is asked about it stands there too, as a request
-(store/requests.py), so that it is charged whatever becomes of the client or of this server.
+An open step waits in the rows like any other. A request to the client's model about it is a row too
+(store/client_requests.py), so that it is charged whatever becomes of the client or of this server.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import Settlement, SettlementRequest
 from kairos_mcp.tools.tool import format_call
-from kairos_mcp.views.waiting import ELICITED_CHARS
+from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
 
-ASKERS = 4_096  # runs of which it is known whose call came last
-TAKEN_OVER = "-"  # in place of a session: one in another server asks
-NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
-TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
+MAX_ASKERS = 4_096  # runs of which the session that called last is remembered
+TAKEN_OVER_ELSEWHERE = "-"  # in place of a session: one of another server asks now
+MAX_POLL_S = 1.0  # how often a call that waits for a pushed request reads the rows, at least
+REROUTE_TIMEOUT_S = 5.0  # how long a call waits until its run has left the route
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """One open completion: the path of its step, what was asked, what the hands add, the text dialect's prompts.
+    """One open completion: its path, the flow's request, what the server adds, and the text dialect's prompts.
 
-    `left_s` is what is left of the run's time; None where that is unlimited. `bound`: the most that it costs.
+    `left_s`: the seconds left of the run's time; None where that is unlimited. `bound`: the most that it can cost.
     """
 
     path: str
@@ -59,10 +59,10 @@ class OpenRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClientReply:
-    """What a client's model said, how many milliseconds a push took (0: the client called again), in which dialect, and
-    to which request.
+    """The reply of a client's model to the request of this number, in this dialect.
 
-    `completion` None: the run's own time was over before the client answered.
+    `milliseconds`: how long a pushed request took; 0 where the client called again. `completion` None: the run's own
+    time was over before the client answered.
     """
 
     completion: Completion | None
@@ -73,7 +73,7 @@ class ClientReply:
 
 @dataclass(frozen=True, slots=True)
 class UnsettledCall:
-    """A call whose end nobody knows, as a person is asked about it: what it was (`preview`), and the digest of that."""
+    """A call of unknown outcome, as a person is asked about it: what it was (`preview`), and the digest of that."""
 
     key: str
     path: str
@@ -88,15 +88,15 @@ Question = ApprovalRow | UnsettledCall
 
 @dataclass(frozen=True, slots=True)
 class UserDecision:
-    """What a client's user decided in a dialog about an approval."""
+    """The decision of a client's user in a dialog about an approval."""
 
-    said: Verdict
+    verdict: Verdict
     feedback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UserSettlement:
-    """What a client's user said in a dialog of a lost call, and the digest of the one that they were shown."""
+    """The answer of a client's user in a dialog about a call of unknown outcome, with the digest of what was shown."""
 
     settlement: Settlement
     digest: str
@@ -104,7 +104,7 @@ class UserSettlement:
 
 
 class ClientRequests:
-    """The asks of this server's runs."""
+    """The requests of this server's runs to its clients."""
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
@@ -116,16 +116,16 @@ class ClientRequests:
     # -- looking -----------------------------------------------------------------------------------------------
 
     def has_answered(self, caller: Caller) -> bool:
-        """Whether this client has answered a push before: one that never has is waited for less."""
+        """Whether this client has answered a pushed request before; one that never has is waited for less."""
         return (caller.principal, caller.client) in self._answered
 
     def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
-        """Whether this run's completions are asked of clients, so that it moves only while one calls."""
+        """Whether clients make this run's completions, so that it moves only while one of them calls."""
         run = self._context.find_run(run_id, caller)
         return run.route == "sampling" and run.outcome is None and run.paused is None
 
-    def open(self, run_id: str, caller: Caller) -> list[OpenRequest]:
-        """The completions that wait for a client's model; none where the run is not on that route."""
+    def open_requests(self, run_id: str, caller: Caller) -> list[OpenRequest]:
+        """Return the completions that wait for a client's model; none where the run is not on that route."""
         run = self._context.find_run(run_id, caller)
         if not self.goes_through_clients(run_id, caller) or not self._context.serves(run.workspace):
             return []
@@ -144,43 +144,43 @@ class ClientRequests:
                     pass
         return found
 
-    def undecided_questions(self, run_id: str, caller: Caller, passed: Collection[str]) -> list[Question]:
-        """What a client's user may decide about; not what this call has `passed` over, nor what is too long for a
-        dialog, or what the configuration leaves to the command alone."""
+    def undecided_questions(self, run_id: str, caller: Caller, skipped_keys: Collection[str]) -> list[Question]:
+        """Return what a client's user may decide about.
+
+        Left out are `skipped_keys`, what is too long for a dialog, and what only the command may decide by the
+        configuration.
+        """
         run = self._context.find_run(run_id, caller)
         if run.outcome is not None:
             return []
-        if not self._context.serves(run.workspace):  # whoever sits here sees another folder
+        if not self._context.serves(run.workspace):  # the client's user sees another folder
             return []
-        waits, at, found = (
-            approvals.read_waiting_items(self._store.reader, run.n),
-            self._context.clock(),
-            list[Question](),
-        )
+        waiting = approvals.read_waiting_items(self._store.reader, run.n)
+        at, found = self._context.clock(), list[Question]()
         if self._decides_by_dialog("approval"):
-            found += [each for each in waits.approvals.values() if each.expires_at > at]
-        if waits.lost_calls and self._decides_by_dialog("settlement"):
-            found += self._unsettled_calls(run, waits.lost_calls)
-        ignored = self._context.sessions.state_of(caller.session).ignored
+            found += [row for row in waiting.approvals.values() if row.expires_at > at]
+        if waiting.lost_calls and self._decides_by_dialog("settlement"):
+            found += self._unsettled_calls(run, waiting.lost_calls)
+        ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
         return [
             each
             for each in found
-            if each.key not in passed
+            if each.key not in skipped_keys
             and (run.n, each.key, each.digest) not in ignored
-            and len(each.preview) <= ELICITED_CHARS
+            and len(each.preview) <= MAX_DIALOG_CHARS
         ]
 
     def _decides_by_dialog(self, kind: Kind) -> bool:
         return may_decide(kind, "dialog", self._context.settings.approvals)
 
     def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
-        standing = self._pool.state_of(run)
+        state = self._pool.state_of(run)
         for path, row in lost.items():
-            match standing.runner.waiting.get(path):
+            match state.runner.waiting.get(path):
                 case CallTool(call=call):
-                    spec = standing.executor.tool_access.find_spec(call.name)
+                    spec = state.executor.tool_access.find_spec(call.name)
                     text = call.name if spec is None else format_call(spec, call.arguments)
-                    preview = format_preview(text, self._context.factory.mask)
+                    preview = format_preview(text, self._context.factory.redactor)
                     yield UnsettledCall(
                         path + settlements.KEY_SUFFIX,
                         path,
@@ -192,12 +192,14 @@ class ClientRequests:
                     pass
 
     def now(self) -> int:
-        """The house's time in milliseconds, in which a state says when a client was asked."""
+        """Return the server's time in milliseconds since 1970, as request states note it."""
         return self._context.clock()
 
     def wanted_keys(self, run_id: str, caller: Caller) -> Collection[str]:
-        """The steps and approvals for which an answer of a client still counts. A paused run takes what was asked
-        before."""
+        """Return the keys of the steps and approvals for which a client's answer still counts.
+
+        A paused run still takes answers to what was asked before.
+        """
         run = self._context.find_run(run_id, caller)
         if run.outcome is not None:
             return ()
@@ -205,62 +207,70 @@ class ClientRequests:
         lost = (path + settlements.KEY_SUFFIX for path in waiting.lost_calls)
         return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
 
-    async def news(self, within_s: float = NEWS_S, *, calling: bool = True) -> None:
-        """Return when something was committed, by this process or another, or `ring` was called; after a second at the
-        latest. While nobody is `calling` other processes are looked after less often."""
-        await self._pool.bell.wait(max(0.0, min(within_s, NEWS_S)), hurried=calling)
+    async def wait_for_change(self, within_s: float = MAX_POLL_S, *, urgent: bool = True) -> None:
+        """Return when something was committed, by this process or another, or `signal_change` was called; after a
+        second at the latest. Unless it is `urgent`, commits of other processes are checked for less often."""
+        await self._pool.change_signal.wait(max(0.0, min(within_s, MAX_POLL_S)), urgent=urgent)
 
     def signal_change(self) -> None:
-        """Something came of what a client was asked, be it no row."""
-        self._pool.bell.notify()
+        """Wake everybody who waits for a change: a client has replied, even if no row was written."""
+        self._pool.change_signal.notify()
 
     def is_silent(self, run_id: str, caller: Caller) -> bool:
-        """Whether this session left a request without an answer before, and the run can do without it."""
-        if not self._context.sessions.state_of(caller.session).silent or not self.goes_through_clients(run_id, caller):
+        """Whether this session left a request unanswered before, and the run may take another route."""
+        if not self._context.client_states.state_of(caller.session).is_silent or not self.goes_through_clients(
+            run_id, caller
+        ):
             return False
-        return self._may_fall_back(self._context.find_run(run_id, caller))
+        return self._can_fall_back(self._context.find_run(run_id, caller))
 
-    def was_silent(self, caller: Caller) -> None:
-        """This session's model was asked and did not answer in time: it is remembered for this session alone."""
-        self._context.sessions.state_of(caller.session).silent = True
+    def mark_silent(self, caller: Caller) -> None:
+        """Remember that this session's model did not answer in time."""
+        self._context.client_states.state_of(caller.session).is_silent = True
 
     def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
-        """Nobody answered a dialog in this session: it is not shown there again, unless somebody asks for it."""
-        self._context.sessions.state_of(caller.session).ignore(self._context.find_run(run_id, caller).n, key, digest)
+        """Remember that nobody answered a dialog in this session: it is not shown there again, unless somebody asks."""
+        self._context.client_states.state_of(caller.session).ignore(
+            self._context.find_run(run_id, caller).n, key, digest
+        )
 
-    def ask_again(self, run_id: str, caller: Caller) -> None:
-        """Show this session the dialogs about the run once more that nobody has answered in it."""
-        self._context.sessions.state_of(caller.session).forget_ignored(self._context.find_run(run_id, caller).n)
+    def forget_ignored(self, run_id: str, caller: Caller) -> None:
+        """Let this session be shown the run's dialogs again that nobody has answered in it."""
+        self._context.client_states.state_of(caller.session).forget_ignored(self._context.find_run(run_id, caller).n)
 
     # -- asking ------------------------------------------------------------------------------------------------
 
     def register_call(self, run_id: str, caller: Caller) -> None:
-        """A call of this session came that can ask about the run: it asks from now on, and no other session here."""
+        """Make this session the one of this server that asks about the run, since its call came last."""
         n = self._context.find_run(run_id, caller).n
         self._askers[n] = caller.session
         self._askers.move_to_end(n)
-        while len(self._askers) > ASKERS:
+        while len(self._askers) > MAX_ASKERS:
             self._askers.popitem(last=False)
 
-    def asks_now(self, run_id: str, caller: Caller) -> bool:
-        """Whether this session is the newest that came, so that it may ask; another one's silence holds nothing up."""
+    def is_newest_asker(self, run_id: str, caller: Caller) -> bool:
+        """Whether this session's call came last, so that it may ask; another session's silence delays nothing."""
         return self._askers.get(self._context.find_run(run_id, caller).n) == caller.session
 
-    def stands(self, run_id: str, request: int, caller: Caller) -> bool:
-        """Whether no other session has taken over from a request of this one. Where one has, be it in another server,
-        this one asks no more until it calls again."""
+    def is_current_request(self, run_id: str, request: int, caller: Caller) -> bool:
+        """Whether no other session, of this server or another, has taken a request of this session over.
+
+        If one has, this session asks no more until it calls again.
+        """
         if not client_requests.is_withdrawn(self._store.reader, request):
             return True
         n = self._context.find_run(run_id, caller).n
         if self._askers.get(n) == caller.session:
-            self._askers[n] = TAKEN_OVER
+            self._askers[n] = TAKEN_OVER_ELSEWHERE
         return False
 
-    async def begin(self, run_id: str, ask: OpenRequest, caller: Caller) -> int | None:
-        """Note that this session's model is asked now; the request's number. None where something else comes first: the
-        step waits no more, or what another session was asked is withdrawn and charged."""
+    async def begin_request(self, run_id: str, ask: OpenRequest, caller: Caller) -> int | None:
+        """Record that this session's model is asked now, and return the request's number.
+
+        None: the step no longer waits, or a request to another session has to be withdrawn and charged first.
+        """
         run, at = self._context.find_run(run_id, caller), self._context.clock()
-        mine, new = await self._owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
+        mine, new = await self._register_owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
         asked = await self._store.submit(
             lambda connection: client_requests.create_requests(connection, run, new, mine, at)
         )
@@ -269,34 +279,33 @@ class ClientRequests:
         self._pool.continue_run(run, mine, asked.fence)
         return None
 
-    async def withdraw(self, run_id: str, request: int, caller: Caller) -> None:
-        """Give up on a request: it is charged with its bound."""
+    async def withdraw_request(self, run_id: str, request: int, caller: Caller) -> None:
+        """Withdraw a request; it is charged with its bound."""
         run, at = self._context.find_run(run_id, caller), self._context.clock()
-        mine = await self._owner(run)
+        mine = await self._register_owner(run)
         fence = await self._store.submit(
             lambda connection: client_requests.withdraw(connection, run, [request], mine, at)
         )
         self._pool.continue_run(run, mine, fence)
 
     async def mark_refused(self, request: int) -> None:
-        """The client said that its model won't answer: that costs nothing."""
+        """Record that the client refused a request, which costs nothing."""
         at = self._context.clock()
         await self._store.submit(lambda connection: client_requests.end_requests(connection, [request], "refused", at))
 
     async def create_ask(
         self, run_id: str, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
     ) -> AskRow | RequestOutcome | None:
-        """Put them to a client that answers by calling again: the ask of before while it stands, else a new one, once
-        what others were asked is withdrawn and charged.
+        """Ask a client that answers by calling again: reuse its ask while that is valid, else make a new one.
 
-        An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
-        None is given where the run may take another route.
+        Requests to other sessions are withdrawn and charged first. An ask is valid for `again_s` seconds (None: until
+        it is answered), then it counts as refused; the result is None where the run may then take another route.
         """
         run = self._context.find_run_to_move(run_id, caller)
-        unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
+        unanswered = None if self._can_fall_back(run) else _waiting_note("the client called again without an answer")
         asking = self._new_ask([each.path for each in found], caller, again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
-        mine = await self._owner(run)
+        mine = await self._register_owner(run)
         put = await self._store.submit(
             lambda connection: open_completions.create_or_find_ask(connection, run, asking, new, mine)
         )
@@ -307,8 +316,7 @@ class ClientRequests:
     async def create_approval_ask(
         self, run_id: str, found: Sequence[Question], caller: Caller, *, again_s: float | None
     ) -> AskRow | None:
-        """The same for what a person decides. One that stayed unanswered says that nobody is there: None, and this call
-        asks no more."""
+        """Ask a client's user, likewise. None: an earlier ask stayed unanswered, so nobody is there to be asked."""
         run = self._context.find_run_to_move(run_id, caller)
         asking = self._new_ask([each.key for each in found], caller, again_s, None)
         return await self._store.submit(lambda connection: open_completions.create_ask_once(connection, run, asking))
@@ -325,32 +333,32 @@ class ClientRequests:
         )
 
     def find_ask(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
-        """The ask that a client's call refers to."""
+        """Return the ask that a client's call refers to, if there is one."""
         run = self._context.find_run_to_move(run_id, caller)
         return next((row for row in open_completions.list_asks(self._store.reader, run.n) if row.nonce == nonce), None)
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
     async def take(self, run_id: str, nonce: str, replies: Mapping[str, ClientReply], caller: Caller) -> None:
-        """Take the replies to an ask, by path; one that was taken before stores nothing."""
+        """Store the replies to an ask, by path; an ask that was answered before stores nothing."""
         if replies:
-            self._context.sessions.state_of(caller.session).silent = False
+            self._context.client_states.state_of(caller.session).is_silent = False
         run = self._context.find_run_to_move(run_id, caller)
-        deposits, at = self._deposits(run, replies), self._context.clock()
-        mine = await self._owner(run)
+        deposits, at = self._make_answers(run, replies), self._context.clock()
+        mine = await self._register_owner(run)
         fence = await self._store.submit(
             lambda connection: open_completions.deposit_ask_answers(connection, run, nonce, deposits, owner=mine, at=at)
         )
         self._pool.continue_run(run, mine, fence)
 
-    async def deposit(self, run_id: str, path: str, reply: ClientReply, caller: Caller) -> None:
-        """Deposit the reply to a push; one that comes too late stores nothing."""
+    async def store_reply(self, run_id: str, path: str, reply: ClientReply, caller: Caller) -> None:
+        """Store the reply to a pushed request; one that comes too late stores nothing."""
         if reply.completion is not None:
             self._answered.add((caller.principal, caller.client))
-            self._context.sessions.state_of(caller.session).silent = False
+            self._context.client_states.state_of(caller.session).is_silent = False
         run = self._context.find_run_to_move(run_id, caller)
-        deposits, at = self._deposits(run, {path: reply}), self._context.clock()
-        mine = await self._owner(run)
+        deposits, at = self._make_answers(run, {path: reply}), self._context.clock()
+        mine = await self._register_owner(run)
         fence = await self._store.submit(
             lambda connection: open_completions.deposit_still_open(connection, run, deposits, owner=mine, at=at)
         )
@@ -359,29 +367,31 @@ class ClientRequests:
     async def decide(
         self,
         run_id: str,
-        said: Mapping[str, UserDecision | UserSettlement],
+        decisions: Mapping[str, UserDecision | UserSettlement],
         caller: Caller,
         *,
         nonce: str | None = None,
     ) -> None:
-        """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late,
-        or may not be decided in a dialog, stores nothing."""
+        """Store what users decided in dialogs, by key; the `nonce` of an ask makes its answer count once.
+
+        What comes too late, or may not be decided in a dialog, stores nothing.
+        """
         run, at = self._context.find_run_to_move(run_id, caller), self._context.clock()
         who = Actor(caller.principal, "elicitation", caller.client)
         decided: list[Decision] = []
         settled: list[SettlementRequest] = []
-        for key, word in said.items():
+        for key, word in decisions.items():
             match word:
                 case UserDecision() if self._decides_by_dialog("approval"):
                     row = approvals.find_by_key(self._store.reader, run.n, key)
                     if row is not None:
-                        decided.append(Decision(key, word.said, row.digest, who, self._redacted(word.feedback)))
+                        decided.append(Decision(key, word.verdict, row.digest, who, self._redact(word.feedback)))
                 case UserSettlement() if self._decides_by_dialog("settlement"):
-                    path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redacted(word.note)
+                    path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redact(word.note)
                     settled.append(SettlementRequest(path, word.settlement, note, word.digest))
                 case _:
                     pass
-        mine = await self._owner(run)
+        mine = await self._register_owner(run)
         fence = await self._store.submit(
             lambda connection: open_completions.record_ask_decisions(
                 connection, run, nonce, decided, settled, who, owner=mine, at=at
@@ -389,21 +399,21 @@ class ClientRequests:
         )
         self._pool.continue_run(run, mine, fence)
 
-    def _redacted(self, text: str | None) -> str | None:
-        return self._context.factory.mask.redact_text(text or "").text or None
+    def _redact(self, text: str | None) -> str | None:
+        return self._context.factory.redactor.redact_text(text or "").text or None
 
-    async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
-        """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody
-        is there who may go on with the run."""
+    async def fall_back(self, run_id: str, reason: str, caller: Caller) -> bool:
+        """Let the run take the next route, with a note. False where sampling was requested explicitly, or where nobody
+        went on with the run in time."""
         run = self._context.find_run_to_move(run_id, caller)
         if not self.goes_through_clients(run_id, caller):
-            return True  # it has moved on without us
-        if not self._may_fall_back(run):
-            await self._store.submit(lambda connection: runs.add_note(connection, run, _waits(why)))
+            return True  # somebody else has rerouted it
+        if not self._can_fall_back(run):
+            await self._store.submit(lambda connection: runs.add_note(connection, run, _waiting_note(reason)))
             return False
-        route = route_after_sampling(self._context.factory.minds(run, samples=True))
-        note = f"sampling: {why}; the run went on with the route {route}."
-        mine, at = await self._owner(run), self._context.clock()
+        route = route_after_sampling(self._context.factory.available_routes(run, samples=True))
+        note = f"sampling: {reason}; the run went on with the route {route}."
+        mine, at = await self._register_owner(run), self._context.clock()
         fence = await self._store.submit(
             lambda connection: open_completions.reroute(
                 connection, run, route, caller.actor, owner=mine, at=at, reason=note
@@ -414,62 +424,67 @@ class ClientRequests:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    async def _owner(self, run: RunRow) -> int:
-        """Who is to go on with it: this server, if it may; else whoever finds it."""
-        return (
-            await self._store.register_owner(self._context.clock())
-            if self._context.may_drive(run)
-            else ownership.NOBODY
-        )
+    async def _register_owner(self, run: RunRow) -> int:
+        """Return this server's owner number if it can go on with the run, else NOBODY."""
+        if self._context.can_drive(run):
+            return await self._store.register_owner(self._context.clock())
+        return ownership.NOBODY
 
     async def _has_left_route(self, run_id: str, caller: Caller) -> bool:
-        """Whether the run's owner has taken up that it goes another way."""
-        until_s = time.monotonic() + TAKEN_UP_S
+        """Wait until the run's owner has noticed the new route; False after REROUTE_TIMEOUT_S."""
+        until_s = time.monotonic() + REROUTE_TIMEOUT_S
         while self.goes_through_clients(run_id, caller):
             if time.monotonic() >= until_s:
                 return False
-            await self.news()
+            await self.wait_for_change()
         return True
 
-    def _may_fall_back(self, run: RunRow) -> bool:
+    def _can_fall_back(self, run: RunRow) -> bool:
         return self._context.factory.load_spec(run).spec.asked_route == "auto"
 
     def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
-        """Milliseconds that an answer may take; a closing has some when nothing is left."""
+        """Return how many milliseconds an answer may take; a closing call has some when nothing is left."""
         left = read_account(self._store.reader, run.account).remaining_of("milliseconds")
         return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 
-    def _deposits(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[AnswerDeposit]:
-        """One for each reply whose step still waits."""
+    def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[AnswerDeposit]:
+        """Make an answer of each reply whose step still waits."""
         steps = self._context.open_steps(run)
-        found = []
+        answers = []
         for path, reply in replies.items():
             match steps.get(path):
                 case RequestCompletion() as step:
-                    found.append(self._deposit(run, path, step, reply))
+                    answers.append(self._make_answer(run, path, step, reply))
                 case _:
                     pass
-        return found
+        return answers
 
-    def _deposit(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> AnswerDeposit:
+    def _make_answer(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> AnswerDeposit:
         account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
-        took = reply.milliseconds if left is None else min(reply.milliseconds, left)
+        took_ms = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:
-            over = account.refuse("milliseconds")
-            return AnswerDeposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
-        said = redact_values.redact_completion(reply.completion, self._context.factory.mask)
-        usage = said.usage or estimate_usage(step, said)
-        spent = usage_units(usage)._replace(milliseconds=took)
-        told = usage.cached_tokens, usage.exactness
-        return AnswerDeposit(path, said, spent, *told, dialect=reply.dialect, request=reply.request)
+            refusal = account.refuse("milliseconds")
+            return AnswerDeposit(path, replace(refusal, used=refusal.allowed), NOTHING._replace(milliseconds=took_ms))
+        completion = redact_values.redact_completion(reply.completion, self._context.factory.redactor)
+        usage = completion.usage or estimate_usage(step, completion)
+        spent = usage_units(usage)._replace(milliseconds=took_ms)
+        return AnswerDeposit(
+            path,
+            completion,
+            spent,
+            usage.cached_tokens,
+            usage.exactness,
+            dialect=reply.dialect,
+            request=reply.request,
+        )
 
     def _cost_bound(self, run: RunRow, path: str, step: RequestCompletion, sent: Sent) -> Units:
-        """The most that asking about the step costs."""
+        """Return the most that a request about the step can cost."""
         counts = counts_of(step.purpose)._replace(rounds=0)
-        claim = self._pool.state_of(run).executor.reservation_request(path, step, run.route, counts)
-        read, written = claim.input_bound, sent.max_tokens or step.max_tokens
+        request = self._pool.state_of(run).executor.reservation_request(path, step, run.route, counts)
+        read, written = request.input_bound, sent.max_tokens or step.max_tokens
         return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
-def _waits(why: str) -> str:
-    return f"sampling: {why}; the run waits, since its route was given."
+def _waiting_note(reason: str) -> str:
+    return f"sampling: {reason}; the run waits, since its route was given."

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-NAME = "kairos-mcp"
-GROUPS = ("mandate", "tools", "token")  # their commands have two words, and options stand behind both
+PROGRAM_NAME = "kairos-mcp"
+COMMAND_GROUPS = ("mandate", "tools", "token")  # their commands have two words, and options stand behind both
 WITHOUT_STATE = ("--help", "--version", "serve")  # what needs no state folder, or is given its own
-_COMMAND = re.compile(rf"`{NAME} ([^`\n]+)`")
+_COMMAND = re.compile(rf"`{PROGRAM_NAME} ([^`\n]+)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class CommandLine:
     program: tuple[str, ...]
     options: tuple[str, ...] = ()
 
-    def words(self, *words: str) -> str:
+    def format_command(self, *words: str) -> str:
         """The command of these words, ready to paste."""
-        named = 2 if words[0] in GROUPS else 1
+        named = 2 if words[0] in COMMAND_GROUPS else 1
         options = () if words[0] in WITHOUT_STATE else self.options
         return shlex.join([*self.program, *words[:named], *options, *words[named:]])
 
@@ -40,18 +40,18 @@ class CommandLine:
             _, *words = shlex.split(command)
         except ValueError:
             return command  # it holds a quote that is not closed: a sentence, and no command
-        return self.words(*words) if words else command
+        return self.format_command(*words) if words else command
 
     def complete_all(self, text: str) -> str:
         """The text with each command in backticks ready to paste."""
         return _COMMAND.sub(lambda found: f"`{self.complete(found[0][1:-1])}`", text)
 
 
-def for_this_terminal(options: Iterable[str] = ()) -> CommandLine:
+def terminal_command_line(options: Iterable[str] = ()) -> CommandLine:
     """For a person who reads it where they have just called this program: by its name where their PATH finds it."""
     called = program_words()
-    found = shutil.which(NAME)
-    return CommandLine((NAME,) if found is not None and (found,) == called else called, tuple(options))
+    found = shutil.which(PROGRAM_NAME)
+    return CommandLine((PROGRAM_NAME,) if found is not None and (found,) == called else called, tuple(options))
 
 
 def state_options(words: Sequence[str]) -> list[str]:
@@ -67,6 +67,6 @@ def state_options(words: Sequence[str]) -> list[str]:
 def program_words() -> tuple[str, ...]:
     """The words that start this program from any folder and any shell."""
     started = Path(sys.argv[0])
-    if started.name in (NAME, f"{NAME}.exe"):
+    if started.name in (PROGRAM_NAME, f"{PROGRAM_NAME}.exe"):
         return (str(started.absolute()),)
     return (sys.executable, "-m", "kairos_mcp")

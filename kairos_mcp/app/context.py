@@ -1,14 +1,19 @@
-"""The parts of an opened house, and what every act on a run needs of them."""
+"""The parts of an opened application, and what every operation on a run needs of them.
+
+Also what a server remembers of its clients' sessions: who did not answer, and about what. A session is one connection
+on stdio and SSE, one `mcp-session-id` on Streamable HTTP, and from protocol 2026-07-28 on, where there is no session,
+a principal with the name of its client.
+"""
 
 from __future__ import annotations
 
 import shlex
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kairos_mcp.app.client_memory import ClientStates
-from kairos_mcp.app.command_text import CommandLine, for_this_terminal, program_words
+from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.decision_rights import Kind, check_decision_right, decision_way
@@ -22,10 +27,54 @@ from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, with_run_id
 
+MAX_SESSIONS = 1_024  # remembered; the one that was used longest ago is dropped first
+MAX_DIALOGS = 256  # remembered of one session
+
+
+@dataclass(slots=True)
+class ClientState:
+    """What is remembered of one session.
+
+    `is_silent`: its model did not answer a request in time, and has not answered since. `ignored_dialogs`: the dialogs
+    that nobody answered, as (number of the run, key of the approval, its digest).
+    """
+
+    is_silent: bool = False
+    ignored_dialogs: OrderedDict[tuple[int, str, str], None] = field(default_factory=OrderedDict)
+
+    def ignore(self, run: int, key: str, digest: str) -> None:
+        """Remember that nobody answered this dialog, so that this session is not asked again."""
+        self.ignored_dialogs[run, key, digest] = None
+        while len(self.ignored_dialogs) > MAX_DIALOGS:
+            self.ignored_dialogs.popitem(last=False)
+
+    def forget_ignored(self, run: int) -> None:
+        """Forget the ignored dialogs of a run: somebody wants to be asked again."""
+        for dialog in [dialog for dialog in self.ignored_dialogs if dialog[0] == run]:
+            del self.ignored_dialogs[dialog]
+
+
+class ClientStates:
+    """The sessions of this server's clients, by their ids."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, ClientState] = OrderedDict()
+
+    def state_of(self, session: str) -> ClientState:
+        """Return the state of a session, a new one where nothing is remembered of it."""
+        known = self._known.setdefault(session, ClientState())
+        self._known.move_to_end(session)
+        while len(self._known) > MAX_SESSIONS:
+            self._known.popitem(last=False)
+        return known
+
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """Made by the host, who opens and closes it. `clock`: milliseconds since 1970; `by_hand`: a person's command."""
+    """The parts of an App, which opens and closes them.
+
+    `clock`: milliseconds since 1970. `is_command`: this process is a person's command, no server.
+    """
 
     settings: Settings
     store: Store
@@ -33,65 +82,65 @@ class AppContext:
     pool: RunPool
     clock: Callable[[], int]
     new_id: Callable[[], str]
-    by_hand: bool
-    sessions: ClientStates = field(default_factory=ClientStates)
+    is_command: bool
+    client_states: ClientStates = field(default_factory=ClientStates)
 
     async def register_use(self) -> None:
-        """Something was asked of this server: it may own runs now, and looks for ownerless ones."""
+        """Prepare for a request: from now on this server may own runs, and picks up those without an owner."""
         await self.factory.repair_texts()
-        if not self.by_hand:
+        if not self.is_command:
             self.pool.wake()
             if self.store.exists and self.store.owner_number < 0:
-                await self.store.register_owner(self.clock())  # so that a command knows who goes on with what it leaves
-            await self.pool.pick_up()
+                # A command has to know who goes on with the rows that it writes.
+                await self.store.register_owner(self.clock())
+            await self.pool.pick_up_runs()
 
     def find_run(self, run_id: str, caller: Caller) -> RunRow:
-        """The run, to be looked at: that may be done from anywhere. Raises UnknownRun."""
+        """Return a run to be read, which is allowed from anywhere. Raises UnknownRun."""
         return queries.run_by_id(self.store.reader, run_id, caller.principal)
 
     def find_run_to_move(self, run_id: str, caller: Caller) -> RunRow:
-        """The run, to be answered or driven: by a person's command anywhere, by a caller of the protocol only where the
-        run's folder is served, since nobody there sees another folder. Raises UnknownRun, PathDenied."""
+        """Return a run to be answered or driven. Raises UnknownRun, PathDenied.
+
+        A person's command may do that anywhere; a caller of the protocol only where this server serves the run's
+        folder, since nobody there sees another folder.
+        """
         run = self.find_run(run_id, caller)
         if caller.via != "command" and not self.serves(run.workspace):
-            folder, elsewhere = (
-                caller.visible_path(run.workspace or ""),
-                "It can be looked at, paused and cancelled here",
-            )
-            cure = (
-                f"start one with --workspace {shlex.quote(folder)}" if caller.is_local else "ask whoever runs this one"
-            )
+            folder = caller.visible_path(run.workspace or "")
+            own_server = f"start one with --workspace {shlex.quote(folder)}"
+            cure = own_server if caller.is_local else "ask whoever runs this one"
             raise PathDenied(
                 f"The run works in {folder}, which this server does not serve.",
-                f"{elsewhere}; for all else use a server of that folder, or {cure}.",
+                f"It can be looked at, paused and cancelled here; for all else use a server of that folder, or {cure}.",
                 run_id=run.id,
             )
         return run
 
     def serves(self, workspace: str | None) -> bool:
-        """Whether a workspace is one of this server's; what has none belongs everywhere."""
+        """Whether a workspace is one of this server's. A run without one belongs to every server."""
         return not workspace or Path(workspace) in self.settings.workspaces
 
     @property
     def listed_workspaces(self) -> tuple[str, ...]:
-        """The workspaces whose runs and mandates are listed here: this server's folders, and '' for none."""
+        """The workspaces whose runs and mandates are listed here: this server's folders, and '' for no workspace."""
         return ("", *map(str, self.settings.workspaces))
 
     def check_may_decide(self, kind: Kind, caller: Caller, command: str = "", *, run_id: str | None = None) -> None:
-        """Raises ApprovalRequired where this caller's way to decide is closed; `command` is how a person does."""
+        """Raise ApprovalRequired if this caller may not decide; `command` is the command by which a person does."""
         check_decision_right(kind, decision_way(caller.via), self.settings.approvals, command, run_id=run_id)
 
     def open_steps(self, run: RunRow) -> dict[str, Step]:
-        """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""
+        """Return the open steps of a run, by path, without the calls that wait for an approval first."""
         waiting = approvals.read_waiting_items(self.store.reader, run.n).steps if run.outcome is None else {}
         steps = self.pool.state_of(run).runner.waiting if waiting else {}
         return {path: steps[path] for path in waiting if path in steps}
 
-    def steps(self, run: RunRow) -> Mapping[str, Step]:
-        """What the flow of the run waits for, by path. Raises Stale, StoreCorrupt.
+    def waiting_steps(self, run: RunRow) -> Mapping[str, Step]:
+        """Return the steps that the run's flow waits for, by path. Raises Stale, StoreCorrupt.
 
-        A run may be looked at from anywhere: where its folder is not one of this server's, its flow is built from its
-        rows alone, and nothing is opened.
+        A run may be read from anywhere. If its folder is not one of this server's, its flow is replayed from its rows
+        alone, and the folder is not opened.
         """
         if self.serves(run.workspace):
             return self.pool.state_of(run).runner.waiting
@@ -101,43 +150,45 @@ class AppContext:
             runner.replay_all(
                 RecordedStep(row.path, row.digest, row.answer) for row in queries.read_record(self.store.reader, run.n)
             )
-        except ReplayDiffers as differs:
-            raise replay_mismatch(run.id, differs) from differs
-        except Unreadable as damaged:
-            raise with_run_id(run, damaged) from damaged
+        except ReplayDiffers as mismatch:
+            raise replay_mismatch(run.id, mismatch) from mismatch
+        except Unreadable as error:
+            raise with_run_id(run, error) from error
         return runner.waiting
 
-    def may_drive(self, run: RunRow) -> bool:
-        """A person's command acts on the run's own workspace, a server on those it was given; neither goes on with a
-        run whose tools or route it does not have."""
-        return next(self.factory.lacks(run, by_hand=self.by_hand), None) is None
+    def can_drive(self, run: RunRow) -> bool:
+        """Whether this process can drive the run: it has its workspace, its tools and its route.
+
+        A person's command may use the run's own workspace, a server only those that it was given.
+        """
+        return next(self.factory.missing_requirements(run, by_hand=self.is_command), None) is None
 
     @property
-    def commands(self) -> CommandLine:
-        """How a command is worded for whoever owns the state folder: in their terminal as they called this one, by a
-        server so that it works in any shell of theirs."""
-        settings, usual = self.settings, self.settings.home / "kairos.toml"
-        asked = ("flag",) if self.by_hand else ("flag", "environment")
-        options = ["--home", str(settings.home)] if settings.origins.get("home") in asked else []
-        if settings.config_file is not None and settings.config_file != usual:
+    def command_line(self) -> CommandLine:
+        """How the owner of the state folder calls this program: a command repeats how it was called itself, a server
+        gives words that work in any shell."""
+        settings, default_file = self.settings, self.settings.home / "kairos.toml"
+        origins = ("flag",) if self.is_command else ("flag", "environment")
+        options = ["--home", str(settings.home)] if settings.origins.get("home") in origins else []
+        if settings.config_file is not None and settings.config_file != default_file:
             options += ["--config", str(settings.config_file)]
-        return for_this_terminal(options) if self.by_hand else CommandLine(program_words(), tuple(options))
+        return terminal_command_line(options) if self.is_command else CommandLine(program_words(), tuple(options))
 
-    def word_for(self, text: str, caller: Caller) -> str:
-        """A text as it is shown to this caller: commands ready to paste for the person whose state folder it is."""
-        return self.commands.complete_all(text) if caller.is_local else text
+    def complete_commands(self, text: str, caller: Caller) -> str:
+        """Make the commands in a text ready to paste, if the caller is the person who owns the state folder."""
+        return self.command_line.complete_all(text) if caller.is_local else text
 
-    def is_served(self, run: RunRow) -> bool:
-        """Whether a server lives that goes on with runs of this one's folder: then no command does."""
-        return self.by_hand and ownership.find_serving(self.store.reader, self.store.home, run.workspace)[1]
+    def is_served_elsewhere(self, run: RunRow) -> bool:
+        """Whether this is a command, and a living server serves the run's folder: then the server goes on with it."""
+        return self.is_command and ownership.find_serving(self.store.reader, self.store.home, run.workspace)[1]
 
-    def check_awake(self, run: RunRow) -> None:
-        """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""
-        if (asleep := self.asleep(run)) is not None:
-            raise asleep
+    def check_server_runs(self, run: RunRow) -> None:
+        """Raise Busy if the run's server process is stopped (SIGSTOP): it keeps its runs, and would notice nothing."""
+        if (error := self.stopped_server_error(run)) is not None:
+            raise error
 
-    def asleep(self, run: RunRow) -> Busy | None:
-        """That the run's server was stopped, and what a person can do about it; None where it was not."""
+    def stopped_server_error(self, run: RunRow) -> Busy | None:
+        """Return the error that the run's server process is stopped, with what a person can do; else None."""
         if run.owner in (None, self.store.owner_number):
             return None
         server = ownership.stopped_owner(self.store.reader, self.store.home, run.owner or ownership.NOBODY)
@@ -150,8 +201,8 @@ class AppContext:
             run_id=run.id,
         )
 
-    def dead_owner(self, run: RunRow) -> list[int]:
-        """The run's owner, if its server has ended: it may be taken by whoever brings something for it."""
+    def dead_owners(self, run: RunRow) -> list[int]:
+        """Return the run's owner if its server has ended, so that somebody else may take the run over; else nothing."""
         if run.owner is None or ownership.is_owner_alive(self.store.reader, self.store.home, run.owner):
             return []
         return [run.owner]

@@ -1,4 +1,4 @@
-"""Looks at runs: what they have come to, what their record says, and the wait until there is news of them."""
+"""Read runs: their reports, traces and exports, and the wait until one of them has changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import fetch_all
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.views.mandate_view import tool_at
+from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.next_action import Decides
 from kairos_mcp.views.run_report import (
     NOTHING_WAITS,
@@ -31,24 +31,24 @@ from kairos_mcp.views.run_report import (
     RunReport,
     ServerView,
     Steps,
+    make_report,
+    make_unreadable_report,
     newest_calls,
-    report,
-    status_of,
-    unreadable,
+    run_status,
 )
-from kairos_mcp.views.talks import Transcript, talks
 from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
+from kairos_mcp.views.transcript import Transcript, phase_transcripts
 
-Until = Literal["rest", "attention", "news", "done"]
-OnBeat = Callable[[Heartbeat], Awaitable[None]]
+WaitUntil = Literal["rest", "attention", "news", "done"]
+OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
 
-BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
+HEARTBEAT_S = 1.0  # between two signs of life for a call that waits
 
 
 @dataclass(frozen=True, slots=True)
 class RunPurpose:
-    """A run by its id, with the goal that it was given (none for a single call), its mandate's id, the folder it works
-    in, as its caller may see it, and for how many seconds it has been there."""
+    """What a run is for: its goal (none for a single call), its mandate's id, its folder as the caller may see it, and
+    its age in seconds."""
 
     run_id: str
     goal: str | None = None
@@ -60,148 +60,155 @@ class RunPurpose:
 def report_run(
     context: AppContext, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False
 ) -> RunReport:
-    """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
-    return _word_commands(context, _read_report(context, run_id, caller, full=full, attached=attached), caller)
+    """Return the report of a run, as `App.report` does."""
+    return _complete_commands(context, _read_report(context, run_id, caller, full=full, attached=attached), caller)
 
 
-def _word_commands(context: AppContext, found: RunReport, caller: Caller) -> RunReport:
-    """The report with its commands as this caller is shown them."""
+def _complete_commands(context: AppContext, found: RunReport, caller: Caller) -> RunReport:
+    """Make the commands in a report ready to paste, if the caller is the person who owns the state folder."""
     if not caller.is_local:
         return found
-    commands = context.commands
+    commands = context.command_line
     items = [
         {**item, "command": commands.complete(item["command"])} if "command" in item else item for item in found.waiting
     ]
-    following = None if found.next is None else {**found.next, "why": commands.complete_all(found.next["why"])}
+    next_call = None if found.next is None else {**found.next, "why": commands.complete_all(found.next["why"])}
     return replace(
         found,
         summary=commands.complete_all(found.summary) if found.status == "paused" and found.summary else found.summary,
         waiting=tuple(items),
         degraded=tuple(map(commands.complete_all, found.degraded)),
-        next=following,
+        next=next_call,
     )
 
 
 def _read_report(context: AppContext, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
     run = context.find_run(run_id, caller)
-    steps = (lambda: context.steps(run)) if full else None
-    around = replace(_circumstances(context, run, attached), decides=_decides(context, run, caller), caller=caller)
+    steps = (lambda: context.waiting_steps(run)) if full else None
+    view = replace(_server_view(context, run, attached), decides=_who_decides(context, run, caller), caller=caller)
     try:
-        return _report(context, run, around, steps)
-    except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
-        around = replace(around, trouble=trouble)
+        return _report(context, run, view, steps)
+    except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same
+        view = replace(view, trouble=error)
     try:
-        return _report(context, run, around, None)
+        return _report(context, run, view, None)
     except Unreadable:
-        return unreadable(context.store.reader, run, around)
+        return make_unreadable_report(context.store.reader, run, view)
 
 
-def _report(context: AppContext, run: RunRow, around: ServerView, steps: Steps | None) -> RunReport:
+def _report(context: AppContext, run: RunRow, view: ServerView, steps: Steps | None) -> RunReport:
     with queries.name_run_in_errors(run):
-        return report(context.store.reader, run, around, steps)
+        return make_report(context.store.reader, run, view, steps)
 
 
-def _circumstances(context: AppContext, run: RunRow, attached: bool = False) -> ServerView:
-    moves = context.pool.moves(run.n)
-    lives = moves or (
+def _server_view(context: AppContext, run: RunRow, attached: bool = False) -> ServerView:
+    is_moving = context.pool.is_moving(run.n)
+    owner_lives = is_moving or (
         run.owner is not None and ownership.is_owner_alive(context.store.reader, context.store.home, run.owner)
     )
-    overdue = run.resume_at is not None and queries.is_due(run.resume_at, context.clock())
-    left = run.outcome is None and (run.owner is not None or overdue)
-    lacks = tuple(context.factory.lacks(run, by_hand=context.by_hand)) if left and not lives else ()
-    asleep = context.asleep(run) if lives and not moves and run.outcome is None else None
-    trouble, backing_off = context.pool.trouble(run.n) or asleep, tuple(context.pool.failed_attempts(run.n))
-    return ServerView(lives, trouble, lacks, attached, at=context.clock(), backing_off=backing_off)
+    is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, context.clock())
+    needs_server = run.outcome is None and (run.owner is not None or is_overdue) and not owner_lives
+    missing = tuple(context.factory.missing_requirements(run, by_hand=context.is_command)) if needs_server else ()
+    is_elsewhere = owner_lives and not is_moving and run.outcome is None
+    stopped = context.stopped_server_error(run) if is_elsewhere else None
+    trouble, backing_off = context.pool.stall_error(run.n) or stopped, tuple(context.pool.failed_attempts(run.n))
+    return ServerView(owner_lives, trouble, missing, attached, at=context.clock(), backing_off=backing_off)
 
 
 async def wait(
     context: AppContext,
     run_ids: Sequence[str],
     *,
-    until: Until,
+    until: WaitUntil,
     wait_s: float,
     caller: Caller,
-    on_beat: OnBeat | None = None,
+    on_heartbeat: OnHeartbeat | None = None,
     since: Mapping[str, int] | None = None,
 ) -> None:
-    """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
-    ended; `news`: one has news since the `seq` that `since` says of it, or without one waits, is paused or has ended;
-    `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
+    """Block until the runs are in the state `until`, as `App.wait` does.
+
+    For `news`, a run without a number in `since` counts as changed once it waits, is paused or has ended.
+    """
     await context.register_use()
-    await asyncio.sleep(0)  # whoever asks in a loop lets others run
+    await asyncio.sleep(0)  # a caller that asks in a loop must let others run
     runs_now = [context.find_run(run_id, caller) for run_id in run_ids]
     for run in runs_now:
         context.pool.retry_run(run.n)
     until_s = time.monotonic() + wait_s
-    beat_s = 0.0
-    while not _is(context, until, runs_now, since or {}):
+    last_heartbeat_s = 0.0
+    while not _is_reached(context, until, runs_now, since or {}):
         now = time.monotonic()
         if now >= until_s:
             return
-        if on_beat is not None and now - beat_s >= BEAT_S:
-            beat_s = now
-            await on_beat(_beat(context, runs_now[0]))
-        within_s = min(until_s - now, BEAT_S)
+        if on_heartbeat is not None and now - last_heartbeat_s >= HEARTBEAT_S:
+            last_heartbeat_s = now
+            await on_heartbeat(_heartbeat(context, runs_now[0]))
+        within_s = min(until_s - now, HEARTBEAT_S)
         if until in ("attention", "news") or not await context.pool.wait_until_stopped(
             [run.n for run in runs_now], within_s
         ):
-            await context.pool.bell.wait(within_s)
+            await context.pool.change_signal.wait(within_s)
         runs_now = [context.find_run(run_id, caller) for run_id in run_ids]
 
 
-def _is(context: AppContext, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
+def _is_reached(context: AppContext, until: WaitUntil, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
     match until:
         case "news":
             return any(_has_news(context, run, since.get(run.id)) for run in runs_now)
         case "done":
             return all(run.outcome is not None for run in runs_now)
         case "rest":
-            return not any(context.pool.moves(run.n) or _status(context, run) == "working" for run in runs_now)
+            return not any(context.pool.is_moving(run.n) or _read_status(context, run) == "working" for run in runs_now)
         case "attention":
-            return any(_status(context, run) != "working" for run in runs_now)
+            return any(_read_status(context, run) != "working" for run in runs_now)
 
 
 def _has_news(context: AppContext, run: RunRow, since: int | None) -> bool:
-    """Whether something changed that whoever has seen the run at `since` can use. A number that is ahead of the run was
-    not given by it."""
+    """Whether the run changed, in a way that its callers can use, after its `seq` was `since`.
+
+    A number that is ahead of the run's own is none of this run, and counts as changed.
+    """
     if since is None:
-        return _status(context, run) != "working"
+        return _read_status(context, run) != "working"
     return not run.news_seq <= since <= run.seq
 
 
-def _status(context: AppContext, run: RunRow) -> str:
+def _read_status(context: AppContext, run: RunRow) -> str:
     try:
-        waits = approvals.read_waiting_items(context.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
-        return status_of(run, waits, _circumstances(context, run))
+        waiting = approvals.read_waiting_items(context.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+        return run_status(run, waiting, _server_view(context, run))
     except Unreadable:
         return report_run(context, run.id, Caller(run.principal), full=False).status
 
 
-def _decides(context: AppContext, run: RunRow, caller: Caller) -> Decides:
-    """Who decides about approvals; about lost calls by the same rights (a test of the table holds the two equal). Where
-    nobody answered a dialog in this session, a person does, elsewhere."""
+def _who_decides(context: AppContext, run: RunRow, caller: Caller) -> Decides:
+    """Return who decides about approvals.
+
+    Calls of unknown outcome go by the same rights; a test holds the two equal. Where nobody answered a dialog in this
+    session, a person decides elsewhere.
+    """
     if may_decide("approval", "argument", context.settings.approvals):
         return "caller"
-    shows = caller.elicits and may_decide("approval", "dialog", context.settings.approvals)
-    return "client" if shows and not _nobody_answers(context, run, caller) else "person"
+    shows_dialogs = caller.elicits and may_decide("approval", "dialog", context.settings.approvals)
+    return "client" if shows_dialogs and not _ignores_all_dialogs(context, run, caller) else "person"
 
 
-def _nobody_answers(context: AppContext, run: RunRow, caller: Caller) -> bool:
-    """Whether each dialog that could be shown to this session was, and nobody answered."""
-    ignored = context.sessions.state_of(caller.session).ignored
+def _ignores_all_dialogs(context: AppContext, run: RunRow, caller: Caller) -> bool:
+    """Whether every dialog that could be shown to this session was shown there, and nobody answered."""
+    ignored = context.client_states.state_of(caller.session).ignored_dialogs
     if not ignored or run.outcome is not None:
         return False
-    waits = approvals.read_waiting_items(context.store.reader, run.n)
-    asked = [(run.n, key, row.digest) for key, row in waits.approvals.items()]
-    asked += [
+    waiting = approvals.read_waiting_items(context.store.reader, run.n)
+    dialogs = [(run.n, key, row.digest) for key, row in waiting.approvals.items()]
+    dialogs += [
         (run.n, path + settlements.KEY_SUFFIX, settlements.settlement_digest(run, path, row))
-        for path, row in waits.lost_calls.items()
+        for path, row in waiting.lost_calls.items()
     ]
-    return bool(asked) and all(each in ignored for each in asked)
+    return bool(dialogs) and all(dialog in ignored for dialog in dialogs)
 
 
-def purpose(context: AppContext, run_id: str, caller: Caller) -> RunPurpose:
-    """What the run is for. Raises UnknownRun."""
+def run_purpose(context: AppContext, run_id: str, caller: Caller) -> RunPurpose:
+    """Return what the run is for. Raises UnknownRun."""
     run = context.find_run(run_id, caller)
     with queries.name_run_in_errors(run):
         spec = context.factory.load_spec(run).spec
@@ -210,12 +217,12 @@ def purpose(context: AppContext, run_id: str, caller: Caller) -> RunPurpose:
     return RunPurpose(run.id, goal, spec.mandate, folder, (context.clock() - run.created_at) / 1000)
 
 
-def beat(context: AppContext, run_id: str, caller: Caller) -> Heartbeat:
-    """A sign of life of the run."""
-    return _beat(context, context.find_run(run_id, caller))
+def heartbeat(context: AppContext, run_id: str, caller: Caller) -> Heartbeat:
+    """Return a sign of life of the run."""
+    return _heartbeat(context, context.find_run(run_id, caller))
 
 
-def _beat(context: AppContext, run: RunRow) -> Heartbeat:
+def _heartbeat(context: AppContext, run: RunRow) -> Heartbeat:
     with queries.name_run_in_errors(run):
         account = read_account(context.store.reader, run.account)
         last = newest_calls(context.store.reader, run, 1)
@@ -224,56 +231,58 @@ def _beat(context: AppContext, run: RunRow) -> Heartbeat:
 
 
 def trace_run(context: AppContext, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
-    """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
-    for and its flow has changed since."""
+    """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are
+    requested and its flow has changed since."""
     run, reader = context.find_run(run_id, caller), context.store.reader
     record = queries.read_record(reader, run.n)
     with queries.name_run_in_errors(run):
-        whole = TraceInput(
+        trace_input = TraceInput(
             run,
             record,
             context.factory.load_spec(run).planner_input,
             lambda ref: context.store.read_full_text(reader, run.n, ref),
-            lambda path: tool_at(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
-            lambda: _talks(context, run, record),
+            lambda path: find_tool_name(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
+            lambda: _transcripts(context, run, record),
             lambda: report_run(context, run_id, caller).output,
             report_queries.list_decisions(reader, run.n),
         )
-        return trace(whole, query)
+        return trace(trace_input, query)
 
 
-def _talks(context: AppContext, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
+def _transcripts(context: AppContext, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
     context.factory.check_version(run)
     try:
-        return talks(context.factory.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record))
-    except ReplayDiffers as differs:
-        raise replay_mismatch(run.id, differs) from differs
+        return phase_transcripts(
+            context.factory.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record)
+        )
+    except ReplayDiffers as mismatch:
+        raise replay_mismatch(run.id, mismatch) from mismatch
 
 
-def replay(context: AppContext, run_id: str, caller: Caller) -> ReplayReport:
-    """Build the run again from its rows and compare every step that was asked. Raises Stale for another version."""
+def replay_run(context: AppContext, run_id: str, caller: Caller) -> ReplayReport:
+    """Rebuild the run from its rows, and compare every step with the record. Raises Stale for another version."""
     run = context.find_run(run_id, caller)
     context.factory.check_version(run)
     context.factory.forget_specs()
     with queries.name_run_in_errors(run), context.store.read_connection() as connection:
-        fetch_all(connection, "begin")  # one state of the file, however much others write meanwhile
+        fetch_all(connection, "begin")  # so that one state of the file is read, however much others write meanwhile
         run = queries.run_by_number(connection, run.n)
         entries = [
             RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
             for row in queries.read_record(connection, run.n)
         ]
-        thawed = context.factory.load_spec(run)
-    return replay_check.replay(Recording(run.id, thawed, entries, run.outcome))
+        loaded = context.factory.load_spec(run)
+    return replay_check.replay(Recording(run.id, loaded, entries, run.outcome))
 
 
-def export(context: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
-    """The run as the lines of a file, read from one state of the store. Raises UnknownRun."""
+def export_run(context: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
+    """Yield the run as the lines of a file, read from one state of the store. Raises UnknownRun."""
     from kairos_mcp.history.export import export_lines
     from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
     run = context.find_run(run_id, caller)
     with queries.name_run_in_errors(run), context.store.read_connection() as connection:
-        brief = context.factory.load_spec(run).planner_input
+        planner_input = context.factory.load_spec(run).planner_input
         fetch_all(connection, "begin")
-        now = queries.run_by_number(connection, run.n)
-        yield from write_lines(export_lines(connection, now, brief, context.factory.mask))
+        current = queries.run_by_number(connection, run.n)
+        yield from write_lines(export_lines(connection, current, planner_input, context.factory.redactor))

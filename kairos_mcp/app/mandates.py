@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from kairos_mcp.app.context import AppContext
-from kairos_mcp.app.start import NewRunPlan, StartResult, begin, note_redactions
+from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
 from kairos_mcp.core.identity import Caller
@@ -28,20 +28,20 @@ from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.flows.ooda.phases import PHASES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings
-from kairos_mcp.specs.load_ooda import FLOWS, RUN, read_mandate
+from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.views.mandate_view import mandate_status
-from kairos_mcp.views.waiting import iso
+from kairos_mcp.views.waiting import format_time
 
 _CURSOR = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")  # the id as MANDATE_SCHEMA has it
 ID_CHARS = 12  # of the digest, where a mandate has no id of its own
 GOAL_CHARS = 200
-SHOWN_IDS = 20
-LISTED_CHARS = 6_000  # of one page, as a run's result has
-LOOKED_AT = 500  # mandates for one page, where most are of another status than the one asked for
+MAX_SHOWN_IDS = 20
+MAX_PAGE_CHARS = 6_000  # of one page, as a run's result has
+MAX_ROWS_PER_PAGE = 500  # mandates for one page, where most are of another status than the one asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ async def save(context: AppContext, given: JsonObject, caller: Caller) -> JsonOb
     """Save a mandate under its id, or one made of its digest, in the workspace that it names or this server's first.
     Raises BadArguments."""
     mandate, secrets = _parse_mandate(context, given)
-    workspace = context.factory.workspace(mandate.workspace)
+    workspace = context.factory.find_workspace(mandate.workspace)
     registry = context.factory.registry(workspace)
     mandate = _with_id(mandate)
     changed = await _save_mandate(context, mandate, workspace, caller)
     saved = mandates.find(context.store.reader, caller.principal, workspace or "", mandate.id or "")
     assert saved is not None
-    notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_absent(registry, mandate)]
-    following = {"tool": RUN, "arguments": _reference_to(context, saved), "why": "It runs its cycles."}
+    notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_missing_tool_notes(registry, mandate)]
+    following = {"tool": RUN_FLOW, "arguments": _reference_to(context, saved), "why": "It runs its cycles."}
     return {**_list_item(context, saved, caller), "changed": changed, "degraded": notes, "next": following}
 
 
@@ -97,8 +97,8 @@ async def move(context: AppContext, mandate_id: str, workspace: str, caller: Cal
     found = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
     rows = [row for row in found if row.workspace is None] or found
     if len(rows) != 1:
-        raise _ambiguous_mandate(rows, caller) if rows else _unknown(context, mandate_id, caller)
-    old, target = rows[0], context.factory.workspace(workspace) or ""
+        raise _ambiguous_mandate(rows, caller) if rows else _unknown_mandate(context, mandate_id, caller)
+    old, target = rows[0], context.factory.find_workspace(workspace) or ""
     mandate = _mandate_of_row(old)
     mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
     new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
@@ -121,69 +121,74 @@ def list_mandates(
         raise BadArguments("This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none.")
     reader, workspaces = context.store.reader, None if everywhere else context.listed_workspaces
     start = (cursor or "").partition(".")[0]
-    rows = mandates.list_page(reader, caller.principal, workspaces, start, LOOKED_AT + 1)
-    rows = list(dropwhile(lambda row: row.id == start and _place(row) != cursor, rows)) if cursor else rows
-    rows = rows[1:] if rows and _place(rows[0]) == cursor else rows
+    rows = mandates.list_page(reader, caller.principal, workspaces, start, MAX_ROWS_PER_PAGE + 1)
+    rows = list(dropwhile(lambda row: row.id == start and _cursor_after(row) != cursor, rows)) if cursor else rows
+    rows = rows[1:] if rows and _cursor_after(rows[0]) == cursor else rows
     found: list[JsonObject] = []
-    room, last = LISTED_CHARS, cursor
-    for row in rows[:LOOKED_AT]:
+    room, last = MAX_PAGE_CHARS, cursor
+    for row in rows[:MAX_ROWS_PER_PAGE]:
         told = _list_item(context, row, caller)
         if status in (None, told["status"]):
             room -= len(canonical_json(told))
             if room < 0 and found:
                 break
             found.append(told)
-        last = _place(row)
-    following = last if rows and _place(rows[-1]) != last else None
+        last = _cursor_after(row)
+    following = last if rows and _cursor_after(rows[-1]) != last else None
     total = mandates.count(reader, caller.principal, workspaces)
     elsewhere = mandates.count(reader, caller.principal, None) - total
     return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": following}
 
 
-def _place(row: MandateRow) -> str:
+def _cursor_after(row: MandateRow) -> str:
     """Where a page ended: the id, and a hash of the workspace, which is not everybody's to see."""
     return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
 
 
-async def run_mandate(context: AppContext, meant: MandateRef, asked: RunOptions, caller: Caller) -> StartResult:
+async def run_mandate(context: AppContext, mandate_ref: MandateRef, options: RunOptions, caller: Caller) -> StartResult:
     """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
     await context.register_use()
-    mandate, secrets, workspace = _find_mandate(context, meant, caller)
+    mandate, secrets, workspace = _find_mandate(context, mandate_ref, caller)
     mandate = _with_id(mandate)
-    request = CyclesRequest(mandate, asked.cycles, asked.route, asked.limits, asked.due)
-    ground = await _ground(context, mandate, workspace, caller)
+    request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
+    ground = await _cycle_settings(context, mandate, workspace, caller)
     frozen = note_redactions(build_ooda.build_cycles_spec(request, ground), secrets)
-    if meant.mandate is not None:  # only now: nothing is saved where nothing can start
+    if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
         await _save_mandate(context, mandate, workspace, caller)
-    start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(asked))
-    wanted = NewRunPlan(frozen, ground.workspace, start, mandate=mandate.id, due=asked.due)
-    return await begin(context, wanted, caller)
+    start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options))
+    wanted = NewRunPlan(frozen, ground.workspace, start, mandate=mandate.id, due=options.due)
+    return await start_run(context, wanted, caller)
 
 
-async def phase(
-    context: AppContext, name: Phase, meant: MandateRef, given: JsonObject | None, asked: RunOptions, caller: Caller
+async def run_phase(
+    context: AppContext,
+    name: Phase,
+    mandate_ref: MandateRef,
+    given: JsonObject | None,
+    options: RunOptions,
+    caller: Caller,
 ) -> StartResult:
     """Start one phase alone. Raises BadArguments, also for what the phase before did not give; UnknownMandate."""
     await context.register_use()
-    mandate, secrets, workspace = _find_mandate(context, meant, caller)
-    if meant.mandate is not None and mandate.day != UNLIMITED:
+    mandate, secrets, workspace = _find_mandate(context, mandate_ref, caller)
+    if mandate_ref.mandate is not None and mandate.day != UNLIMITED:
         raise BadArguments(
             "mandate: day is counted for mandates that are saved.",
             "mandate_save it and give mandate_id, or leave day out.",
         )
-    plain = None if given is None else redact_values.redact_value(given, context.factory.mask)
+    plain = None if given is None else redact_values.redact_value(given, context.factory.redactor)
     before = PHASES[PHASES.index(name) - 1]
     giver = (
         None
         if plain is None
-        else mandates.find_run_with_output(context.store.reader, caller.principal, FLOWS[before], plain)
+        else mandates.find_run_with_output(context.store.reader, caller.principal, PHASE_FLOWS[before], plain)
     )
-    request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
-    ground = await _ground(context, mandate, workspace, caller)
+    request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
+    ground = await _cycle_settings(context, mandate, workspace, caller)
     frozen = note_redactions(build_ooda.build_phase_spec(request, ground), secrets)
     about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
-    start = digest_of(FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(asked))
-    return await begin(context, NewRunPlan(frozen, ground.workspace, start), caller)
+    start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
+    return await start_run(context, NewRunPlan(frozen, ground.workspace, start), caller)
 
 
 def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[ScheduledTime]:
@@ -204,20 +209,20 @@ def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[
     return found
 
 
-def notes_of_unplaced(context: AppContext, caller: Caller) -> list[str]:
+def unplaced_notes(context: AppContext, caller: Caller) -> list[str]:
     """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
     rows = mandates.list_page(context.store.reader, caller.principal, ())
-    return [str(_homeless(context, row)) for row in rows if row.workspace is None]
+    return [str(_unplaced_error(context, row)) for row in rows if row.workspace is None]
 
 
 def _parse_mandate(context: AppContext, given: JsonObject) -> tuple[Mandate, int]:
     """A mandate from outside, and how many secrets were taken out of it."""
     checked = parse_mandate(given)
-    plain, secrets = redact_values.redact_arguments(checked.as_json(), context.factory.mask)
+    plain, secrets = redact_values.redact_arguments(checked.as_json(), context.factory.redactor)
     return (parse_mandate(plain), secrets) if secrets else (checked, 0)
 
 
-def _absent(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
+def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
     """What the mandate names and can't be had now; it may come yet, so it is said and not refused."""
     reads = {spec.name for spec in registry.select(None)} - EDITING_TOOLS
     for name in dict.fromkeys(look.tool for look in mandate.observe):
@@ -258,11 +263,11 @@ async def _save_mandate(context: AppContext, mandate: Mandate, workspace: str | 
     return await context.store.submit(save)
 
 
-def _find_mandate(context: AppContext, meant: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
+def _find_mandate(context: AppContext, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
     """The mandate that is meant, how many secrets were taken out of it, and the workspace that it belongs to."""
-    match meant:
+    match mandate_ref:
         case MandateRef(mandate_id=str(), mandate=None, goal=None):
-            row = _find_saved(context, meant, caller)
+            row = _find_saved(context, mandate_ref, caller)
             return _mandate_of_row(row), 0, row.workspace or None
         case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
             mandate, secrets = _parse_mandate(context, given)
@@ -270,19 +275,23 @@ def _find_mandate(context: AppContext, meant: MandateRef, caller: Caller) -> tup
             mandate, secrets = _parse_mandate(context, {"goal": goal})
         case _:
             raise BadArguments("Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal.")
-    workspace = context.factory.workspace(meant.workspace if mandate.workspace is None else mandate.workspace)
-    if meant.workspace is not None and context.factory.workspace(meant.workspace) != workspace:
+    workspace = context.factory.find_workspace(
+        mandate_ref.workspace if mandate.workspace is None else mandate.workspace
+    )
+    if mandate_ref.workspace is not None and context.factory.find_workspace(mandate_ref.workspace) != workspace:
         raise BadArguments("The mandate names another workspace than the call.", "Leave `workspace` out of the call.")
     return mandate, secrets, workspace
 
 
-def _find_saved(context: AppContext, meant: MandateRef, caller: Caller) -> MandateRow:
+def _find_saved(context: AppContext, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
     """The saved mandate of this id: in the folder that is said, else in whichever of this server's has it. Raises
     UnknownMandate; BadArguments where two have it, or it belongs to no folder yet."""
-    mandate_id = meant.mandate_id or ""
+    mandate_id = mandate_ref.mandate_id or ""
     rows = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
     wanted = (
-        context.listed_workspaces if meant.workspace is None else (context.factory.workspace(meant.workspace) or "",)
+        context.listed_workspaces
+        if mandate_ref.workspace is None
+        else (context.factory.find_workspace(mandate_ref.workspace) or "",)
     )
     found = [row for row in rows if row.workspace in wanted]
     if len(found) == 1:
@@ -290,7 +299,7 @@ def _find_saved(context: AppContext, meant: MandateRef, caller: Caller) -> Manda
     if found:
         raise _ambiguous_mandate(found, caller)
     homeless = next((row for row in rows if row.workspace is None), None)
-    raise _homeless(context, homeless) if homeless is not None else _unknown(context, mandate_id, caller)
+    raise _unplaced_error(context, homeless) if homeless is not None else _unknown_mandate(context, mandate_id, caller)
 
 
 def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:
@@ -298,7 +307,7 @@ def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArgumen
     return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
 
 
-def _homeless(context: AppContext, row: MandateRow) -> BadArguments:
+def _unplaced_error(context: AppContext, row: MandateRow) -> BadArguments:
     folder = shlex.quote(str(context.settings.workspaces[0])) if len(context.settings.workspaces) == 1 else "DIR"
     return BadArguments(
         f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
@@ -306,7 +315,7 @@ def _homeless(context: AppContext, row: MandateRow) -> BadArguments:
     )
 
 
-def _unknown(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
+def _unknown_mandate(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
     """Another principal's looks like an unknown one; one's own in another folder is named with that."""
     reader, principal = context.store.reader, caller.principal
     elsewhere = [row.workspace for row in mandates.find_by_id(reader, principal, mandate_id) if row.workspace]
@@ -317,7 +326,7 @@ def _unknown(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMan
             "Run it where that folder is served.",
         )
     ids = dict.fromkeys(
-        row.id for row in mandates.list_page(reader, principal, context.listed_workspaces, limit=SHOWN_IDS)
+        row.id for row in mandates.list_page(reader, principal, context.listed_workspaces, limit=MAX_SHOWN_IDS)
     )
     saved = ", ".join(ids) or "none"
     return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
@@ -334,7 +343,9 @@ def _mandate_of_row(row: MandateRow) -> Mandate:
     return read_mandate(row.body)
 
 
-async def _ground(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
+async def _cycle_settings(
+    context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller
+) -> CycleSettings:
     observed = tuple(look.tool for look in mandate.observe)
     registry = await context.factory.ready_registry(workspace, mandate.tools, observed)
     output = None
@@ -343,8 +354,8 @@ async def _ground(context: AppContext, mandate: Mandate, workspace: str | None, 
     return CycleSettings(context.settings, registry, workspace, caller.samples, output)
 
 
-def _digest_of_options(asked: RunOptions) -> bytes:
-    told: dict[str, Any] = asdict(asked)
+def _digest_of_options(options: RunOptions) -> bytes:
+    told: dict[str, Any] = asdict(options)
     return canonical_json(told).encode()
 
 
@@ -357,13 +368,13 @@ def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObje
         "workspace": caller.visible_path(row.workspace) if row.workspace else None,
         "status": "created",
         "digest": row.digest,
-        "saved_at": iso(row.saved_at),
+        "saved_at": format_time(row.saved_at),
     }
     if mandate.schedule is not None:
         told["schedule"] = mandate.schedule.as_json()
-        told["last_due"] = None if row.last_due is None else iso(row.last_due)
+        told["last_due"] = None if row.last_due is None else format_time(row.last_due)
     if row.workspace is None:
-        told["hint"] = context.word_for(_homeless(context, row).hint, caller)
+        told["hint"] = context.complete_commands(_unplaced_error(context, row).hint, caller)
     newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
     if newest is None:
         return told

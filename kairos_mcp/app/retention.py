@@ -19,7 +19,7 @@ from kairos_mcp.store.notes import clock_behind_reason
 from kairos_mcp.store.queries import read_data_version
 from kairos_mcp.store.writer import Job
 
-TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
+MAX_TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RetentionSweep:
         self._last: int | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
-    def nudge(self) -> None:
+    def sweep_if_due(self) -> None:
         """A run was started; is it time?"""
         now = self._context.clock()
         if self._context.settings.keep_days is None or (self._last is not None and 0 <= now - self._last < DAY_MS):
@@ -74,34 +74,34 @@ async def prune_runs(context: AppContext, before: int, *, shrink: bool) -> Prune
     store = context.store
     if not store.exists:
         return PruneResult(0, 0, 0, 0)
-    size, gone, shrunk = _size(store), 0, False
+    size, gone, shrunk = _store_size(store), 0, False
     numbers = retention.find_prunable(store.reader, before)
     for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
-        gone += await store.submit(_removal(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
-    texts = await _texts_removed(context) if gone else 0
+        gone += await store.submit(_removal_job(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
+    texts = await _remove_unreferenced_texts(context) if gone else 0
     if shrink and gone and not ownership.list_living(store.reader, store.home):
         shrunk = await asyncio.to_thread(_shrink, store)
     return PruneResult(
-        gone, texts, size, _size(store), shrunk, tuple(retention.find_unreadable_runs(store.reader, before))
+        gone, texts, size, _store_size(store), shrunk, tuple(retention.find_unreadable_runs(store.reader, before))
     )
 
 
-def _size(store: Store) -> int:
+def _store_size(store: Store) -> int:
     """Of the file and of the log beside it, where the newest rows are, in bytes."""
     return sum(file.stat().st_size for file in (store.path, Path(f"{store.path}-wal")) if file.exists())
 
 
-def _removal(numbers: Sequence[int], before: int) -> Job[int]:
+def _removal_job(numbers: Sequence[int], before: int) -> Job[int]:
     return lambda connection: retention.remove_runs(connection, numbers, before)
 
 
-async def _texts_removed(context: AppContext) -> int | None:
+async def _remove_unreferenced_texts(context: AppContext) -> int | None:
     """Texts are looked for aside, so that nobody waits; they go only if nothing was written meanwhile."""
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         with context.store.read_connection() as watch:
             seen = read_data_version(watch)
             found = await asyncio.to_thread(_unreferenced_texts, context.store)
-            if not found or await context.store.submit(_removal_of_texts(found, watch, seen)):
+            if not found or await context.store.submit(_text_removal_job(found, watch, seen)):
                 return len(found)
     return None
 
@@ -112,7 +112,7 @@ def _unreferenced_texts(store: Store) -> list[str]:
         return retention.find_unreferenced_texts(connection)
 
 
-def _removal_of_texts(hashes: Sequence[str], watch: apsw.Connection, seen: int) -> Job[bool]:
+def _text_removal_job(hashes: Sequence[str], watch: apsw.Connection, seen: int) -> Job[bool]:
     """Within the transaction nobody else writes; what was written before it, by anybody, the watch has seen."""
 
     def remove(connection: apsw.Connection) -> bool:

@@ -1,4 +1,4 @@
-"""Builds what a run is performed with from its frozen spec: tools of its workspace, its script, its budgeted hands."""
+"""Build what a run is performed with from its stored spec: the tools of its workspace, its models, its executor."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 
-THREADS = 10  # reads that run side by side
-_PUT_BACK = "A text of this run was damaged in the state file; it was made again from its source."
-THAWED = 16  # specs that are kept taken apart; a run that waits for its client is looked at with every ask
+THREADS = 10  # for tool calls that run in parallel
+_REBUILT_NOTE = "A text of this run was damaged in the state file; it was made again from its source."
+MAX_LOADED_SPECS = 16  # cached; the spec of a run that waits for its client is needed with every request
 
 
 class RunFactory:
@@ -59,31 +59,33 @@ class RunFactory:
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings = settings
         self._store = store
-        self._opened = ExitStack()
+        self._exit_stack = ExitStack()
         self._workers: WorkerThreads | None = None
         self._providers: dict[str, Provider] = {}
-        self.mask = Redactor.from_environ(os.environ)
-        self._elsewhere = ToolSources(settings, store, self._key, self.mask)
-        self.means = cache(self._means)  # one registry and one open folder for each workspace
-        self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
-        self._mended: dict[tuple[str, int], str] = {}  # by the hash of a text and the run that was read
+        self.redactor = Redactor.from_environ(os.environ)
+        self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor)
+        self.resources = cache(self._make_resources)  # one tool registry and one open folder for each workspace
+        self._loaded_specs = lru_cache(maxsize=MAX_LOADED_SPECS)(self._load_spec)
+        self._rebuilt_texts: dict[tuple[str, int], str] = {}  # by (hash of the text, number of the run)
 
-    def workspace(self, wanted: str | None) -> str | None:
-        """The configured folder that is meant: by its path, or its name where that is unambiguous; the first is
-        the default. Raises BadArguments."""
+    def find_workspace(self, name: str | None) -> str | None:
+        """Return the configured folder of this path, or of this name if it is unambiguous; None: the first.
+
+        Raises BadArguments.
+        """
         known = self.settings.workspaces
-        if wanted is None:
+        if name is None:
             return str(known[0]) if known else None
-        named = [path for path in known if wanted in (str(path), path.name) or os.path.realpath(wanted) == str(path)]
-        if len(named) != 1:
+        found = [path for path in known if name in (str(path), path.name) or os.path.realpath(name) == str(path)]
+        if len(found) != 1:
             names = ", ".join(path.name for path in known) or "none"
             raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
-        return str(named[0])
+        return str(found[0])
 
     def registry(self, workspace: str | None) -> ToolRegistry:
-        """The tools that there are at this moment: what a person approved or removed by a command counts at once."""
-        registry = self.means(workspace).registry
-        self._elsewhere.refresh()
+        """Return the tools of this moment: what a person approved or removed by a command counts at once."""
+        registry = self.resources(workspace).registry
+        self._tool_sources.refresh()
         return registry
 
     async def ready_registry(
@@ -94,35 +96,39 @@ class RunFactory:
         *,
         soon_s: float = DEFAULT_WAIT_S,
     ) -> ToolRegistry:
-        """The registry, once the sources that the globs and names may mean know what they have: within half a minute
-        where one tool is meant, else within `soon_s`."""
+        """Return the registry once the sources that the globs and names may refer to have listed their tools.
+
+        It waits half a minute at most where one tool is named, else `soon_s` seconds.
+        """
         registry = self.registry(workspace)
         if registry.must_wait_for(globs) or registry.must_wait_for(named):
             await asyncio.to_thread(registry.wait_ready, globs, named, soon_s=soon_s)
         return registry
 
     def can_perform(self, run: RunRow) -> bool:
-        """Whether this server may go on with a run by itself."""
-        return next(self.lacks(run), None) is None
+        """Whether this server can go on with a run by itself."""
+        return next(self.missing_requirements(run), None) is None
 
-    def lacks(self, run: RunRow, *, by_hand: bool = False) -> Iterator[str]:
-        """What it takes to go on with a run and is not here: its flow's version, its route, its workspace, its tools.
-        A person's command (`by_hand`) goes into the run's own workspace."""
+    def missing_requirements(self, run: RunRow, *, by_hand: bool = False) -> Iterator[str]:
+        """Yield what a run needs and this process lacks: its flow's version, its route, its workspace, its tools.
+
+        A person's command (`by_hand`) may use the run's own workspace.
+        """
         if VERSIONS.get(run.flow) != run.version:
             yield f"version {run.version} of the flow {run.flow}"
         if run.route == "provider" and self.settings.model is None:
             yield "a provider (KAIROS_MODEL)"
         if not by_hand and run.workspace is not None and Path(run.workspace) not in self.settings.workspaces:
-            yield f"the workspace {Path(run.workspace).name!r}"  # its folder is not opened to look for tools
+            yield f"the workspace {Path(run.workspace).name!r}"  # so its folder is not opened to look for tools
         elif not self._knows_tools(run):
             yield "the tools that it was given"
 
-    def minds(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
-        """What there is to think with for this run, here and with this client."""
+    def available_routes(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
+        """Return the routes that this run could take here, with this client."""
         return build.available_routes(self.settings, self.load_spec(run).script is not None, samples)
 
     def check_version(self, run: RunRow) -> None:
-        """Raises Stale for a run whose flow has changed since: its rows are readable, itself it can't go on."""
+        """Raise Stale for a run whose flow has changed since: its rows are readable, but it can't go on."""
         known = build.VERSIONS.get(run.flow)
         if known != run.version:
             raise Stale(
@@ -132,126 +138,123 @@ class RunFactory:
             )
 
     def forget_specs(self) -> None:
-        """Take every spec apart anew: its texts may have been changed by another hand."""
-        self._thawed.cache_clear()
+        """Load every spec anew: somebody else may have changed its texts."""
+        self._loaded_specs.cache_clear()
 
     def load_spec(self, run: RunRow) -> LoadedSpec:
-        """The run's spec taken apart: once, however often the run is looked at. Raises StoreCorrupt."""
-        return self._thawed(run.spec, run.workspace, run.n)
+        """Return the run's loaded spec, from a cache. Raises StoreCorrupt."""
+        return self._loaded_specs(run.spec, run.workspace, run.n)
 
-    def _thaw(self, spec: str, workspace: str | None, run: int) -> LoadedSpec:
-        return load_spec(spec, lambda content_hash: self._text(content_hash, workspace, run))
+    def _load_spec(self, spec: str, workspace: str | None, run: int) -> LoadedSpec:
+        return load_spec(spec, lambda content_hash: self._read_text(content_hash, workspace, run))
 
     async def repair_texts(self) -> None:
-        """Write the texts that were found damaged, or gone, and could be made again; each of their runs says so."""
-        mended, self._mended = self._mended, {}
-        if mended:
+        """Store the texts that were found damaged or missing and could be rebuilt, with a note for each run."""
+        rebuilt, self._rebuilt_texts = self._rebuilt_texts, {}
+        if rebuilt:
 
             def write(connection: apsw.Connection) -> None:
-                texts.keep_texts(connection, ((content_hash, body) for (content_hash, _), body in mended.items()))
-                for run in {run for _, run in mended}:
-                    runs.add_note(connection, run_by_number(connection, run), _PUT_BACK)
+                texts.keep_texts(connection, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
+                for run in {run for _, run in rebuilt}:
+                    runs.add_note(connection, run_by_number(connection, run), _REBUILT_NOTE)
 
             await self._store.submit(write)
 
     def new_state(self, run: RunRow) -> RunState:
-        """The run in memory, not folded yet."""
-        thawed = self.load_spec(run)
-        models: dict[str, Model] = (
-            {"scripted": scripted_model(replace(thawed.script, requests=[]))} if thawed.script else {}
-        )
+        """Make the in-memory state of a run; its flow is not replayed yet."""
+        loaded = self.load_spec(run)
+        models: dict[str, Model] = {}
+        if loaded.script:
+            models["scripted"] = scripted_model(replace(loaded.script, requests=[]))
         paid: dict[str, PaidModel] = {}
         dialects: dict[str, DialectName] = {"caller": "native"}
         if self.settings.model is not None:
-            named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
-            provider = self._provider(named if ":" in named else self.settings.model)
-            dialects["provider"] = thawed.spec.dialect or self.settings.dialect
-            options = ModelOptions(thawed.spec.temperature, dialects["provider"], thawed.text_prompts)
-            models["provider"] = redact_model(provider.make_model(options), self.mask)
+            model = loaded.spec.model or ""  # a name without a provider is a hint for other routes
+            provider = self._provider(model if ":" in model else self.settings.model)
+            dialects["provider"] = loaded.spec.dialect or self.settings.dialect
+            options = ModelOptions(loaded.spec.temperature, dialects["provider"], loaded.text_prompts)
+            models["provider"] = redact_model(provider.make_model(options), self.redactor)
             paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.highest_price())
 
-        def kept(ref: str) -> str | None:
+        def read_full_text(ref: str) -> str | None:
             with self._store.read_connection() as connection:
                 return self._store.read_full_text(connection, run.n, ref)
 
-        def stands(path: str, asking: ApprovalRequest) -> ReusedApproval | None:
-            if thawed.spec.mandate_text is None or not mandates.is_check_step(path):
+        def find_approval(path: str, request: ApprovalRequest) -> ReusedApproval | None:
+            if loaded.spec.mandate_text is None or not mandates.is_check_step(path):
                 return None
             with self._store.read_connection() as connection:
-                return mandates.find_check_approval(connection, run, thawed.spec.mandate_text, asking)
+                return mandates.find_check_approval(connection, run, loaded.spec.mandate_text, request)
 
-        own_lines = thawed.script.by_path if thawed.script else {}
-        registry, means = self.registry(run.workspace), self.means(run.workspace)  # what was registered counts here too
-        performer = StepExecutor(
+        lines_by_path = loaded.script.by_path if loaded.script else {}
+        # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.
+        registry, resources = self.registry(run.workspace), self.resources(run.workspace)
+        spec = loaded.spec
+        executor = StepExecutor(
             run.id,
-            ToolAccess(
-                thawed.offered, registry, means.gate, thawed.searchable, thawed.spec.mandate, thawed.spec.joining
-            ),
-            means,
+            ToolAccess(loaded.offered, registry, resources.gate, loaded.searchable, spec.mandate, spec.joining),
+            resources,
             models,
-            thawed.spec.model,
-            kept,
-            frozenset(own_lines),
+            spec.model,
+            read_full_text,
+            frozenset(lines_by_path),
             paid_models=paid,
             dialects=dialects,
-            temperature=thawed.spec.temperature,
-            find_approval=stands,
+            temperature=spec.temperature,
+            find_approval=find_approval,
         )
-        return RunState(run, performer, thawed.flow)
+        return RunState(run, executor, loaded.flow)
 
     async def close(self) -> None:
         for provider in self._providers.values():
             await provider.close()
         if self._workers is not None:
             self._workers.close()
-        await asyncio.to_thread(self._elsewhere.close)
-        self._opened.close()
+        await asyncio.to_thread(self._tool_sources.close)
+        self._exit_stack.close()
 
     def _provider(self, model: str) -> Provider:
         if model not in self._providers:
-            named = self.settings.model_key
-            key = None if named is None or not self._is_configured(model) else lambda: self._key(named)
+            reference = self.settings.model_key
+            key = None if reference is None or not self._is_configured(model) else lambda: self._read_key(reference)
             self._providers[model] = Provider(Tariff.from_settings(self.settings, model), key=key)
         return self._providers[model]
 
     def _is_configured(self, model: str) -> bool:
-        """Whether a model is of the configured provider: its key goes nowhere else."""
+        """Whether a model is of the configured provider: the key goes nowhere else."""
         return model.partition(":")[0] == (self.settings.model or "").partition(":")[0]
 
-    def _key(self, reference: str) -> str:
-        """The key that a setting refers to; from now on it is known as a secret."""
-        found = read_secret(reference)
-        self.mask.learn(found)
-        return found
+    def _read_key(self, reference: str) -> str:
+        """Read the key that a setting refers to; from now on it is redacted as a secret."""
+        key = read_secret(reference)
+        self.redactor.learn(key)
+        return key
 
-    def _means(self, workspace: str | None) -> Resources:
+    def _make_resources(self, workspace: str | None) -> Resources:
         if self._workers is None:
             self._workers = WorkerThreads(THREADS, "kairos-tools")
-        opener = None
+        opened = None
         if workspace is not None:
-            opener = self._opened.enter_context(Workspace(Path(workspace), private=self.settings.home))
-        networked, judged = self._network_tools()
+            opened = self._exit_stack.enter_context(Workspace(Path(workspace), private=self.settings.home))
+        networked, gate_defaults = self._network_tools()
         folder = Path(workspace) if workspace is not None else None
         scopes = build_scopes(folder, self.settings) if folder is not None else None
         commands = CommandSettings.from_settings(self.settings)
         built_in = builtin_tools(
-            opener,
+            opened,
             read_bytes=self.settings.read_bytes,
             scopes=scopes,
             commands=commands,
-            skill_folders=self._shelves,
-            redactor=self.mask,
+            skill_folders=self._skill_folders,
+            redactor=self.redactor,
         )
-        internal = internal_tools(opener, self._store)
-        registry = ToolRegistry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
-        own, bases = (
-            server_paths(self.settings),
-            {f"mcp:{each.name}": base_folders(each, folder) for each in self.settings.servers},
-        )
-        paths = TouchedPaths(folder, scopes or Scopes(), own, bases)
-        gate = Gate(self.settings.gate, (scopes or Scopes()).scope_of, judged, paths)
+        internal = internal_tools(opened, self._store)
+        registry = ToolRegistry([*built_in, *networked, *internal], self._tool_sources.sources(workspace))
+        bases = {f"mcp:{server.name}": base_folders(server, folder) for server in self.settings.servers}
+        paths = TouchedPaths(folder, scopes or Scopes(), server_paths(self.settings), bases)
+        gate = Gate(self.settings.gate, (scopes or Scopes()).scope_of, gate_defaults, paths)
         return Resources(
-            registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace, self._approval_ms
+            registry, gate, self._workers, self.settings.shown_chars, self.redactor, workspace, self._approval_ms
         )
 
     @property
@@ -259,53 +262,54 @@ class RunFactory:
         return self.settings.approval_hours * 3_600_000
 
     @cached_property
-    def _shelves(self) -> SkillFolders:
+    def _skill_folders(self) -> SkillFolders:
         """The skills, the same for every workspace."""
-        return self._opened.enter_context(closing(SkillFolders(skill_folders(self.settings))))
+        return self._exit_stack.enter_context(closing(SkillFolders(skill_folders(self.settings))))
 
     def _network_tools(self) -> tuple[list[Tool], Mapping[str, Default]]:
-        """The tools that leave this machine, and how the gate judges those that it doesn't by their effect."""
+        """Return the tools that use the network, and how the gate judges those whose effect depends on arguments."""
         settings = self.settings
         if not settings.http_fetch and not settings.http_tools:
-            return [], {}  # most houses have none, and don't import what it takes
+            return [], {}  # most servers have none, and need not import the HTTP client
         from kairos_mcp.tools.http.client import HttpClient
         from kairos_mcp.tools.http.fetch import classify_fetch
 
-        egress = HttpClient(settings.http_hosts, settings.private_hosts)
-        tools = network_tools(egress, settings.http_tools, self._key, with_fetch=settings.http_fetch)
-        return tools, {"http_fetch": lambda arguments: classify_fetch(arguments, egress)}
+        client = HttpClient(settings.http_hosts, settings.private_hosts)
+        tools = network_tools(client, settings.http_tools, self._read_key, with_fetch=settings.http_fetch)
+        return tools, {"http_fetch": lambda arguments: classify_fetch(arguments, client)}
 
     def _knows_tools(self, run: RunRow) -> bool:
         try:
-            registry, thawed = self.registry(run.workspace), self.load_spec(run)
+            registry, loaded = self.registry(run.workspace), self.load_spec(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
-        granted = [spec for spec in (*thawed.offered, *thawed.searchable) if spec.source != "caller"]
-        return all(registry.can_resolve(spec.name) or (thawed.searches and spec.name == SEARCH) for spec in granted)
+        granted = [spec for spec in (*loaded.offered, *loaded.searchable) if spec.source != "caller"]
+        return all(registry.can_resolve(spec.name) or (loaded.searches and spec.name == SEARCH) for spec in granted)
 
-    def _text(self, content_hash: str, workspace: str | None, run: int) -> str:
-        """A text of a run's spec; a damaged one from its source, if that is at hand. Raises Unreadable."""
+    def _read_text(self, content_hash: str, workspace: str | None, run: int) -> str:
+        """Read a text of a run's spec; rebuild a damaged one if its source is still there. Raises Unreadable."""
         try:
             found = texts.read_text(self._store.reader, content_hash)
-            trouble = None if found is not None else unreadable("text that a run refers to")
+            error = None if found is not None else unreadable("text that a run refers to")
         except DamagedText as damaged:
-            found, trouble = None, damaged
-        if trouble is None:
+            found, error = None, damaged
+        if error is None:
             return found or ""
-        rest = trouble.body if isinstance(trouble, DamagedText) else b""
+        rest = error.body if isinstance(error, DamagedText) else b""
         served = workspace if workspace is not None and Path(workspace) in self.settings.workspaces else None
         for body in rebuilt_texts.rebuilt_texts(self.settings, self.registry(served), served, rest):
             if sha256(body.encode()).hexdigest() == content_hash:
-                self._mended[content_hash, run] = body
+                self._rebuilt_texts[content_hash, run] = body
                 return body
-        raise trouble
+        raise error
 
 
 def scripted_model(script: Script) -> Model:
-    """The model that a script is: each completion takes the line that its step was marked with."""
+    """Make a model of a script: each completion takes the line that was reserved for its step."""
 
-    async def complete(asked: ModelInput) -> Completion | Failure:
-        line = script.answer_for(asked.path, -1 if asked.sent.line is None else asked.sent.line, asked.step)
+    async def complete(model_input: ModelInput) -> Completion | Failure:
+        number = -1 if model_input.sent.line is None else model_input.sent.line
+        line = script.answer_for(model_input.path, number, model_input.step)
         await asyncio.sleep(line.delay_s)  # without a delay it still lets others run
         return line.answer
 

@@ -1,4 +1,4 @@
-"""What a server says of itself to commands that leave something for it, and how a command's own settings differ."""
+"""Describe which runs a server serves, and with which settings, so that a command can tell how its own differ."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from kairos_mcp.store.ownership import ServedRuns
 
 NOT_COMPARED = frozenset(
     (
-        *("home", "config_dirs", "config_file", "origins"),  # where things lie
-        *("workspaces", "tools", "route", "durability", "keep_days"),  # nothing that a call of a run is made by
+        *("home", "config_dirs", "config_file", "origins"),  # paths
+        *("workspaces", "tools", "route", "durability", "keep_days"),  # no step of a run depends on these
     )
 )
 DIGEST_CHARS = 16
 
 
-def served_by(settings: Settings) -> ServedRuns:
-    """What a server with these settings goes by. Of the values digests alone are kept: one may hold a secret."""
+def describe_served_runs(settings: Settings) -> ServedRuns:
+    """Describe what a server with these settings serves. Values are kept as digests: one may hold a secret."""
     routes = (("scripted", settings.script), ("provider", settings.model))
     return ServedRuns(
         tuple(str(folder) for folder in settings.workspaces),
-        tuple(name for name, there in routes if there is not None),
+        tuple(name for name, value in routes if value is not None),
         __version__,
-        _digests(settings),
+        _setting_digests(settings),
         None if settings.config_file is None else str(settings.config_file),
     )
 
 
-def differences(settings: Settings, serves: ServedRuns) -> list[str]:
-    """The names of settings that are otherwise here than with that server."""
-    mine = _digests(settings)
-    return [name for name in mine if serves.settings.get(name) != mine[name]]
+def differing_settings(settings: Settings, serves: ServedRuns) -> list[str]:
+    """Return the names of the settings that differ from that server's."""
+    own = _setting_digests(settings)
+    return [name for name in own if serves.settings.get(name) != own[name]]
 
 
-def _digests(settings: Settings) -> dict[str, str]:
-    named = [each.name for each in fields(Settings) if each.name not in NOT_COMPARED]
-    return {name: sha256(repr(getattr(settings, name)).encode()).hexdigest()[:DIGEST_CHARS] for name in named}
+def _setting_digests(settings: Settings) -> dict[str, str]:
+    names = [field.name for field in fields(Settings) if field.name not in NOT_COMPARED]
+    return {name: sha256(repr(getattr(settings, name)).encode()).hexdigest()[:DIGEST_CHARS] for name in names}

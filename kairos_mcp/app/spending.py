@@ -15,7 +15,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.notes import clock_behind_reason, unpriced_models, unpriced_models_by_account
 
 NEWEST_DAYS = 30
-OF_A_MANDATE = "mandate:"  # before the id, as a scope
+MANDATE_PREFIX = "mandate:"  # before the id, as a scope
 
 
 def read_spending(context: AppContext, scope: str | None, caller: Caller) -> JsonObject:
@@ -27,12 +27,16 @@ def read_spending(context: AppContext, scope: str | None, caller: Caller) -> Jso
             found = accounts.list_days(context.store.reader, caller.principal, NEWEST_DAYS)
             uncounted = unpriced_models_by_account(context.store.reader)
             days = [
-                {"day": each.name, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
+                {
+                    "day": each.name,
+                    **_account_figures(each.account, DAY_CAPS),
+                    "unpriced": uncounted.get(each.account.id),
+                }
                 for each in found
             ]
             return {"scope": "days", "days": days}
-        case str(named) if named.startswith(OF_A_MANDATE):
-            return _mandate_spending(context, named.removeprefix(OF_A_MANDATE), caller)
+        case str(named) if named.startswith(MANDATE_PREFIX):
+            return _mandate_spending(context, named.removeprefix(MANDATE_PREFIX), caller)
         case run_id:
             return _run_spending(context, run_id, caller)
 
@@ -42,10 +46,10 @@ def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObjec
     reader, run = context.store.reader, context.find_run(run_id, caller)
     with queries.name_run_in_errors(run):
         inner = [
-            {"branch": path, **_figures(read_account(reader, number), None)}
+            {"branch": path, **_account_figures(read_account(reader, number), None)}
             for path, number in accounts.read_branch_accounts(reader, run.account).items()
         ]
-        whole = _figures(read_account(reader, run.account), None)
+        whole = _account_figures(read_account(reader, run.account), None)
         whole["unpriced"] = list(unpriced_models(reader, run.n)) or None
     return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
@@ -59,19 +63,19 @@ def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
     )
     told = {"scope": "day", **_period(context, meant, caller)}
     if used is None:
-        return {**told, **_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
+        return {**told, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
     account = Account(used.id, context.settings.day, used.held, used.spent)
     uncounted = unpriced_models_by_account(context.store.reader)
     mandates = [
         {
             "mandate": each.mandate,
             "workspace": caller.visible_path(each.workspace) or None,
-            **_figures(each.account, DAY_CAPS),
+            **_account_figures(each.account, DAY_CAPS),
             "unpriced": uncounted.get(each.account.id),
         }
         for each in accounts.list_mandate_days(context.store.reader, used.id)
     ]
-    own = {**_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
+    own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
     return {**told, **own, "by": _usage_shares(context, used.id), "mandates": mandates}
 
 
@@ -92,14 +96,14 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
         raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
     account = found[0].account
     told = {
-        "scope": f"{OF_A_MANDATE}{mandate}",
+        "scope": f"{MANDATE_PREFIX}{mandate}",
         "workspace": caller.visible_path(found[0].workspace) or None,
         **_period(context, meant, caller),
     }
     uncounted = unpriced_models_by_account(reader)
     return {
         **told,
-        **_figures(account, DAY_CAPS),
+        **_account_figures(account, DAY_CAPS),
         "unpriced": uncounted.get(account.id),
         "by": _usage_shares(context, account.id),
     }
@@ -115,7 +119,7 @@ def _usage_shares(context: AppContext, account: int) -> list[JsonObject]:
             "agent": each.agent,
             "mandate": each.mandate,
             "attempts": each.attempts,
-            **_outside(each.spent, DAY_CAPS),
+            **_units_to_json(each.spent, DAY_CAPS),
             "unpriced": [each.model] if each.model in uncounted else None,
         }
         for each in accounts.list_usage_shares(context.store.reader, account)
@@ -139,16 +143,16 @@ def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObje
     return told
 
 
-def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:
+def _account_figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:
     amounts: dict[str, Limits | Units | Remaining] = {
         "limits": account.caps,
         "spent": account.spent,
         "held": account.held,
         "remaining": account.remaining,
     }
-    return {name: _outside(amount, units) for name, amount in amounts.items()}
+    return {name: _units_to_json(amount, units) for name, amount in amounts.items()}
 
 
-def _outside(amount: Limits | Units | Remaining, units: tuple[str, ...] | None) -> dict[str, int | float | None]:
+def _units_to_json(amount: Limits | Units | Remaining, units: tuple[str, ...] | None) -> dict[str, int | float | None]:
     figures = limits_to_json(amount)
     return figures if units is None else {name: figures[name] for name in units}

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from typing import Literal
 
-from kairos_mcp.app import registering
+from kairos_mcp.app import proposals
 from kairos_mcp.app.context import AppContext
-from kairos_mcp.app.registering import PIN_CHARS
+from kairos_mcp.app.proposals import PIN_CHARS
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, UnknownTool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, ToolSpec
@@ -25,7 +25,7 @@ from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
 from kairos_mcp.tools.registry import NAMED_WAIT_S
 
-Decision = Literal["approved", "removed"]
+DefinitionDecision = Literal["approved", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class PendingDefinition:
     command line or address of the server that it is of."""
 
     address: str
-    offered: str
+    offered_name: str
     row: DefinitionRow
-    reached: str | None = None
+    server_address: str | None = None
 
     @property
     def pin(self) -> str:
@@ -75,7 +75,7 @@ class PendingDefinition:
         return str(json.loads(self.row.body).get("kind"))
 
 
-Decided = tuple[PendingDefinition, ...]
+DecidedDefinitions = tuple[PendingDefinition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +104,30 @@ class ToolDetails:
 async def list_tools(context: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
     """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
     registry = await context.factory.ready_registry(
-        context.factory.workspace(None), ("*",), soon_s=NAMED_WAIT_S
+        context.factory.find_workspace(None), ("*",), soon_s=NAMED_WAIT_S
     )  # a person has the time
     known = _pending_definitions(context)
-    at = {each.offered: each for each in known if each.row.state == "approved"}
+    at = {each.offered_name: each for each in known if each.row.state == "approved"}
     lines = [_offered_tool(spec, at.get(spec.name)) for spec in registry.specs]
     for each in known:
         if each.row.state == "pending":
-            state = "changed" if each.offered in at else "new"
-            lines.append(ToolSummary(each.offered, "-", each.source, each.source, state, each.address, each.pin))
+            state = "changed" if each.offered_name in at else "new"
+            lines.append(ToolSummary(each.offered_name, "-", each.source, each.source, state, each.address, each.pin))
         elif each.row.state == "approved" and each.is_server:
-            lines.append(ToolSummary(each.offered, "-", each.source, each.source, "registered", each.address, each.pin))
-    return tuple(lines), (*registry.notes(("*",)), *idle(context))
+            lines.append(
+                ToolSummary(each.offered_name, "-", each.source, each.source, "registered", each.address, each.pin)
+            )
+    return tuple(lines), (*registry.notes(("*",)), *unused_gate_rules(context))
 
 
-async def sheet(context: AppContext, name: str) -> ToolDetails:
+async def tool_details(context: AppContext, name: str) -> ToolDetails:
     """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
-    known = [each for each in _pending_definitions(context) if name in (each.offered, each.address)]
-    called = known[0].offered if known else name
-    registry = await context.factory.ready_registry(context.factory.workspace(None), (called,))
+    known = [each for each in _pending_definitions(context) if name in (each.offered_name, each.address)]
+    called = known[0].offered_name if known else name
+    registry = await context.factory.ready_registry(context.factory.find_workspace(None), (called,))
     if not known:  # a server that was met only now
-        known = [each for each in _pending_definitions(context) if name in (each.offered, each.address)]
-        called = known[0].offered if known else name
+        known = [each for each in _pending_definitions(context) if name in (each.offered_name, each.address)]
+        called = known[0].offered_name if known else name
     try:
         offered: JsonObject | None = registry.search(names=(called,)).as_json()["tools"][0]
     except UnknownTool:
@@ -134,11 +136,11 @@ async def sheet(context: AppContext, name: str) -> ToolDetails:
         offered = None
     rank = ("approved", "pending", "removed")
     known.sort(key=lambda each: rank.index(each.row.state))
-    return ToolDetails(called, offered, tuple(known), _diff(known), _remarks(known))
+    return ToolDetails(called, offered, tuple(known), _format_diff(known), _list_remarks(known))
 
 
 async def decide_definition(
-    context: AppContext, address: str, decision: Decision, pin: str | None, caller: Caller
+    context: AppContext, address: str, decision: DefinitionDecision, pin: str | None, caller: Caller
 ) -> tuple[PendingDefinition, ...]:
     """Approve the definition of this address that waits, or remove those that wait or count; gives which.
 
@@ -147,7 +149,7 @@ async def decide_definition(
     """
     context.check_may_decide("registration", caller, "kairos-mcp tools list")
     by = caller.principal
-    known = [each for each in _pending_definitions(context) if address in (each.address, each.offered)]
+    known = [each for each in _pending_definitions(context) if address in (each.address, each.offered_name)]
     if pin is not None and len(pin) < PIN_CHARS:
         raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
     wanted = ("pending",) if decision == "approved" else ("pending", "approved")
@@ -161,7 +163,7 @@ async def decide_definition(
     definitions, at = DefinitionTable(context.store), context.clock()
     for each in meant if decision == "approved" else ():
         if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
-            registering.check_place(context, load_proposal(each.row.body))
+            proposals.check_name_and_address(context, load_proposal(each.row.body))
     for each in meant:
         key = (each.row.source, each.row.name, each.row.hash)
         (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
@@ -170,13 +172,13 @@ async def decide_definition(
 
 def source_notes(context: AppContext) -> tuple[str, ...]:
     """What the sources have to say without being asked anew: no server is started."""
-    registry = context.factory.registry(context.factory.workspace(None))
-    return (*registry.notes(("*",)), *_adopted_servers(context), *idle(context))
+    registry = context.factory.registry(context.factory.find_workspace(None))
+    return (*registry.notes(("*",)), *_adopted_servers(context), *unused_gate_rules(context))
 
 
 def _adopted_servers(context: AppContext) -> Iterator[str]:
     """The servers whose tools were approved when less stood in their pins, and have been taken over since."""
-    servers = _servers(context, _registrations(context)) if context.store.exists else []
+    servers = _known_servers(context, _registrations(context)) if context.store.exists else []
     if not servers:
         return
     from kairos_mcp.tools.mcp_servers import pin_source
@@ -186,19 +188,19 @@ def _adopted_servers(context: AppContext) -> Iterator[str]:
         if pin_source(setting) in adopted:
             yield (
                 f"{setting.name}: what was approved of it before pins held the names of variables and headers was "
-                f"adopted for what is configured now ({_address_of(setting)}); `kairos-mcp tools list` shows it."
+                f"adopted for what is configured now ({_server_address(setting)}); `kairos-mcp tools list` shows it."
             )
 
 
-def idle(context: AppContext) -> tuple[str, ...]:
+def unused_gate_rules(context: AppContext) -> tuple[str, ...]:
     """The rules of the gate that fit no tool known so far; a server that was never met may have any tool whose name
     begins with its own."""
     if not context.settings.gate:
         return ()
-    registry = context.factory.registry(context.factory.workspace(None))
+    registry = context.factory.registry(context.factory.find_workspace(None))
     defined = _pending_definitions(context)
     unmet = (*registry.unknown_sources, *(each.row.name for each in defined if each.is_server))
-    names = (*registry.names, *(each.offered for each in defined))
+    names = (*registry.names, *(each.offered_name for each in defined))
     return unused_rules(context.settings.gate, names, (f"{name}__" for name in unmet))
 
 
@@ -212,7 +214,7 @@ def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSumm
 def _pending_definitions(context: AppContext) -> list[PendingDefinition]:
     """What was registered, then the definitions of the servers that are configured or registered now, by name."""
     found = _registrations(context)
-    servers = _servers(context, found)
+    servers = _known_servers(context, found)
     if not servers:
         return found
     from kairos_mcp.tools.mcp_servers import offered_name_of, settle_pin_source
@@ -221,7 +223,7 @@ def _pending_definitions(context: AppContext) -> list[PendingDefinition]:
     for setting in servers:
         for row in definitions.read_source(settle_pin_source(setting, definitions, context.clock())) or ():
             found.append(
-                PendingDefinition(f"{setting.name}/{row.name}", offered_name_of(row), row, _address_of(setting))
+                PendingDefinition(f"{setting.name}/{row.name}", offered_name_of(row), row, _server_address(setting))
             )
     return found
 
@@ -231,12 +233,12 @@ def _registrations(context: AppContext) -> list[PendingDefinition]:
         return []
     assert context.store.reader is not None  # opened, so the table is there
     return [
-        PendingDefinition(registering.address_of(row.name), row.name, row)
+        PendingDefinition(proposals.definition_address(row.name), row.name, row)
         for row in list_registered(context.store.reader)
     ]
 
 
-def _servers(context: AppContext, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
+def _known_servers(context: AppContext, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
     """The servers that are configured, then those that were registered and are approved."""
     servers = list(context.settings.servers)
     for each in registrations:
@@ -248,7 +250,7 @@ def _servers(context: AppContext, registrations: Sequence[PendingDefinition]) ->
     return servers
 
 
-def _address_of(setting: ServerSetting) -> str:
+def _server_address(setting: ServerSetting) -> str:
     """How a server is reached, with the names of what it is given."""
     given = ", ".join(name for name, _ in (*setting.env, *setting.headers))
     where = setting.url or shlex.join(setting.command)
@@ -257,29 +259,29 @@ def _address_of(setting: ServerSetting) -> str:
     ]
 
 
-def _remarks(known: Sequence[PendingDefinition]) -> tuple[str, ...]:
+def _list_remarks(known: Sequence[PendingDefinition]) -> tuple[str, ...]:
     meant = next((each for each in known if each.row.state == "pending"), None)
-    if meant is not None and meant.reached is not None:
-        return (f"Its server is {meant.reached}.",)
+    if meant is not None and meant.server_address is not None:
+        return (f"Its server is {meant.server_address}.",)
     meant = meant or next((each for each in known if each.row.state == "approved"), None)
     if meant is None or meant.row.source != REGISTERED:
         return ()
     try:
-        told = registering.describe_proposal(load_proposal(meant.row.body))
+        told = proposals.describe_proposal(load_proposal(meant.row.body))
     except KairosError as error:
         told = (f"It can't be used: {error.message}",)
-    return (*told, *make_visible("\n".join(_pretty(meant.row.body)))[1])
+    return (*told, *make_visible("\n".join(_format_body(meant.row.body)))[1])
 
 
-def _diff(known: Sequence[PendingDefinition]) -> str:
+def _format_diff(known: Sequence[PendingDefinition]) -> str:
     """What a person is asked to approve: the waiting definition against the one that counts, or all of it."""
     waiting = next((each for each in known if each.row.state == "pending"), None)
     if waiting is None:
         return ""
     counts = next((each for each in known if each.row.state == "approved"), None)
-    before = [] if counts is None else _pretty(counts.row.body)
-    return "\n".join(unified_diff(before, _pretty(waiting.row.body), "approved", "waiting", n=2, lineterm=""))
+    before = [] if counts is None else _format_body(counts.row.body)
+    return "\n".join(unified_diff(before, _format_body(waiting.row.body), "approved", "waiting", n=2, lineterm=""))
 
 
-def _pretty(body: str) -> list[str]:
+def _format_body(body: str) -> list[str]:
     return json.dumps(json.loads(body), indent=2, sort_keys=True, ensure_ascii=True).splitlines()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairos_mcp.app.command_text import for_this_terminal
+from kairos_mcp.app.command_text import terminal_command_line
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson, Run
 from kairos_mcp.cli.session import PERSON, with_app
@@ -61,7 +61,9 @@ def export(
 
     size = with_app(read_settings(flags), write, salvage=True)
     if file is not None:
-        print_note(f"{file}: {size:,} bytes; verify it anywhere with: {for_this_terminal().words('replay', file)}")
+        print_note(
+            f"{file}: {size:,} bytes; verify it anywhere with: {terminal_command_line().format_command('replay', file)}"
+        )
     return COMPLETED
 
 

@@ -52,10 +52,10 @@ def list_mandates(*, everywhere: AllWorkspaces = False, as_json: AsJson = False,
 
     async def read_all_pages(app: App) -> JsonObject:
         is_wide = everywhere or not app.settings.workspaces
-        page = app.mandates(None, None, PERSON, everywhere=is_wide)
+        page = app.list_mandates(None, None, PERSON, everywhere=is_wide)
         found = list(page["mandates"])
         while (cursor := page["cursor"]) is not None:
-            page = app.mandates(None, cursor, PERSON, everywhere=is_wide)
+            page = app.list_mandates(None, cursor, PERSON, everywhere=is_wide)
             found += page["mandates"]
         return {"mandates": found, "total": page["total"], "elsewhere": page["elsewhere"]}
 
@@ -118,7 +118,7 @@ def run(
 def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resume: bool, as_json: bool) -> int:
     """Run each mandate that is due, one after another; return the highest of the exit codes."""
     from kairos_mcp.app.mandates import MandateRef
-    from kairos_mcp.views.waiting import iso
+    from kairos_mcp.views.waiting import format_time
 
     async def find_due(app: App) -> tuple[list[ScheduledTime], list[str]]:
         return app.due_mandates(mandate_id, PERSON), [] if mandate_id else app.mandates_without_workspace(PERSON)
@@ -128,7 +128,7 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
         print_note(command_line_for(flags).complete_all(refusal))
     reports: list[RunReport] = []
     for time in times:
-        print_note(f"{time.mandate_id} in {time.workspace or 'no folder'}, due {iso(time.at)}")
+        print_note(f"{time.mandate_id} in {time.workspace or 'no folder'}, due {format_time(time.at)}")
         mandate = MandateRef(time.mandate_id, workspace=time.workspace or None)
         try:
             report = _run_cycles(flags, mandate, replace(options, due=time.at), resume=resume, quiet=as_json)
@@ -155,7 +155,7 @@ def _run_cycles(flags: Flags, mandate: MandateRef, options: RunOptions, *, resum
         print_note(f"run {started.run_id} of this mandate is open")
         if resume:
             await app.control(started.run_id, "resume", PERSON)
-        await app.drive_here(started.run_id)
+        await app.drive(started.run_id)
         return started.run_id
 
     return follow_run(settings_here(flags), begin, quiet=quiet)

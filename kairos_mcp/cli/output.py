@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.app.command_text import CommandLine, for_this_terminal
+from kairos_mcp.app.command_text import CommandLine, terminal_command_line
 from kairos_mcp.cli.terminal import DiffLine, diff_lines, one_line
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.messages import JsonObject
@@ -88,13 +88,13 @@ def workspace_name(workspace: str | None) -> str:
 
 def shell_command(flags: Flags, *words: str) -> str:
     """A command to paste, with the state folder and settings file that this one was given."""
-    return command_line_for(flags).words(*words)
+    return command_line_for(flags).format_command(*words)
 
 
 def command_line_for(flags: Flags) -> CommandLine:
     """How commands are worded for whoever gave these flags."""
     given = (("--home", flags.home), ("--config", flags.config))
-    return for_this_terminal(word for name, value in given if value for word in (name, value))
+    return terminal_command_line(word for name, value in given if value for word in (name, value))
 
 
 def _heading(report: RunReport) -> str:

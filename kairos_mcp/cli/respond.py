@@ -51,7 +51,7 @@ def answer(
 
     async def answer_and_drive(app: App) -> str:
         await app.answer(run, answers, PERSON)
-        await app.drive_here(run)
+        await app.drive(run)
         return run
 
     async def store_answer(app: App) -> RunReport:
@@ -114,7 +114,7 @@ def settle(
 
     async def settle_and_drive(app: App) -> str:
         await app.settle(run, key, settlement, caller, note=note, digest=digest)
-        await app.drive_here(run)
+        await app.drive(run)
         return run
 
     report = follow_run(settings_for_run(flags, run), settle_and_drive, quiet=as_json, caller=caller)
@@ -170,7 +170,7 @@ def _decide(
 
     async def decide_and_drive(app: App) -> str:
         await decide(app, drive=True)
-        await app.drive_here(run_id)
+        await app.drive(run_id)
         return run_id
 
     async def store_decision(app: App) -> RunReport:

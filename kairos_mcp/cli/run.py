@@ -127,7 +127,7 @@ def _run_planner(settings: Settings, request: PlannerRequest, *, quiet: bool = F
         started = await app.start_planner(request, PERSON)
         if started.attached:  # an identical start of a moment ago, whose command may have been killed
             print_note(f"run {started.run_id} of the same words is open")
-            await app.drive_here(started.run_id)
+            await app.drive(started.run_id)
         return started.run_id
 
     return follow_run(settings, begin, quiet=quiet)

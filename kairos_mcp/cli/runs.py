@@ -54,8 +54,8 @@ def runs(
     everywhere = everywhere or not settings.workspaces
 
     async def look(app: App) -> tuple[list[RunReport], int]:
-        newest = app.newest(PERSON, limit, everywhere=everywhere)
-        elsewhere = 0 if everywhere else app.runs_elsewhere(PERSON)
+        newest = app.newest_runs(PERSON, limit, everywhere=everywhere)
+        elsewhere = 0 if everywhere else app.count_runs_elsewhere(PERSON)
         return [app.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
 
     damage: StoreCorrupt | None = None

@@ -59,7 +59,7 @@ def with_app(settings: Settings, act: Callable[[App], Awaitable[R]], *, salvage:
 def settings_for_run(flags: Flags, run_id: str) -> Settings:
     """The settings with which a command goes on with a run that no living server has: those of the settings file that
     its server was started with, unless the command names another. What still differs is noted on stderr."""
-    from kairos_mcp.app.server_facts import differences
+    from kairos_mcp.app.server_facts import differing_settings
     from kairos_mcp.store.database import FILE
 
     settings = read_settings(flags)
@@ -67,7 +67,7 @@ def settings_for_run(flags: Flags, run_id: str) -> Settings:
         return settings
 
     async def find_server(app: App) -> tuple[ServedRuns | None, bool]:
-        return app.server_of(run_id)
+        return app.find_server(run_id)
 
     try:
         server, is_alive = with_app(settings, find_server)
@@ -78,7 +78,7 @@ def settings_for_run(flags: Flags, run_id: str) -> Settings:
     is_named = flags.config or os.environ.get("KAIROS_CONFIG")
     if not is_named and server.config is not None and Path(server.config).is_file():
         settings = read_settings(replace(flags, config=server.config))
-    if changed := differences(settings, server):
+    if changed := differing_settings(settings, server):
         print_note(f"note: set otherwise here than for the server that had this run: {', '.join(changed)}")
     return settings
 
@@ -114,7 +114,7 @@ async def _wait_until_rest(app: App, run_id: str, screen: ProgressScreen, caller
         screen.print_calls(app.report(run_id, caller, full=False).calls)
 
     while True:
-        await app.wait([run_id], until="rest", wait_s=600, caller=caller, on_beat=on_beat)
+        await app.wait([run_id], until="rest", wait_s=600, caller=caller, on_heartbeat=on_beat)
         report = app.report(run_id, caller)
         screen.print_calls(report.calls)
         if report.status != "working":

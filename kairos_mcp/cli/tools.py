@@ -19,7 +19,13 @@ from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.tool_admin import Decided, Decision, PendingDefinition, ToolDetails, ToolSummary
+    from kairos_mcp.app.tool_admin import (
+        DecidedDefinitions,
+        DefinitionDecision,
+        PendingDefinition,
+        ToolDetails,
+        ToolSummary,
+    )
 
 ToolName = Annotated[str, typer.Argument(metavar="NAME", help="A tool, or a definition as SOURCE/NAME.")]
 Address = Annotated[str, typer.Argument(metavar="SOURCE/NAME", help="A definition, as `tools list` names it.")]
@@ -32,7 +38,7 @@ def list_tools(*, as_json: AsJson = False, flags: AllFlags) -> int:
     """List every tool: its name, effect, source, category, and whether it waits for approval."""
 
     async def read_tools(app: App) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
-        return await app.tools()  # starts a server that was never asked for its tools
+        return await app.list_tools()  # starts a server that was never asked for its tools
 
     tools, notes = with_app(settings_here(flags), read_tools)
     lines = (f"{tool.name:<32} {tool.effect:<12} {tool.source:<18} {tool.category:<16} {tool.state}" for tool in tools)
@@ -131,20 +137,20 @@ def import_tools(
     return import_servers(flags, file, write=write, as_json=as_json)
 
 
-def _decide(flags: Flags, address: str, decision: Decision, pin: str | None, *, as_json: bool) -> int:
-    async def decide(app: App) -> Decided:
+def _decide(flags: Flags, address: str, decision: DefinitionDecision, pin: str | None, *, as_json: bool) -> int:
+    async def decide(app: App) -> DecidedDefinitions:
         return await app.decide_tool(address, decision, pin, PERSON)
 
     definitions = with_app(read_settings(flags), decide)
     pins = [{"address": definition.address, "pin": definition.pin} for definition in definitions]
-    lines = (f"{decision}: {tool.address} ({tool.offered}), pin {tool.pin}" for tool in definitions)
+    lines = (f"{decision}: {tool.address} ({tool.offered_name}), pin {tool.pin}" for tool in definitions)
     emit({"state": decision, "definitions": pins}, lines, as_json=as_json)
     return COMPLETED
 
 
 def _read_details(flags: Flags, name: str) -> ToolDetails:
     async def read_tool(app: App) -> ToolDetails:
-        return await app.tool(name)
+        return await app.tool_details(name)
 
     return with_app(settings_here(flags), read_tool)
 

@@ -76,7 +76,7 @@ class DailyAccounts:
             account = accounts.ensure_day_account(connection, principal, meant.day.name, caps).id
             if mandate is None:
                 return meant, (account,)
-            own = caps_of_day(mandates.find(connection, principal, workspace, mandate))
+            own = mandate_day_caps(mandates.find(connection, principal, workspace, mandate))
             return meant, (account, accounts.ensure_mandate_account(connection, account, workspace, mandate, own).id)
 
         meant, shared = await self._store.submit(found)
@@ -100,7 +100,7 @@ class DailyAccounts:
         )
 
 
-def caps_of_day(saved: MandateRow | None) -> Limits:
+def mandate_day_caps(saved: MandateRow | None) -> Limits:
     """What all runs of a mandate may use on a day, as it is saved now; one that is not saved has no say."""
     if saved is None:
         return UNLIMITED

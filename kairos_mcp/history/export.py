@@ -37,17 +37,17 @@ from kairos_mcp.store import queries, report_queries, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, list_attempts, referred_texts
-from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, transcript
+from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, list_entries
 
-TASKS = ("task", "try", "cycle")  # the parts of a path that name whose step it is
+TASK_NAMES = ("task", "try", "cycle")  # the parts of a path that name whose step it is
 
 
 @dataclass(slots=True)
 class _ExportRedactor:
     """The mask, and where it has taken something out."""
 
-    mask: Redactor
-    at: RedactedPlaces = field(default_factory=lambda: RedactedPlaces([], [], []))
+    redactor: Redactor
+    places: RedactedPlaces = field(default_factory=lambda: RedactedPlaces([], [], []))
 
     def json(self, value: Any, found: list[str], place: str) -> Any:
         """The value without the secrets that are known now; shapes and names were masked when the row was written."""
@@ -63,7 +63,7 @@ class _ExportRedactor:
     def _values(self, value: Any) -> Any:
         match value:
             case str():
-                return self.mask.redact_known(value).text
+                return self.redactor.redact_known(value).text
             case dict():
                 return {self._values(name): self._values(item) for name, item in value.items()}
             case list() | tuple():
@@ -80,21 +80,21 @@ def export_lines(connection: apsw.Connection, run: RunRow, brief: PlannerInput |
     for content_hash in referred_texts(run, record):
         body = texts.read_text(connection, content_hash)  # a damaged one is no record of anything
         if body is not None:
-            yield ExportedText(content_hash, masking.text(body, masking.at.texts, content_hash))
+            yield ExportedText(content_hash, masking.text(body, masking.places.texts, content_hash))
     tries: dict[int, list[AttemptRow]] = {}
     for attempt in list_attempts(connection, run.n):
         tries.setdefault(attempt.mark, []).append(attempt)
     for row in record:
-        yield from _step(row, tries.get(row.id, ()), masking)
-    yield from _messages(brief, record, masking)
+        yield from _export_step(row, tries.get(row.id, ()), masking)
+    yield from _export_messages(brief, record, masking)
     for note in report_queries.list_notes(connection, run.n):
-        yield ExportedNote(masking.text(note, masking.at.beside, "note"))
+        yield ExportedNote(masking.text(note, masking.places.beside, "note"))
     account = read_account(connection, run.account)
     yield ExportedAccount(asdict(account.caps), account.held._asdict(), account.spent._asdict())
     if run.outcome is not None:
-        yield ExportedOutcome(masking.json(decode_fields(run.outcome), masking.at.beside, "outcome"))
-    if masking.at != RedactedPlaces([], [], []):
-        yield masking.at
+        yield ExportedOutcome(masking.json(decode_fields(run.outcome), masking.places.beside, "outcome"))
+    if masking.places != RedactedPlaces([], [], []):
+        yield masking.places
 
 
 def _export_run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
@@ -102,7 +102,7 @@ def _export_run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
         id=run.id,
         flow=run.flow,
         version=run.version,
-        spec=masking.json(decode_fields(run.spec), masking.at.beside, "run"),
+        spec=masking.json(decode_fields(run.spec), masking.places.beside, "run"),
         route=run.route,
         principal=run.principal,
         via=run.via,
@@ -113,7 +113,7 @@ def _export_run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
     )
 
 
-def _step(row: StepRow, tries: Any, masking: _ExportRedactor) -> Iterator[Any]:
+def _export_step(row: StepRow, tries: Any, masking: _ExportRedactor) -> Iterator[Any]:
     sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
     held = None if row.held is None else _amounts(row.held)
     yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, masking.json(sent, [], ""))
@@ -135,16 +135,18 @@ def _export_answer(answer: Answer, path: str, masking: _ExportRedactor) -> Answe
     plain = replace(answer, private=None) if isinstance(answer, Completion) else answer
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     shown = adapter.dump_python(plain, mode="json")
-    masked = masking.json(shown, masking.at.paths, path)
+    masked = masking.json(shown, masking.places.paths, path)
     carried: Answer = plain if masked == shown else adapter.validate_python(masked)
     return carried
 
 
-def _messages(brief: PlannerInput | None, record: list[StepRow], masking: _ExportRedactor) -> Iterator[ExportedMessage]:
+def _export_messages(
+    brief: PlannerInput | None, record: list[StepRow], masking: _ExportRedactor
+) -> Iterator[ExportedMessage]:
     if brief is None:
         return
     yield _export_message(None, "system", brief.system, [], None, masking)
-    for each in transcript(brief, answers_by_path(record), kinds_by_path(record)):
+    for each in list_entries(brief, answers_by_path(record), kinds_by_path(record)):
         message = each.message
         calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
         yield _export_message(each.path, message.role, message.content, calls, message.tool_call_id, masking)
@@ -153,7 +155,7 @@ def _messages(brief: PlannerInput | None, record: list[StepRow], masking: _Expor
 def _export_message(
     path: str | None, role: str, content: str, calls: list[JsonObject], call_id: str | None, masking: _ExportRedactor
 ) -> ExportedMessage:
-    tasks = [f"{name}-{ordinal}" for name, ordinal in split_path(path or "") if name in TASKS]
+    tasks = [f"{name}-{ordinal}" for name, ordinal in split_path(path or "") if name in TASK_NAMES]
     return ExportedMessage(
         path=path,
         task="/".join(tasks) or None,

@@ -30,19 +30,19 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Answer
 
 FORMAT = 1
-LINE_BYTES = 256 * 1024 * 1024
+MAX_LINE_BYTES = 256 * 1024 * 1024
 
 Amounts = dict[str, int]
 _T = TypeVar("_T")
 
 
 @dataclass_transform(frozen_default=True)
-def _a_line(kind: type[_T]) -> type[_T]:
+def _export_line(kind: type[_T]) -> type[_T]:
     """A line of the file as a value; what has a field more than it is refused."""
     return with_config(ConfigDict(extra="forbid"))(dataclass(frozen=True, slots=True)(kind))
 
 
-@_a_line
+@_export_line
 class ExportHead:
     run: str
     program: str
@@ -50,7 +50,7 @@ class ExportHead:
     line: Literal["head"] = "head"
 
 
-@_a_line
+@_export_line
 class ExportedRun:
     """Times in milliseconds since 1970. `workspace` is the folder's name alone."""
 
@@ -68,14 +68,14 @@ class ExportedRun:
     line: Literal["run"] = "run"
 
 
-@_a_line
+@_export_line
 class ExportedText:
     hash: str
     body: str
     line: Literal["text"] = "text"
 
 
-@_a_line
+@_export_line
 class ExportedStep:
     """`held` null: handed out."""
 
@@ -88,7 +88,7 @@ class ExportedStep:
     line: Literal["mark"] = "mark"
 
 
-@_a_line
+@_export_line
 class ExportedAttempt:
     """A later try of the step at `path`; `ended`: how the one before it did, and what that `lost`."""
 
@@ -102,7 +102,7 @@ class ExportedAttempt:
     line: Literal["attempt"] = "attempt"
 
 
-@_a_line
+@_export_line
 class ExportedAnswer:
     path: str
     at: int
@@ -114,7 +114,7 @@ class ExportedAnswer:
     line: Literal["answer"] = "answer"
 
 
-@_a_line
+@_export_line
 class ExportedMessage:
     """`path`: the step that brought it. `task` and `parent`: the task whose step that is, `depth` how deep it lies."""
 
@@ -129,13 +129,13 @@ class ExportedMessage:
     line: Literal["message"] = "message"
 
 
-@_a_line
+@_export_line
 class ExportedNote:
     text: str
     line: Literal["note"] = "note"
 
 
-@_a_line
+@_export_line
 class ExportedAccount:
     caps: dict[str, int | None]
     held: Amounts
@@ -143,13 +143,13 @@ class ExportedAccount:
     line: Literal["account"] = "account"
 
 
-@_a_line
+@_export_line
 class ExportedOutcome:
     outcome: JsonObject
     line: Literal["outcome"] = "outcome"
 
 
-@_a_line
+@_export_line
 class RedactedPlaces:
     """`texts`: hashes of texts; `paths`: steps whose answers; `beside`: other lines (`run`, `note`, `outcome`)."""
 
@@ -159,7 +159,7 @@ class RedactedPlaces:
     line: Literal["masked"] = "masked"
 
 
-@_a_line
+@_export_line
 class ExportEnd:
     lines: int
     sha256: str
@@ -190,11 +190,11 @@ class ExportedHistory:
 
     run: ExportedRun
     texts: Mapping[str, str]
-    marks: tuple[ExportedStep, ...]
+    steps: tuple[ExportedStep, ...]
     answers: Mapping[str, ExportedAnswer]
     messages: tuple[ExportedMessage, ...]
     outcome: JsonObject | None
-    masked: RedactedPlaces
+    redacted: RedactedPlaces
 
 
 def write_lines(lines: Iterable[Any]) -> Iterator[bytes]:
@@ -218,16 +218,20 @@ def read_lines(lines: Iterable[bytes]) -> ExportedHistory:
     """What the lines of a file say. Raises BadArguments that names the line which is wrong."""
     folded, found = sha256(), list[Any]()
     for number, raw in enumerate(lines, 1):
-        line = _line(raw, number)
+        line = _parse_line(raw, number)
         if number == 1 and not isinstance(line, ExportHead):
-            raise _bad(1, "it is no head of an exported run", "Give a file that `kairos-mcp export RUN FILE` wrote.")
+            raise _line_error(
+                1, "it is no head of an exported run", "Give a file that `kairos-mcp export RUN FILE` wrote."
+            )
         found.append(line)
         if isinstance(line, ExportEnd):
             if (line.lines, line.sha256) != (number - 1, folded.hexdigest()):
-                raise _bad(number, "the lines before it are not those that were written", "Export the run again.")
+                raise _line_error(
+                    number, "the lines before it are not those that were written", "Export the run again."
+                )
             continue
         if len(found) > 1 and isinstance(found[-2], ExportEnd):
-            raise _bad(number, "it comes after the end", "One file holds one run.")
+            raise _line_error(number, "it comes after the end", "One file holds one run.")
         folded.update(raw)
     if not found:
         raise BadArguments("The file is empty.", "Give a file that `kairos-mcp export RUN FILE` wrote.")
@@ -236,13 +240,13 @@ def read_lines(lines: Iterable[bytes]) -> ExportedHistory:
     return _gather_history(found)
 
 
-def _line(raw: bytes, number: int) -> Any:
-    if len(raw) > LINE_BYTES:
-        raise _bad(number, f"it is longer than {LINE_BYTES} bytes", "No exported run has such a line.")
+def _parse_line(raw: bytes, number: int) -> Any:
+    if len(raw) > MAX_LINE_BYTES:
+        raise _line_error(number, f"it is longer than {MAX_LINE_BYTES} bytes", "No exported run has such a line.")
     try:
         value = from_json(raw)
     except ValueError as error:
-        raise _bad(number, "it is no JSON", "Give a file that `kairos-mcp export RUN FILE` wrote.") from error
+        raise _line_error(number, "it is no JSON", "Give a file that `kairos-mcp export RUN FILE` wrote.") from error
     if number == 1:
         _check_format(value)
     try:
@@ -250,7 +254,7 @@ def _line(raw: bytes, number: int) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:80]
-        raise _bad(number, f"{where or 'the line'}: {first['msg'][:200]}", "Export the run again.") from error
+        raise _line_error(number, f"{where or 'the line'}: {first['msg'][:200]}", "Export the run again.") from error
 
 
 def _check_format(value: Any) -> None:
@@ -283,7 +287,7 @@ def _gather_history(found: list[Any]) -> ExportedHistory:
     return ExportedHistory(runs[0], texts, marks, answers, said, outcome, masked)
 
 
-def _bad(number: int, why: str, cure: str) -> BadArguments:
+def _line_error(number: int, why: str, cure: str) -> BadArguments:
     return BadArguments(f"Line {number} of the file: {why}.", cure)
 
 

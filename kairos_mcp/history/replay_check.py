@@ -18,7 +18,7 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.views.transcript import transcript
+from kairos_mcp.views.transcript import list_entries
 
 SHOWN_CHARS = 400
 
@@ -32,7 +32,7 @@ class RecordedEntry:
     kind: str
     digest: bytes
     answer: Answer | None
-    masked: bool = False
+    is_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Recording:
     taken out of its texts, so that no digest is that of then."""
 
     run_id: str
-    thawed: LoadedSpec
+    loaded: LoadedSpec
     entries: Sequence[RecordedEntry]
     outcome: str | None
-    masked: bool = False
+    is_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class _ReplayComparison:
     doubtful: bool = False
 
     def __post_init__(self) -> None:
-        flow: Flow[Any] = self.recording.thawed.flow()
+        flow: Flow[Any] = self.recording.loaded.flow()
         self.runner = Runner(flow)
-        self.doubtful = self.recording.masked
+        self.doubtful = self.recording.is_redacted
 
     def compare_step(self, entry: RecordedEntry) -> Difference | None:
         step = self.runner.waiting.get(entry.path)
@@ -123,7 +123,7 @@ class _ReplayComparison:
         if _kind(step) != entry.kind or (step.digest != entry.digest and not self.doubtful):
             return _explain_difference(self.recording, entry, step)
         if entry.answer is not None:
-            self.doubtful = self.doubtful or entry.masked
+            self.doubtful = self.doubtful or entry.is_redacted
             try:
                 self.runner.answer(entry.path, entry.answer)
             except Exception as broken:  # whatever a changed flow does with an old answer
@@ -153,8 +153,8 @@ class _ReplayComparison:
         return Difference(
             "outcome",
             f"the outcome is not the one that these answers give: {', '.join(differ)}",
-            {name: _cut_value(before[name]) for name in differ},
-            {name: _cut_value(now[name]) for name in differ},
+            {name: _truncate_value(before[name]) for name in differ},
+            {name: _truncate_value(now[name]) for name in differ},
         )
 
 
@@ -193,7 +193,7 @@ def _explain_call(recording: Recording, entry: RecordedEntry, call: ToolCall) ->
 
 def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
     """The call as the turn asked for it whose answer is recorded, or as the spec says where the run is one call."""
-    spec = recording.thawed.spec
+    spec = recording.loaded.spec
     if spec.flow == "call":
         return ToolCall(path, spec.goal, spec.arguments or {})
     turn, number = turn_of(path)
@@ -207,13 +207,13 @@ def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
 
 def _explain_request(recording: Recording, entry: RecordedEntry, step: RequestCompletion) -> Difference:
     """What the request was is found by its digest, among those that the rows make likely."""
-    brief = recording.thawed.planner_input
-    likely = list(_likely(recording, brief, entry, step)) if brief is not None else []
+    brief = recording.loaded.planner_input
+    likely = list(_likely_requests(recording, brief, entry, step)) if brief is not None else []
     found = next((each for each in likely if each.digest == entry.digest), None)
     before = found or (likely[0] if likely else None)
     if before is None:
         return Difference(entry.path, "the request differs", {"kind": entry.kind}, _shown_step(step), certain=False)
-    message = _first_message(before.conversation, step.conversation)
+    message = _first_differing_message(before.conversation, step.conversation)
     differ = [name for name, value in _shown_step(before).items() if _shown_step(step)[name] != value]
     text = f"{', '.join(differ) or 'the request'} differ" if found else (
         "the request is not the one that was recorded: an answer before it was changed, or the flow"
@@ -221,14 +221,14 @@ def _explain_request(recording: Recording, entry: RecordedEntry, step: RequestCo
     return Difference(entry.path, text, _shown_step(before), _shown_step(step), message, certain=found is not None)
 
 
-def _likely(
+def _likely_requests(
     recording: Recording, brief: PlannerInput, entry: RecordedEntry, step: RequestCompletion
 ) -> Iterator[RequestCompletion]:
     """What may have been asked: the conversation as the rows tell it, or as the flow has it now, and each part of a
     request as it is now, as the spec has it, or left out."""
     answers = {each.path: each.answer for each in recording.entries if each.answer is not None}
     kinds = {each.path: each.kind for each in recording.entries}
-    before = [each for each in transcript(brief, answers, kinds) if _is_before(each.path, entry.path)]
+    before = [each for each in list_entries(brief, answers, kinds) if _is_before(each.path, entry.path)]
     system = [Message("system", brief.system)] if brief.system else []
     talks = (Conversation([*system, *(each.message for each in before)]), step.conversation)
     tools = (step.tools, brief.tools, ToolSet())
@@ -248,7 +248,7 @@ def _shown_step(step: RequestCompletion) -> JsonObject:
     return {
         "kind": step.purpose,
         "messages": len(step.conversation),
-        "last_message": _cut_value(step.conversation[-1].content) if len(step.conversation) else None,
+        "last_message": _truncate_value(step.conversation[-1].content) if len(step.conversation) else None,
         "tools": [spec.name for spec in step.tools],
         "schema": step.output_schema is not None,
         "max_tokens": step.max_tokens,
@@ -256,7 +256,7 @@ def _shown_step(step: RequestCompletion) -> JsonObject:
     }
 
 
-def _first_message(recorded: Conversation, asked: Conversation) -> JsonObject | None:
+def _first_differing_message(recorded: Conversation, asked: Conversation) -> JsonObject | None:
     for at in range(max(len(recorded), len(asked))):
         before = recorded[at] if at < len(recorded) else None
         now = asked[at] if at < len(asked) else None
@@ -268,11 +268,11 @@ def _first_message(recorded: Conversation, asked: Conversation) -> JsonObject | 
 def _message(message: Message | None) -> JsonObject | None:
     if message is None:
         return None
-    shown: JsonObject = {"role": message.role, "content": _cut_value(message.content)}
+    shown: JsonObject = {"role": message.role, "content": _truncate_value(message.content)}
     if message.tool_calls:
         shown["tool_calls"] = [call.name for call in message.tool_calls]
     return shown
 
 
-def _cut_value(value: Any) -> Any:
+def _truncate_value(value: Any) -> Any:
     return truncate(value, SHOWN_CHARS, "… ({total} characters)") if isinstance(value, str) else value

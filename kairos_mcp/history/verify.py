@@ -12,7 +12,7 @@ from kairos_mcp.history.format import ExportedHistory, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.views.transcript import transcript
+from kairos_mcp.views.transcript import list_entries
 
 
 def verify(lines: Iterable[bytes]) -> ReplayReport:
@@ -36,12 +36,12 @@ def verify(lines: Iterable[bytes]) -> ReplayReport:
             mark.kind,
             bytes.fromhex(mark.digest),
             carried.answers[mark.path].answer if mark.path in carried.answers else None,
-            masked=mark.path in carried.masked.paths,
+            is_redacted=mark.path in carried.redacted.paths,
         )
-        for mark in carried.marks
+        for mark in carried.steps
     ]
-    masked = bool(carried.masked.texts) or "run" in carried.masked.beside
-    return replay(Recording(carried.run.id, thawed, entries, outcome, masked=masked))
+    masked = bool(carried.redacted.texts) or "run" in carried.redacted.beside
+    return replay(Recording(carried.run.id, thawed, entries, outcome, is_redacted=masked))
 
 
 def _check_version(carried: ExportedHistory) -> None:
@@ -57,12 +57,12 @@ def _check_version(carried: ExportedHistory) -> None:
 
 def _check_messages(carried: ExportedHistory, thawed: LoadedSpec) -> None:
     """The conversation in a file is for readers; it has to be the one that its steps tell."""
-    if thawed.planner_input is None or carried.masked.texts or carried.masked.paths or carried.masked.beside:
+    if thawed.planner_input is None or carried.redacted.texts or carried.redacted.paths or carried.redacted.beside:
         return
     answers = {path: each.answer for path, each in carried.answers.items()}
-    kinds = {mark.path: mark.kind for mark in carried.marks}
+    kinds = {mark.path: mark.kind for mark in carried.steps}
     tells: list[tuple[str | None, str]] = [(None, thawed.planner_input.system)]
-    tells += [(each.path, each.message.content) for each in transcript(thawed.planner_input, answers, kinds)]
+    tells += [(each.path, each.message.content) for each in list_entries(thawed.planner_input, answers, kinds)]
     if [(said.path, said.content) for said in carried.messages] != tells:
         raise BadArguments("The file's messages are not those that its steps tell.", "Export the run again.")
 

@@ -32,9 +32,9 @@ async def ask_client(call: ToolRequest, run_id: str, until_s: float) -> wire.Inp
     found = _find_requests(call, run_id)
     if not (found.completions or found.approvals):
         return False
-    if found.completions and call.app.asks.is_silent(run_id, call.caller):
+    if found.completions and call.app.client_requests.is_silent(run_id, call.caller):
         reason = "this client has left such a request without an answer before"
-        return await call.app.asks.fall_back(run_id, reason, call.caller)
+        return await call.app.client_requests.fall_back(run_id, reason, call.caller)
     if not call.client.modern:
         return await push.push_all(call, run_id, lambda: _find_requests(call, run_id), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
@@ -43,9 +43,9 @@ async def ask_client(call: ToolRequest, run_id: str, until_s: float) -> wire.Inp
 
 def _find_requests(call: ToolRequest, run_id: str) -> PushableRequests:
     """What the client can be asked now, by the capabilities that it declared."""
-    asks, client = call.app.asks, call.client
+    asks, client = call.app.client_requests, call.client
     return PushableRequests(
-        asks.open(run_id, call.caller) if client.samples and not client.refused else (),
+        asks.open_requests(run_id, call.caller) if client.samples and not client.refused else (),
         asks.undecided_questions(run_id, call.caller, call.skipped) if client.elicits else (),
     )
 
@@ -57,7 +57,7 @@ async def take_responses(call: ToolRequest, resumed: ResumedRequest, responses: 
     """
     refusal = None
     for nonce in resumed.nonces if responses else ():
-        row = call.app.asks.find_ask(resumed.run_id, nonce, call.caller)
+        row = call.app.client_requests.find_ask(resumed.run_id, nonce, call.caller)
         if row is None or row.consumed is not None:
             continue
         answers = {path: (responses or {}).get(key) for key, path in row.keys.items()}
@@ -65,14 +65,14 @@ async def take_responses(call: ToolRequest, resumed: ResumedRequest, responses: 
             await _take_decisions(call, resumed, nonce, answers)
         else:
             refusal = await _take_completions(call, resumed, nonce, answers)
-    return refusal is None or await call.app.asks.fall_back(resumed.run_id, refusal, call.caller)
+    return refusal is None or await call.app.client_requests.fall_back(resumed.run_id, refusal, call.caller)
 
 
 async def _take_completions(
     call: ToolRequest, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]
 ) -> str | None:
     """Store completions; return why the client's model refused, if it did."""
-    waiting = {request.path: request for request in call.app.asks.open(resumed.run_id, call.caller)}
+    waiting = {request.path: request for request in call.app.client_requests.open_requests(resumed.run_id, call.caller)}
     replies: dict[str, ClientReply] = {}
     refusal = None
     for path, reply in answers.items():
@@ -85,14 +85,14 @@ async def _take_completions(
                     refusal = error.reason
             case _:
                 pass
-    await call.app.asks.take(resumed.run_id, nonce, replies, call.caller)
+    await call.app.client_requests.take(resumed.run_id, nonce, replies, call.caller)
     return refusal
 
 
 async def _take_decisions(
     call: ToolRequest, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]
 ) -> None:
-    took_s = (call.app.asks.now() - resumed.at) / 1000
+    took_s = (call.app.client_requests.now() - resumed.at) / 1000
     decisions: dict[str, UserDecision | UserSettlement] = {}
     digests = dict(resumed.digests)
     for key, reply in answers.items():
@@ -104,10 +104,10 @@ async def _take_decisions(
                     continue
                 call.skipped.update(answers if decision == "nobody" else (key,))
                 if decision != "unclear":
-                    call.app.asks.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
+                    call.app.client_requests.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
             case _:
                 pass
-    await call.app.asks.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
+    await call.app.client_requests.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
 
 
 async def _input_required(
@@ -115,17 +115,17 @@ async def _input_required(
 ) -> wire.InputRequiredResult | bool:
     """Make the result that asks the client, or fall back: a client that calls again without a requestState, some time
     after it was asked, has refused; nothing else tells."""
-    asks, again_s = call.app.asks, call.policy.again_s if call.resumed is None else None
+    asks, again_s = call.app.client_requests, call.policy.again_s if call.resumed is None else None
     requests: wire.InputRequests = {}
     nonces = []
     digests: tuple[tuple[str, str], ...] = ()
     if found.completions:
         row = await asks.create_ask(run_id, found.completions, call.caller, again_s=again_s)
         if row is None:
-            asks.was_silent(call.caller)
+            asks.mark_silent(call.caller)
             return await asks.fall_back(run_id, "the client called again without an answer", call.caller)
         if isinstance(row, RequestOutcome):
-            await asks.news()
+            await asks.wait_for_change()
             return True  # the request to another session has to be charged first
         dialect, by_path = call.client.dialect, {request.path: request for request in found.completions}
         for key, path in row.keys.items():
@@ -138,7 +138,7 @@ async def _input_required(
         if row is None:
             call.skipped.update(by_key)
         else:
-            purpose = call.app.purpose(run_id, call.caller)
+            purpose = call.app.run_purpose(run_id, call.caller)
             requests |= {
                 request_key: elicitation.make_dialog(purpose, by_key[key]) for request_key, key in row.keys.items()
             }

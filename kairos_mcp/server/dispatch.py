@@ -61,7 +61,7 @@ async def dispatch(
         on_beat = progress_reporter(ctx.session.report_progress)
         skipped = set(() if resumed is None else resumed.skipped)
         app = await get_app()
-        principal, label = current_principal(), _client_label(ctx, app.mask)
+        principal, label = current_principal(), _client_label(ctx, app.redactor)
         session = ctx.lifespan_context.session_of(ctx, principal, label)
         caller = Caller(principal, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
         app.wake()
@@ -72,7 +72,7 @@ async def dispatch(
             return await tool.handle(call, arguments)
     except KairosError as error:
         app = await get_app()
-        return error_result(error, app.mask, lambda text: app.word_for(text, Caller(current_principal())))
+        return error_result(error, app.redactor, lambda text: app.complete_commands(text, Caller(current_principal())))
     except Exception:
         log.exception("%s failed", tool.name)
         hint = "Runs are kept: run_status shows their status. The server's stderr says what went wrong."

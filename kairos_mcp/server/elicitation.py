@@ -16,7 +16,7 @@ from kairos_mcp.core.text import format_age, make_visible, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
-from kairos_mcp.views.waiting import iso
+from kairos_mcp.views.waiting import format_time
 
 
 def _form(name: str, choices: list[str], comment: str, about: str) -> dict[str, Any]:
@@ -47,7 +47,9 @@ def make_dialog(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
             )
         case ApprovalRow(tool=tool, effect=effect, path=path):
             form = FORM
-            request = f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {iso(question.expires_at)}"
+            request = (
+                f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {format_time(question.expires_at)}"
+            )
             heading = f"Permission for {tool} ({effect}), {request}{_format_goal(purpose)}:"
     params = wire.ElicitRequestFormParams(message=f"{heading}\n\n{question.preview}", requested_schema=form)
     return wire.ElicitRequest(params=params)

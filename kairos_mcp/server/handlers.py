@@ -25,7 +25,7 @@ async def report_when_at_rest(call: ToolRequest, run_id: str, wait_s: float, *, 
     """
     until_s = time.monotonic() + wait_s
     if call.client.samples:
-        call.app.asks.register_call(run_id, call.caller)
+        call.app.client_requests.register_call(run_id, call.caller)
     with call.session.newest_call(run_id, call):
         while True:
             await _wait_for_rest(call, run_id, until_s)
@@ -43,9 +43,9 @@ async def report_when_at_rest(call: ToolRequest, run_id: str, wait_s: float, *, 
 async def _wait_for_rest(call: ToolRequest, run_id: str, until_s: float) -> None:
     """Wait until the run rests. One whose completions come from clients gets a moment more: the client can be asked
     only once the run is seen waiting."""
-    settle_s = call.policy.settle_s if call.app.asks.goes_through_clients(run_id, call.caller) else 0.0
+    settle_s = call.policy.settle_s if call.app.client_requests.goes_through_clients(run_id, call.caller) else 0.0
     left_s = max(settle_s, until_s - time.monotonic())
-    await call.app.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_beat=call.on_beat)
+    await call.app.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat)
 
 
 async def planner_run(call: ToolRequest, arguments: planner.PlannerRun) -> Result:
@@ -82,31 +82,31 @@ async def mandate_save(call: ToolRequest, arguments: ooda.MandateSave) -> wire.C
 
 async def mandate_list(call: ToolRequest, arguments: ooda.MandateList) -> wire.CallToolResult:
     return results.plain_result(
-        call.app.mandates(arguments.status, arguments.cursor, call.caller, everywhere=bool(arguments.all))
+        call.app.list_mandates(arguments.status, arguments.cursor, call.caller, everywhere=bool(arguments.all))
     )
 
 
 async def run_status(call: ToolRequest, arguments: runs.RunStatus) -> wire.CallToolResult:
-    run_ids = arguments.run_ids or call.app.newest(call.caller, results.NEWEST, everywhere=bool(arguments.all))
+    run_ids = arguments.run_ids or call.app.newest_runs(call.caller, results.NEWEST, everywhere=bool(arguments.all))
     if arguments.wait and run_ids:
         await call.app.wait(
             run_ids,
             until=arguments.until or "attention",
             wait_s=arguments.wait,
             caller=call.caller,
-            on_beat=call.on_beat,
+            on_heartbeat=call.on_beat,
             since=arguments.known_seqs(run_ids),
         )
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.run_ids)
     reports = [call.app.report(run_id, call.caller, full=not brief) for run_id in run_ids]
     call.app.retry_stalled(run_ids, call.caller)
-    elsewhere = 0 if arguments.run_ids or arguments.all else call.app.runs_elsewhere(call.caller)
+    elsewhere = 0 if arguments.run_ids or arguments.all else call.app.count_runs_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 
 async def run_continue(call: ToolRequest, arguments: runs.RunContinue) -> Result:
     if arguments.ask:
-        call.app.asks.ask_again(arguments.run_id, call.caller)
+        call.app.client_requests.forget_ignored(arguments.run_id, call.caller)
     if call.resumed is None:
         await call.app.answer(arguments.run_id, arguments.answers or {}, call.caller)
     return await report_when_at_rest(call, arguments.run_id, arguments.wait)
@@ -148,4 +148,4 @@ async def registry_register(call: ToolRequest, arguments: runs.RegistryRegister)
 
 
 async def budget_status(call: ToolRequest, arguments: runs.BudgetStatus) -> wire.CallToolResult:
-    return results.plain_result(call.app.spending(arguments.scope, call.caller))
+    return results.plain_result(call.app.read_spending(arguments.scope, call.caller))

@@ -44,10 +44,10 @@ class PushableRequests:
 async def push_all(call: ToolRequest, run_id: str, find: Callable[[], PushableRequests], until_s: float) -> bool:
     """Push what `find` returns, side by side, until one has an effect: an answer, another route, or a change from
     elsewhere. True then; False if time is over or the client is gone."""
-    asks, caller, watched, failed = call.app.asks, call.caller, dict[str, PushedRequest](), dict[str, str]()
+    asks, caller, watched, failed = call.app.client_requests, call.caller, dict[str, PushedRequest](), dict[str, str]()
     while True:
         await _start_pushes(call, run_id, find(), watched, failed)
-        await call.on_beat(call.app.beat(run_id, caller))
+        await call.on_beat(call.app.heartbeat(run_id, caller))
         ended = [push for push in watched.values() if push.has_ended]
         for push in ended:
             del watched[push.key]
@@ -60,10 +60,10 @@ async def push_all(call: ToolRequest, run_id: str, find: Callable[[], PushableRe
         if time.monotonic() >= until_s:
             return False
         if silent := _find_silent(call, pending):
-            asks.was_silent(caller)
+            asks.mark_silent(caller)
             why = f"the client did not answer within {silent.max_silence_s:g} s"
             return await asks.fall_back(run_id, why, caller)
-        await asks.news(until_s - time.monotonic())
+        await asks.wait_for_change(until_s - time.monotonic())
         if not watched:  # another session is asking: look again
             return True
 
@@ -100,9 +100,9 @@ async def _start_pushes(
 ) -> None:
     """Push what is open and was not pushed in this session yet, and watch what was. Completions go first, since some
     clients take one request after the other."""
-    session, asks = call.session, call.app.asks
+    session, asks = call.session, call.app.client_requests
     watched |= {push.key: push for push in session.pushes_of(run_id)}
-    if asks.asks_now(run_id, call.caller) and session.may_push(run_id, call):
+    if asks.is_newest_asker(run_id, call.caller) and session.may_push(run_id, call):
         new = [waiting for waiting in found.completions if waiting.path not in watched and waiting.path not in failed]
         number = len(new) + sum(not push.is_dialog for push in watched.values())
         for waiting in new:
@@ -111,13 +111,13 @@ async def _start_pushes(
             watched[waiting.path] = push
             try:
                 with anyio.CancelScope(shield=True):  # a stored request has to be sent
-                    push.row_number = await asks.begin(run_id, waiting, call.caller)
+                    push.row_number = await asks.begin_request(run_id, waiting, call.caller)
             finally:
                 if push.row_number is None:
                     push.has_ended = True
                     del session.pushes[run_id, waiting.path]
             if push.row_number is None:
-                await asks.news()
+                await asks.wait_for_change()
             else:
                 call.tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, waiting))
     for row in found.approvals:
@@ -130,7 +130,7 @@ def _max_silence_s(call: ToolRequest, number: int) -> float:
     """How long a client may take for an answer. Some answer one push after the other, so the time grows with their
     number."""
     policy = call.policy
-    return (policy.later_s if call.app.asks.has_answered(call.caller) else policy.first_s) * number
+    return (policy.later_s if call.app.client_requests.has_answered(call.caller) else policy.first_s) * number
 
 
 async def _push_one(call: ToolRequest, push: PushedRequest, ask: Callable[[], object]) -> None:
@@ -146,17 +146,17 @@ async def _push_one(call: ToolRequest, push: PushedRequest, ask: Callable[[], ob
     finally:
         push.has_ended = True
         call.session.pushes.pop((push.run_id, push.key), None)
-        call.app.asks.signal_change()
+        call.app.client_requests.signal_change()
 
 
 async def _cancel_when_unneeded(call: ToolRequest, push: PushedRequest, scope: anyio.CancelScope) -> None:
-    asks, caller = call.app.asks, call.caller
+    asks, caller = call.app.client_requests, call.caller
     while True:
-        await asks.news(calling=False)
+        await asks.wait_for_change(urgent=False)
         try:
             is_needed = push.key in asks.wanted_keys(push.run_id, caller)
             if push.row_number is not None and not push.is_closing:
-                push.is_current = asks.stands(push.run_id, push.row_number, caller)
+                push.is_current = asks.is_current_request(push.run_id, push.row_number, caller)
         except UnknownRun:
             is_needed = False
         except KairosError:
@@ -168,7 +168,7 @@ async def _cancel_when_unneeded(call: ToolRequest, push: PushedRequest, scope: a
 
 async def _ask_model(call: ToolRequest, push: PushedRequest, waiting: OpenRequest) -> None:
     """Ask the client's model, and store its answer. A request that is given up is charged, whatever ended it."""
-    asks, caller, number = call.app.asks, call.caller, push.row_number
+    asks, caller, number = call.app.client_requests, call.caller, push.row_number
     assert number is not None
     try:
         with anyio.move_on_after(waiting.left_s) as scope:
@@ -179,33 +179,33 @@ async def _ask_model(call: ToolRequest, push: PushedRequest, waiting: OpenReques
             with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
                 took_ms = int(push.silent_s * 1000)
                 answer = ClientReply(completion, took_ms, call.client.dialect, number)
-                await asks.deposit(push.run_id, waiting.path, answer, caller)
+                await asks.store_reply(push.run_id, waiting.path, answer, caller)
             return
         if scope.cancelled_caught:
-            await asks.deposit(push.run_id, waiting.path, ClientReply(None, int(push.silent_s * 1000)), caller)
+            await asks.store_reply(push.run_id, waiting.path, ClientReply(None, int(push.silent_s * 1000)), caller)
     except MCPError as error:
         push.is_closing = True
         if error.error.code == wire.CONNECTION_CLOSED:
             push.client_gone = True  # it did not refuse: the run waits for another call
-            await asks.withdraw(push.run_id, number, caller)
+            await asks.withdraw_request(push.run_id, number, caller)
         else:
             push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
             await asks.mark_refused(number)
     except (BadSamplingReply, ValidationError) as error:
         push.is_closing = True
         push.failure = error.reason if isinstance(error, BadSamplingReply) else "the client's answer is no completion"
-        await asks.withdraw(push.run_id, number, caller)
+        await asks.withdraw_request(push.run_id, number, caller)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            await asks.withdraw(push.run_id, number, caller)
+            await asks.withdraw_request(push.run_id, number, caller)
         raise
 
 
 async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> None:
     """Show a question to the client's user, and store what they decide about exactly that."""
-    asks, began = call.app.asks, time.monotonic()
+    asks, began = call.app.client_requests, time.monotonic()
     try:
-        dialog = elicitation.make_dialog(call.app.purpose(push.run_id, call.caller), row)
+        dialog = elicitation.make_dialog(call.app.run_purpose(push.run_id, call.caller), row)
         reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.client_gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED

@@ -189,7 +189,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
     if spec.flow != "planner":
         order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
-        return LoadedSpec(spec, offered, script, lambda: load_ooda.flow_of(order), None, spoken, behind)
+        return LoadedSpec(spec, offered, script, lambda: load_ooda.make_flow(order), None, spoken, behind)
     brief = PlannerInput(
         system=text(spec.system_text),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),

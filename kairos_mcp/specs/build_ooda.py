@@ -30,13 +30,13 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     refuse_unpriced,
 )
-from kairos_mcp.specs.load_ooda import FLOWS, RUN
+from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
-CALLED = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
+STEP_TOOLS = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
 """What flows call by name, beside what observe, decide and run_tool may."""
 UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
@@ -69,7 +69,7 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     )
     _refuse_unpriced(request.mandate, choice, sources.settings)
     spec, notes = _spec(builder, request.mandate, choice, sources)
-    frozen = replace(spec, flow=FLOWS[request.phase], given_text=given, given_by=request.given_by)
+    frozen = replace(spec, flow=PHASE_FLOWS[request.phase], given_text=given, given_by=request.given_by)
     return BuiltSpec(frozen, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), phases.VERSION)
 
 
@@ -89,7 +89,7 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     )
     _refuse_unpriced(mandate, choice, sources.settings)
     spec, notes = _spec(builder, mandate, choice, sources)
-    frozen = replace(spec, flow=RUN, cycles=request.cycles or mandate.max_cycles, stretch=stretch)
+    frozen = replace(spec, flow=RUN_FLOW, cycles=request.cycles or mandate.max_cycles, stretch=stretch)
     return BuiltSpec(frozen, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 
@@ -120,7 +120,7 @@ def _spec(
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
     scopes = build_scopes(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
     spec = Spec(
-        RUN,
+        RUN_FLOW,
         mandate.goal,
         choice.route,
         builder.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),
@@ -156,7 +156,7 @@ def _callable_tools(
     registry: ToolRegistry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]
 ) -> ToolSet:
     """Every tool that a step may call, each once."""
-    called = [tool.spec for name in CALLED if (tool := registry.find(name)) is not None]
+    called = [tool.spec for name in STEP_TOOLS if (tool := registry.find(name)) is not None]
     return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
 
 

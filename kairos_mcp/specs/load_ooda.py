@@ -22,15 +22,15 @@ from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.store.codec import decode, unreadable
 
-RUN: FlowName = "ooda_run"
-FLOWS: Mapping[Phase, FlowName] = {
+RUN_FLOW: FlowName = "ooda_run"
+PHASE_FLOWS: Mapping[Phase, FlowName] = {
     "observe": "ooda_observe",
     "orient": "ooda_orient",
     "decide": "ooda_decide",
     "act": "ooda_act",
     "reflect": "ooda_reflect",
 }
-VERSIONS: Mapping[str, int] = {RUN: cycles.VERSION, **dict.fromkeys(FLOWS.values(), phases.VERSION)}
+VERSIONS: Mapping[str, int] = {RUN_FLOW: cycles.VERSION, **dict.fromkeys(PHASE_FLOWS.values(), phases.VERSION)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ def load_cycle(
 
 def phase_of(flow: str) -> Phase | None:
     """The phase that a flow is; None for every other flow."""
-    return next((phase for phase, name in FLOWS.items() if flow == name), None)
+    return next((phase for phase, name in PHASE_FLOWS.items() if flow == name), None)
 
 
-def flow_of(ordered: LoadedCycle) -> Flow[Outcome]:
+def make_flow(ordered: LoadedCycle) -> Flow[Outcome]:
     if ordered.phase is None:
         return cycles.mandate_run(ordered.context, ordered.cycles)
     return phases.phase_run(ordered.context, ordered.phase, ordered.given)

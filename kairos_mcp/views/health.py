@@ -17,7 +17,7 @@ from kairos_mcp.store.database import Store
 OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
 
 
-def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
+def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
     """Raises the store's errors where the file can't be opened. Nothing is made only to be looked at.
 
     `thorough` reads everything: `damage` then says what does not fit, `prunable` what could be removed now (`at`, in
@@ -38,24 +38,24 @@ def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
             "schema_version": reader.pragma("user_version"),
         }
         if not thorough:
-            return found | _inhabitants(store) | {"integrity": _quickly(reader)}
-        damage = _damage(store)
+            return found | _servers_and_runs(store) | {"integrity": _quick_check(reader)}
+        damage = _find_damage(store)
         found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
         if any(text.startswith(integrity.SQLITE_DAMAGE) for text in damage):
             return found  # what else could be read can't be believed
         old = retention.measure_prunable(reader, at - OLD_DAYS * DAY_MS)
         prunable = {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
-        return found | _inhabitants(store) | {"prunable": prunable}
+        return found | _servers_and_runs(store) | {"prunable": prunable}
 
 
-def _quickly(reader: apsw.Connection) -> str:
+def _quick_check(reader: apsw.Connection) -> str:
     try:
         return "; ".join(str(line) for (line,) in fetch_all(reader, "pragma quick_check(5)"))
     except KairosError as damage:
         return damage.message
 
 
-def _damage(store: Store) -> list[str]:
+def _find_damage(store: Store) -> list[str]:
     """From one state of the file: others may write meanwhile."""
     try:
         with store.read_connection() as connection:
@@ -65,7 +65,7 @@ def _damage(store: Store) -> list[str]:
         return [f"{integrity.SQLITE_DAMAGE}: {damage.message}"]
 
 
-def _inhabitants(store: Store) -> JsonObject:
+def _servers_and_runs(store: Store) -> JsonObject:
     return {
         "servers": [asdict(each) for each in ownership.list_living(store.reader, store.home)],
         "runs": _runs(store.reader),

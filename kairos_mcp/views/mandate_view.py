@@ -19,14 +19,14 @@ from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES, PHASES
 from kairos_mcp.specs import load_ooda
-from kairos_mcp.specs.load_ooda import RUN, read_mandate
+from kairos_mcp.specs.load_ooda import RUN_FLOW, read_mandate
 from kairos_mcp.store import mandates, report_queries, texts
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
 
 _PAUSES = {"checkpoint": CHECKPOINT_PAUSE, "drift": DRIFT_PAUSE, "risk": RISK_PAUSE}
-_WHY: Mapping[str, str] = {
+_PAUSE_REASONS: Mapping[str, str] = {
     CHECKPOINT_PAUSE: "The mandate's checkpoint: look at what was done; resuming goes on with the next cycle.",
     RISK_PAUSE: (
         "The risk of what was decided is above the mandate's budget; resuming records it as denied and goes on."
@@ -37,19 +37,19 @@ _WHY: Mapping[str, str] = {
 }
 
 
-def pause_of(waits: WaitingItems) -> str | None:
+def current_pause(waits: WaitingItems) -> str | None:
     """The word of the pause that the run stands at, None where it stands at none."""
     pauses = [path for path, row in waits.steps.items() if row.kind == "pause"]
-    return next((_word(path) for path in pauses), None)
+    return next((_pause_status(path) for path in pauses), None)
 
 
-def after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
+def call_after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
     """The call that makes sense at a pause: its tool, arguments and reason."""
     action = "cancel" if word == DRIFT_PAUSE else "resume"
-    return "run_control", {"run_id": run.id, "action": action}, _WHY[word]
+    return "run_control", {"run_id": run.id, "action": action}, _PAUSE_REASONS[word]
 
 
-def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
+def call_after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
     """The call that takes what a phase gave; None where it gave nothing, and for every other run."""
     phase = load_ooda.phase_of(run.flow)
     outcome: Outcome = decode(Outcome, run.outcome or "")
@@ -58,23 +58,23 @@ def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObje
     following = PHASES[PHASES.index(phase) + 1]
     arguments = {**_mandate_reference(connection, run), INPUT_NAMES[following]: placeholders.OUTPUT}
     why = f"It takes what {phase} gave; name the same mandate as before."
-    return load_ooda.FLOWS[following], arguments, why
+    return load_ooda.PHASE_FLOWS[following], arguments, why
 
 
-_GOES_ON: Mapping[str, str] = {
+_CONTINUABLE: Mapping[str, str] = {
     **dict.fromkeys(("budget", "timeout"), "A limit ended it"),
     "max_cycles_reached": "Its cycles are used up",
     **dict.fromkeys(("llm_error", "parse_error"), "The model failed it"),
 }
 
 
-def after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
+def call_after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
     """The call that goes on with a mandate whose run ended before it had to; None for every other run."""
     outcome: Outcome = decode(Outcome, run.outcome or "")
-    if run.flow != RUN or outcome.stop_reason not in _GOES_ON:
+    if run.flow != RUN_FLOW or outcome.stop_reason not in _CONTINUABLE:
         return None
-    why = f"{_GOES_ON[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
-    return RUN, _mandate_reference(connection, run), why
+    why = f"{_CONTINUABLE[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
+    return RUN_FLOW, _mandate_reference(connection, run), why
 
 
 def _mandate_reference(connection: apsw.Connection, run: RunRow) -> JsonObject:
@@ -93,7 +93,7 @@ def _mandate_reference(connection: apsw.Connection, run: RunRow) -> JsonObject:
 def mandate_status(run: RunRow, waits: WaitingItems | None) -> JsonObject:
     """{status, reason?} of the mandate by its newest run; `waits` of one that has not ended."""
     if run.outcome is None:
-        return {"status": (pause_of(waits) if waits is not None else None) or "active"}
+        return {"status": (current_pause(waits) if waits is not None else None) or "active"}
     outcome: Outcome = decode(Outcome, run.outcome)
     match outcome.output:
         case {"mandate_status": str(status), "reason": str(reason)}:
@@ -102,7 +102,7 @@ def mandate_status(run: RunRow, waits: WaitingItems | None) -> JsonObject:
             return {"status": "interrupted", "reason": "interrupted"}
 
 
-def output_of(
+def mandate_output(
     run: RunRow,
     outcome: Outcome | None,
     waits: WaitingItems,
@@ -113,11 +113,11 @@ def output_of(
     shown: a pause of a mandate then tells its cycles so far, in the keys of the output at the end."""
     if outcome is not None and outcome.output is not None:
         return outcome.output
-    awaits = _awaits(waits)
-    if run.flow == RUN:
+    awaits = _awaited_act(waits)
+    if run.flow == RUN_FLOW:
         stands = mandate_status(run, waits)
         told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
-        if steps is not None and pause_of(waits) is not None:
+        if steps is not None and current_pause(waits) is not None:
             told |= _output_so_far(steps())
         return told | ({"act": awaits} if awaits is not None else {})
     if load_ooda.phase_of(run.flow) is not None:
@@ -129,7 +129,7 @@ def _output_so_far(steps: Mapping[str, Step]) -> JsonObject:
     return next((step.progress for step in steps.values() if isinstance(step, Pause)), {})
 
 
-def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
+def find_tool_name(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
     """The name of the tool that a step of OODA calls, told from the record; None where it does not say."""
     spec = decode(Spec, run.spec)
     match split_path(path):
@@ -152,7 +152,7 @@ def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
             return None
 
 
-_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
+_EDIT_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
 
 
 def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
@@ -165,7 +165,7 @@ def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: st
             decision = decode_object(turn.content) if turn is not None else {}
         except Undecodable:
             return None
-    tool: str | None = _TOOLS.get(decision.get("action", ""), decision.get("tool"))
+    tool: str | None = _EDIT_TOOLS.get(decision.get("action", ""), decision.get("tool"))
     return tool
 
 
@@ -173,7 +173,7 @@ def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
     return read_mandate(texts.read_text(connection, spec.mandate_text or "") or "")
 
 
-def _awaits(waits: WaitingItems) -> JsonObject | None:
+def _awaited_act(waits: WaitingItems) -> JsonObject | None:
     """An act that waits for a person: {status, key, digest}."""
     for key, row in waits.approvals.items():
         if "act/call-1" in row.path:
@@ -181,5 +181,5 @@ def _awaits(waits: WaitingItems) -> JsonObject | None:
     return None
 
 
-def _word(path: str) -> str:
+def _pause_status(path: str) -> str:
     return _PAUSES[last_part(path).name]

@@ -16,8 +16,7 @@ from kairos_mcp.store import approvals
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
 from kairos_mcp.views import mandate_view
-from kairos_mcp.views.shell_commands import command_of, resume_of
-from kairos_mcp.views.waiting import ELICITED_CHARS, blank
+from kairos_mcp.views.waiting import MAX_DIALOG_CHARS, answer_template, decision_command, resume_command
 
 Decides = Literal["caller", "client", "person"]
 """Who can give leave within a call: whoever calls, their client's user, or nobody but a person elsewhere."""
@@ -53,7 +52,9 @@ def next_call(
             return _call("run_control", cancel, "Its rows are damaged: it spends nothing more, and can be ended.")
         case "paused":
             return (
-                _next_for_paused(run, pause, lacks) if run.paused or not unasked else _next_for_held_up(connection, run)
+                _next_for_paused(run, pause, lacks)
+                if run.paused or not unasked
+                else _next_for_queued_approvals(connection, run)
             )
         case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
             go_on = {"goal": "Go on.", "continues": run.id}
@@ -61,9 +62,9 @@ def next_call(
         case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
-        case "completed" | "failed" if (again := mandate_view.after_cycles(connection, run)) is not None:
+        case "completed" | "failed" if (again := mandate_view.call_after_cycles(connection, run)) is not None:
             return _call(*again)
-        case "completed" if (following := mandate_view.after_phase(connection, run)) is not None:
+        case "completed" if (following := mandate_view.call_after_phase(connection, run)) is not None:
             return _call(*following)
         case _:
             return None
@@ -73,23 +74,25 @@ def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides
     asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
     theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
-        answers = {item["key"]: blank(item) for item in theirs}
+        answers = {item["key"]: answer_template(item) for item in theirs}
         why = "Answer what waits; `waiting` has each request in full."
         return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
     if asked:
-        return _leave_first(run, asked[0], decides)
+        return _call_for_decision(run, asked[0], decides)
     return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
 
 
-def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
+def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
     """What a caller can do who may not decide: have their client ask, or wait for the command."""
     lost = item["kind"] == "settle"
-    if decides == "client" and len(item.get("preview", "")) <= ELICITED_CHARS:
+    if decides == "client" and len(item.get("preview", "")) <= MAX_DIALOG_CHARS:
         asks = "Your client asks its user what became of this call." if lost else "Your client asks its user for leave."
         return _call("run_continue", {"run_id": run.id}, asks)
     who = "a person" if run.principal == LOCAL else "whoever runs this server"
     what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"
-    return _wait_for_news(run, f"{what}: `{command_of(run, item['key'])}` (or {'reattempt' if lost else 'deny'}).")
+    return _wait_for_news(
+        run, f"{what}: `{decision_command(run, item['key'])}` (or {'reattempt' if lost else 'deny'})."
+    )
 
 
 def _wait_for_news(run: RunRow, why: str) -> JsonObject:
@@ -97,10 +100,10 @@ def _wait_for_news(run: RunRow, why: str) -> JsonObject:
     return _call("run_status", {"run_ids": [run.id], "until": "news", "since": run.seq}, why)
 
 
-def _next_for_held_up(connection: apsw.Connection, run: RunRow) -> JsonObject:
+def _next_for_queued_approvals(connection: apsw.Connection, run: RunRow) -> JsonObject:
     """The run waits until one of the approvals that others wait for is decided: the oldest is named."""
     held = approvals.list_pending(connection, run.n, 0)
-    oldest = f"; the oldest: `{command_of(run_by_id(connection, held[0][0]), held[0][1])}`" if held else ""
+    oldest = f"; the oldest: `{decision_command(run_by_id(connection, held[0][0]), held[0][1])}`" if held else ""
     why = f"{len(held)} approvals of this workspace wait for a person, and have to be decided first{oldest}."
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 
@@ -116,11 +119,11 @@ def _next_for_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> Js
     if run.paused is not None and run.resume_at is None:
         return _call("run_control", resume, f"It was paused: {run.paused}")
     if pause is not None:
-        return _call(*mandate_view.after_pause(run, pause))
+        return _call(*mandate_view.call_after_pause(run, pause))
     if lacks:
         why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
         return _call("run_status", {"run_ids": [run.id]}, why)
-    why = f"A call to a server that can makes it go on with it, as this one; in a terminal: `{resume_of(run)}`."
+    why = f"A call to a server that can makes it go on with it, as this one; in a terminal: `{resume_command(run)}`."
     return _call("run_status", {"run_ids": [run.id]}, why)
 
 

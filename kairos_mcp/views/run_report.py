@@ -29,10 +29,9 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views import called, mandate_view
-from kairos_mcp.views.awaited import BackOff, current_waits
+from kairos_mcp.views import mandate_view
 from kairos_mcp.views.next_action import Decides, next_call
-from kairos_mcp.views.waiting import iso, waiting_items
+from kairos_mcp.views.waiting import BackOff, current_waits, format_time, waiting_items
 
 Steps = Callable[[], Mapping[str, Step]]
 """Gives the open steps of a run by path, built from its flow."""
@@ -42,7 +41,7 @@ PREVIEW_CHARS = 160
 GOAL_CHARS = 80
 NEWEST_CALLS = 5
 _ATTACHED = "an identical start made this run before"
-EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
+EXACTNESS_ORDER = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,10 @@ class RunReport:
         """The run in a list: what it is for, where it stands, and what it waits for by key and kind."""
         whole = self.as_json()
         waiting = [{"key": item["key"], "kind": item["kind"]} for item in self.waiting]
-        return {name: whole[name] for name in ROW} | {"waiting": waiting, "next": self.next}
+        return {name: whole[name] for name in ROW_FIELDS} | {"waiting": waiting, "next": self.next}
 
 
-ROW = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds")
+ROW_FIELDS = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class ServerView:
     caller: Caller = LOCAL_CALLER
 
 
-def status_of(run: RunRow, waits: WaitingItems, around: ServerView) -> str:
+def run_status(run: RunRow, waits: WaitingItems, around: ServerView) -> str:
     """working, input_required, paused, completed, failed or cancelled."""
     if run.outcome is not None:
         outcome: Outcome = decode(Outcome, run.outcome)
@@ -126,7 +125,7 @@ def status_of(run: RunRow, waits: WaitingItems, around: ServerView) -> str:
     return "working" if around.owner_lives and not waits.steps else "paused"
 
 
-def report(
+def make_report(
     connection: apsw.Connection,
     run: RunRow,
     around: ServerView,
@@ -136,18 +135,18 @@ def report(
     of a mandate's pause its word alone."""
     account = read_account(connection, run.account)
     waits = NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(connection, run.n)
-    status = status_of(run, waits, around)
+    status = run_status(run, waits, around)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     tally = report_queries.read_tally(connection, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
-        **_identity(run, around.caller),
+        **_identity_fields(run, around.caller),
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else None,
-        output=called.output_of(outcome)
+        output=single_call_output(outcome)
         if run.flow == "call"
-        else mandate_view.output_of(run, outcome, waits, status, steps),
+        else mandate_view.mandate_output(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=_model(connection, run),
@@ -168,7 +167,7 @@ def report(
             items,
             around.decides,
             around.trouble,
-            mandate_view.pause_of(waits),
+            mandate_view.current_pause(waits),
             around.lacks,
             waits.unasked,
         ),
@@ -184,7 +183,7 @@ def _model(connection: apsw.Connection, run: RunRow) -> str | None:
     )
 
 
-def unreadable(connection: apsw.Connection, run: RunRow, around: ServerView) -> RunReport:
+def make_unreadable_report(connection: apsw.Connection, run: RunRow, around: ServerView) -> RunReport:
     """The report of a run whose rows can't be read (`around.trouble`): what its account says, and the way on."""
     outcome = _readable_outcome(run)
     try:
@@ -194,10 +193,10 @@ def unreadable(connection: apsw.Connection, run: RunRow, around: ServerView) -> 
     status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
     tally = report_queries.read_tally(connection, run.n)
     return RunReport(
-        **_identity(run, around.caller),
+        **_identity_fields(run, around.caller),
         status=status,
         stop_reason=_stop_reason(run, outcome),
-        summary=outcome.summary if outcome is not None else _instead(run),
+        summary=outcome.summary if outcome is not None else _unreadable_summary(run),
         output=None if outcome is None else outcome.output,
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
@@ -215,7 +214,7 @@ def unreadable(connection: apsw.Connection, run: RunRow, around: ServerView) -> 
     )
 
 
-def _identity(run: RunRow, caller: Caller) -> JsonObject:
+def _identity_fields(run: RunRow, caller: Caller) -> JsonObject:
     """What says which run it is: what it was asked for, where it works, and how far its record is."""
     try:
         goal = decode(Spec, run.spec).goal
@@ -227,11 +226,11 @@ def _identity(run: RunRow, caller: Caller) -> JsonObject:
         "flow": run.flow,
         "goal": truncate(goal, GOAL_CHARS - 1),
         "workspace": None if run.workspace is None else caller.visible_path(run.workspace),
-        "created_at": iso(run.created_at),
+        "created_at": format_time(run.created_at),
     }
 
 
-def _instead(run: RunRow) -> str:
+def _unreadable_summary(run: RunRow) -> str:
     """In place of a summary, so that a list of runs says it too."""
     way_on = f"`kairos-mcp cancel {run.id}`" if run.outcome is None else "`kairos-mcp doctor` says where"
     return f"Unreadable: {way_on}"
@@ -267,7 +266,7 @@ def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_C
 
 def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
     if run.flow in load_ooda.VERSIONS:
-        return mandate_view.tool_at(connection, run, path) or run.flow
+        return mandate_view.find_tool_name(connection, run, path) or run.flow
     turn, number = turn_of(path)
     body = queries.answer_body_at(connection, run.n, turn) if number else None
     match decode_answer(body) if body is not None else None:
@@ -295,7 +294,7 @@ def _usage(spent: Units, tally: report_queries.Tally) -> JsonObject:
         "unpriced": list(tally.unpriced) or None,
         "tool_calls": spent.tool_calls,
         "seconds": spent.milliseconds / 1000,
-        "exactness": max(tally.exactness, key=EXACTNESS.index, default="exact"),
+        "exactness": max(tally.exactness, key=EXACTNESS_ORDER.index, default="exact"),
     }
 
 
@@ -343,3 +342,29 @@ def _degraded_notes(
         asked = f"{count_of(tally.withdrawn, 'request')} to a client's model"
         texts.append(f"{asked} ended without an answer and {charged} bound, as far as so much was left.")
     return tuple(texts)
+
+
+def single_call_output(outcome: Outcome | None) -> Any:
+    """`{content, is_error, data?}` once the run has ended, whatever ended it; None before."""
+    match outcome:
+        case None:
+            return None
+        case Outcome(output=None, stop_reason="budget", summary=summary):
+            message = summary or "A limit refused the call."
+            return _failed_output(
+                "budget_exhausted", message, "budget_status shows what is left; a person may allow more."
+            )
+        case Outcome(output=None, stop_reason="cancelled"):
+            return _failed_output(
+                "cancelled", "The run was cancelled before its call had a result.", "run_trace shows how far it came."
+            )
+        case Outcome(output=None):
+            message = outcome.summary or "The call has no result."
+            return _failed_output("timeout", message, "Look whether it took effect before you call it again.")
+        case _:
+            return outcome.output
+
+
+def _failed_output(code: str, message: str, hint: str) -> dict[str, Any]:
+    told = {"code": code, "message": message, "hint": hint, "retryable": False}
+    return {"content": f"{message} {hint}", "is_error": True, "data": told}

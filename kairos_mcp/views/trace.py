@@ -18,8 +18,7 @@ from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
-from kairos_mcp.views.talks import Transcript
-from kairos_mcp.views.transcript import answers_by_path, conversation
+from kairos_mcp.views.transcript import Transcript, answers_by_path, list_messages
 
 View = Literal["events", "calls", "messages", "usage"]
 EVENT_CHARS = 200  # of the text in an event: view=messages and a ref have all of it
@@ -158,7 +157,7 @@ def _messages(traced: TraceInput) -> Iterator[JsonObject]:
             yield from ({"path": talk.path, **_message(message)} for message in talk.messages)
         return
     yield {"role": "system", "content": traced.brief.system}
-    for message in conversation(traced.brief, traced.record):
+    for message in list_messages(traced.brief, traced.record):
         yield _message(message)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
+
+import apsw
 
 from kairos_mcp.core import placeholders
+from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.models import dialects
-from kairos_mcp.store import settlements
+from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.queries import RunRow, WaitingRow
-from kairos_mcp.views.shell_commands import command_of
+from kairos_mcp.store.queries import RunRow, StepRow, WaitingRow
 
-ELICITED_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
+MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 
 
 def waiting_items(
@@ -26,7 +30,7 @@ def waiting_items(
     yield from _unsettled_items(run, waits, steps)
 
 
-def blank(item: JsonObject) -> JsonObject:
+def answer_template(item: JsonObject) -> JsonObject:
     """The shape of an answer, to be filled in."""
     kind = item["kind"]
     if kind == "approval":
@@ -51,7 +55,7 @@ def _approval_items(run: RunRow, waits: WaitingItems, *, full: bool) -> Iterator
         item: JsonObject = {"key": key, "kind": "approval"}
         if full:
             item |= {"name": row.tool, "effect": row.effect, "preview": row.preview, "digest": row.digest}
-            item |= {"expires_at": iso(row.expires_at), "command": command_of(run, key)}
+            item |= {"expires_at": format_time(row.expires_at), "command": decision_command(run, key)}
         yield item
 
 
@@ -66,12 +70,15 @@ def _unsettled_items(
         match shown.get(path):
             case CallTool(call=call):
                 item |= {"name": call.name, "arguments": call.arguments}
-                yield item | {"digest": settlements.settlement_digest(run, path, row), "command": command_of(run, key)}
+                yield item | {
+                    "digest": settlements.settlement_digest(run, path, row),
+                    "command": decision_command(run, key),
+                }
             case _:
                 yield item
 
 
-def iso(at: int) -> str:
+def format_time(at: int) -> str:
     """Milliseconds since 1970 as a time that people and programs read, in UTC."""
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -109,3 +116,57 @@ def _message(message: Message) -> JsonObject:
     if message.tool_call_id is not None:
         shown["tool_call_id"] = message.tool_call_id
     return shown
+
+
+MIN_SHOWN_WAIT_MS = 1_000  # what takes less is no wait
+
+
+class BackOff(NamedTuple):
+    """An attempt at the step at `path` that failed, as `why` says, and the moment of the next one (milliseconds since
+    1970), which is number `attempt` of `of`."""
+
+    path: str
+    reason: str
+    retry_at: int
+    attempt: int
+    of: int
+
+
+def current_waits(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
+    """A sentence for each step that somebody waits for at this moment."""
+    pauses = {each.path: each for each in backing_off}
+    for step in queries.unanswered_steps(connection, run.n):
+        pause = pauses.get(step.path)
+        if pause is not None:
+            again = f"it is asked again at {format_time(pause.retry_at)} (attempt {pause.attempt} of {pause.of})"
+            yield f"Waiting: {step.path}: {_describe_awaited(step)} failed ({pause.reason}); {again}."
+        elif step.outcome_unknown and step.held.milliseconds:
+            since = step.at if step.newest is None else step.newest.at
+            if step.attempts or at - since >= MIN_SHOWN_WAIT_MS:
+                tries = f", attempt {step.attempts + 1}" if step.attempts else ""
+                until = f"since {format_time(since)}, until {format_time(since + step.held.milliseconds)} at the latest"
+                yield f"Waiting: {step.path}: for {_describe_awaited(step)}{tries}, {until}."
+
+
+def _describe_awaited(step: StepRow) -> str:
+    sent = step.sent
+    if step.kind == "call":
+        return "the tool that was called"
+    return f"the provider's model {sent.model}" if sent.route == "provider" else f"the route {sent.route}"
+
+
+def decision_command(run: RunRow, key: str) -> str:
+    """The command by which a person decides what waits under the key: approves (`deny` in its place denies), or says
+    that a lost call was made already (`reattempt` in its place: make it again). As a
+    text names it: whoever shows it has it worded (app/command_text.py)."""
+    whose = [] if run.principal == LOCAL else ["--principal", run.principal]
+    if settlements.is_settlement_key(key):
+        return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])
+    return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
+
+
+def resume_command(run: RunRow) -> str:
+    """The command by which a person goes on with a run."""
+    return shlex.join(
+        ["kairos-mcp", "resume", *([] if run.principal == LOCAL else ["--principal", run.principal]), run.id]
+    )

@@ -45,7 +45,7 @@ from kairos_mcp.store import approvals, decisions, queries
 from kairos_mcp.store.approvals import LAPSED, MAX_PER_RUN, MAX_PER_WORKSPACE
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import AnswerDeposit
-from kairos_mcp.views.shell_commands import command_of
+from kairos_mcp.views.waiting import decision_command
 
 UNDECIDED = [(None, None, None, None)]
 PERSON = Caller(via="command", client="kairos-mcp")
@@ -258,7 +258,7 @@ async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_on
         run_id = await waiting(host, place, caller=Caller(principal))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
-    assert shlex.split(command_of(replace(run, id="run-1"), key)) == ["kairos-mcp", *words]
+    assert shlex.split(decision_command(replace(run, id="run-1"), key)) == ["kairos-mcp", *words]
 
 
 async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_before(place):
@@ -408,7 +408,7 @@ def _unasked_now(place: Place) -> list[str]:
 
 
 async def _unasked(host: App, caller: Caller) -> Any:
-    key = f"unasked {len(host.newest(caller, 1000))}"
+    key = f"unasked {len(host.newest_runs(caller, 1000))}"
     started = await host.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
     await host.wait([started.run_id], until="rest", wait_s=20, caller=caller)
     return started

@@ -35,7 +35,7 @@ from approvals.people import (
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.store import approvals
-from kairos_mcp.views.waiting import ELICITED_CHARS
+from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
 
 UNDECIDED = [(None, None, None, None)]
 
@@ -194,7 +194,7 @@ async def test_run_status_asks_nobody(place, era):
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_cut(place, era, more):
-    preview = "x" * (ELICITED_CHARS + more)
+    preview = "x" * (MAX_DIALOG_CHARS + more)
     person = Person([accepts(decision="approve")])
     async with opened(place) as host, seated(host, era, person) as door:
         run = await door.ask("run_continue", {"run_id": await waiting(host, place, preview=preview)})

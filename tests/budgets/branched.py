@@ -94,7 +94,7 @@ def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: 
     host._factory = factory
     host._pool = RunPool(host._store, factory, clock)
     host._context = replace(host._context, factory=factory, pool=host._pool)
-    host.asks = ClientRequests(host._context)
+    host.client_requests = ClientRequests(host._context)
     return host
 
 

@@ -262,11 +262,11 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with team_house(settings, Team(2, tries=1, agent="scout")) as host:
         run_id = await started(host, tools=NARROW, limits=Limits(rounds=4))
-        told = host.spending(run_id, ME)
+        told = host.read_spending(run_id, ME)
         assert [each["branch"] for each in told["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
         assert [each["limits"]["rounds"] for each in told["branches"]] == [2] * 4
         assert {each["spent"]["rounds"] for each in told["branches"]} == {2}
-        by = {each["agent"]: each["attempts"] for each in host.spending("day", ME)["by"]}
+        by = {each["agent"]: each["attempts"] for each in host.read_spending("day", ME)["by"]}
         assert by == {"scout": 6, None: 1}  # two rounds and a closing each, then the synthesis
     await asyncio.to_thread(budget, run_id, flags=Flags(home=str(place.home)))
     said = capsys.readouterr().out

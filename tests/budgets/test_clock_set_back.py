@@ -28,8 +28,8 @@ async def test_a_day_once_begun_is_charged_until_the_clock_has_passed_it(place: 
             report = host.report(await started(host, f"again at {back}"), ME)
             assert (report.status, report.rounds) == ("paused", 0)
             assert report.resume_at == "2026-11-22T05:00:00Z"  # when the later day ends
-        assert host.spending(None, ME)["day"] == "2026-11-21"
-        assert "earlier day" in host.spending(None, ME)["note"]
+        assert host.read_spending(None, ME)["day"] == "2026-11-21"
+        assert "earlier day" in host.read_spending(None, ME)["note"]
     assert list(days_of(place)) == ["2026-11-21"]
     assert days_of(place)["2026-11-21"].spent.model_calls == 3
 
@@ -55,7 +55,7 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
         assert (report.status, report.rounds, report.resume_at) == ("paused", 0, None)
         assert report.next is not None
         assert report.next["why"].endswith(" --trust-clock`.")
-        assert "--trust-clock" in host.spending(None, ME)["note"]
+        assert "--trust-clock" in host.read_spending(None, ME)["note"]
         other = Caller("other")
         free = (await host.start_planner(PlannerRequest("free"), other)).run_id
         await host.wait([free], until="rest", wait_s=20, caller=other)

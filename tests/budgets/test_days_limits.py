@@ -96,7 +96,7 @@ async def test_resumed_too_early_it_is_paused_again(place: Place) -> None:
             assert (report.status, report.rounds) == ("paused", 2)
             assert place.rows("select resume_at from run") == [(MIDNIGHT,)]
         clock.now = MIDNIGHT - 1
-        await asyncio.gather(*(host._pool.pick_up() for _ in range(3)))
+        await asyncio.gather(*(host._pool.pick_up_runs() for _ in range(3)))
         assert (await rests(host, run_id)).status == "paused"
 
 
@@ -138,7 +138,7 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
                 at_ms <= now for (at_ms,) in due_rows(one)
             ):
                 return
-            await one._pool.bell.wait(0.05 if later else 0.01)
+            await one._pool.change_signal.wait(0.05 if later else 0.01)
 
 
 def due_rows(host: App) -> list[tuple[int]]:
@@ -283,11 +283,11 @@ async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_c
         async with house_at(lowered, clock) as other:
             second = await started(other, "second")
             assert other.report(second, ME).status == "paused"
-            told = other.spending("day", ME)
+            told = other.read_spending("day", ME)
             assert (told["limits"]["model_calls"], told["remaining"]["model_calls"]) == (1, 0)
         report = await answered(host, run_id, round_2=reads("b.txt"))
         assert report.status == "paused"
-        assert all(left is None or left >= 0 for left in host.spending("day", ME)["remaining"].values())
+        assert all(left is None or left >= 0 for left in host.read_spending("day", ME)["remaining"].values())
 
 
 async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) -> None:

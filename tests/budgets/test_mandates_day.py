@@ -75,13 +75,13 @@ async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
         assert (await rests(host, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from mark where kind = 'phase'") == [("cycle-1/orient",)]
-        told = host.spending("day", ME)
+        told = host.read_spending("day", ME)
         assert [(each["mandate"], each["spent"]["model_calls"]) for each in told["mandates"]] == [("tidy", 1)]
         assert [(each["mandate"], each["attempts"]) for each in told["by"]] == [("tidy", 1)]
-        alone = host.spending("mandate:tidy", ME)
+        alone = host.read_spending("mandate:tidy", ME)
         assert (alone["limits"]["model_calls"], alone["remaining"]["model_calls"]) == (1, 0)
         with pytest.raises(UnknownMandate):
-            host.spending("mandate:other", ME)
+            host.read_spending("mandate:other", ME)
 
 
 async def test_saved_anew_it_holds_from_now_on(place: Place) -> None:

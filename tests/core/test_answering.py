@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.app.answers import check_repeated_answer, deposits, split
+from kairos_mcp.app.answers import check_repeated_answer, make_deposits, split_answers
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
@@ -19,7 +19,7 @@ from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import SettlementRequest
-from kairos_mcp.views.shell_commands import command_of, resume_of
+from kairos_mcp.views.waiting import decision_command, resume_command
 
 DIGEST = "a" * 64
 ASKED = Conversation([Message("user", "say hello")])
@@ -51,7 +51,7 @@ APPROVED = ApprovalRow(
 def brought(
     answers: dict[str, Any], approved: dict[str, ApprovalRow] | None = None, shown: int = 400
 ) -> list[AnswerDeposit]:
-    return deposits(answers, WAITING, approved or {}, "run-7", shown)
+    return make_deposits(answers, WAITING, approved or {}, "run-7", shown)
 
 
 # -- what a deposit is -----------------------------------------------------------------------------------------
@@ -129,16 +129,16 @@ def test_answers_are_told_apart_by_what_they_are_about() -> None:
         "odd/approval": {"content": "a step of that name"},
     }
     who = ("alice", "command", "")
-    parts = split(answers, lambda key: key == "round-1/call-1/approval", who)
+    parts = split_answers(answers, lambda key: key == "round-1/call-1/approval", who)
     assert parts.steps == {"round-1": {"content": "hello"}, "odd/approval": {"content": "a step of that name"}}
-    assert parts.decided == [Decision("round-1/call-1/approval", "deny", DIGEST, who, "no")]
-    assert parts.settled == [SettlementRequest("round-1/call-2", "reattempt", None, DIGEST)]
+    assert parts.decisions == [Decision("round-1/call-1/approval", "deny", DIGEST, who, "no")]
+    assert parts.settlements == [SettlementRequest("round-1/call-2", "reattempt", None, DIGEST)]
 
 
 @pytest.mark.parametrize("key", ["round-1/call-1/approval", "round-1/call-2/settle"])
 def test_a_decision_that_is_none_is_refused(key: str) -> None:
     with pytest.raises(BadArguments):
-        split({key: {"content": "yes"}}, lambda name: name.endswith("/approval"), ("alice", "command", ""))
+        split_answers({key: {"content": "yes"}}, lambda name: name.endswith("/approval"), ("alice", "command", ""))
 
 
 # -- the same again --------------------------------------------------------------------------------------------
@@ -195,8 +195,14 @@ def run_of(principal: str) -> RunRow:
 @pytest.mark.parametrize("principal", ["local", "alice", "it's me; rm -rf /"])
 def test_a_command_names_whose_run_it_is_unless_it_is_that_of_the_state_folder_s_owner(principal: str) -> None:
     run, whose = run_of(principal), [] if principal == "local" else ["--principal", principal]
-    assert shlex.split(command_of(run, "a b/approval")) == ["kairos-mcp", "approve", *whose, "run-7", "a b/approval"]
-    assert shlex.split(command_of(run, "call-1/settle")) == [
+    assert shlex.split(decision_command(run, "a b/approval")) == [
+        "kairos-mcp",
+        "approve",
+        *whose,
+        "run-7",
+        "a b/approval",
+    ]
+    assert shlex.split(decision_command(run, "call-1/settle")) == [
         *("kairos-mcp", "settle", *whose, "run-7", "call-1/settle", "already_done")
     ]
-    assert shlex.split(resume_of(run)) == ["kairos-mcp", "resume", *whose, "run-7"]
+    assert shlex.split(resume_command(run)) == ["kairos-mcp", "resume", *whose, "run-7"]

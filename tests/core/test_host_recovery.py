@@ -185,7 +185,7 @@ async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> N
 async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) -> None:
     settings = place.settings(durability="full")
     async with watched(settings) as host:
-        assert host.newest(ME) == []  # the file is there now
+        assert host.newest_runs(ME) == []  # the file is there now
         other = apsw.Connection(str(place.db))
         other.execute("begin immediate")
         asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
@@ -362,7 +362,7 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
     place: Place, limits: Limits
 ) -> None:
     async with watched(place.settings(says("done"))) as host:
-        assert host.newest(ME) == []
+        assert host.newest_runs(ME) == []
         refusing: Any = Refusing(host)
         refusing.after(0)
         with pytest.raises(KairosError) as refused:

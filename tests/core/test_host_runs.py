@@ -306,7 +306,7 @@ async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -
             await host.answer(run_id, {"round-1": DONE}, other)
         with pytest.raises(UnknownRun):
             await host.control(run_id, "cancel", other)
-        assert host.newest(other) == []
+        assert host.newest_runs(other) == []
 
 
 async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:

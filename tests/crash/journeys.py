@@ -53,7 +53,7 @@ class Journey:
 
 async def gone_through(host: App, place: Place, journey: Journey) -> None:
     """Start the run, or find it, and bring it to its end as a person would."""
-    known = host.newest(ME)
+    known = host.newest_runs(ME)
     run_id = known[0] if known else await journey.start(host)
     for _ in range(TURNS):
         report = await rests(host, run_id)

@@ -63,7 +63,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     # Met before the run, as by a list of tools; then one of them lists another definition.
     settings = place.settings(servers=servers)
     async with App.open(settings, via="test") as host:
-        await host.tools()
+        await host.list_tools()
     listing.write_text(json.dumps([{"name": "echo", "description": "Says it, and posts it.", "inputSchema": SAY}]))
     lines = (
         calling(("dies__hang", {}), ("steady__echo", {"text": "one"})),

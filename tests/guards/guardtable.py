@@ -1048,7 +1048,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/run_factory.py",
-        "        self._elsewhere.refresh()\n        return registry",
+        "        self._tool_sources.refresh()\n        return registry",
         "        return registry",
         "registry/test_registering.py::test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it",
     ),
@@ -1060,8 +1060,8 @@ OUTSIDE = (
     ),
     Guard(
         "app/respond.py",
-        "    drives = drive and not context.is_served(run) and context.may_drive(run)\n",
-        "    drives = drive and context.may_drive(run)\n",
+        "    drives_here = drive and not context.is_served_elsewhere(run) and context.can_drive(run)\n",
+        "    drives_here = drive and context.can_drive(run)\n",
         "crash/test_who_acts.py::test_a_living_server_acts_by_its_own_settings",
     ),
     Guard(
@@ -1072,7 +1072,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/respond.py",
-        'context.check_may_decide("settlement", caller, command_of(run, each.path + KEY_SUFFIX), run_id=run.id)',
+        'context.check_may_decide("settlement", caller, command, run_id=run.id)',
         "pass",
         RIGHTS + "every_cell_of_the_table_is_what_the_doors_do[settlement-argument-ask]",
         quick=True,
@@ -1451,8 +1451,8 @@ WHOSE_RUN = (
     ),
     Guard(
         "app/client_requests.py",
-        "if not self._context.serves(run.workspace):  # whoever",
-        "if False:  # whoever",
+        "if not self._context.serves(run.workspace):  # the client's user",
+        "if False:  # the client's user",
         WHOSE + "a_dialog_of_another_folders_run_is_never_shown",
     ),
     Guard(

@@ -27,7 +27,7 @@ def test_a_history_replays_or_says_how_to_go_on(history: Path) -> None:
     if VERSIONS.get(carried.run.flow) == carried.run.version:
         report = verify(lines_of(history))
         assert report.identical, f"raise the flow's VERSION, then run record.py: {report.first_difference}"
-        assert report.steps == len(carried.marks) > 0
+        assert report.steps == len(carried.steps) > 0
     else:
         with pytest.raises(Stale, match=f'continues="{carried.run.id}"'):
             verify(lines_of(history))
@@ -47,7 +47,7 @@ async def test_a_scenario_asks_today_what_it_asked_when_it_was_recorded(name: st
     """The prompts and the tools may have changed since, and so digests; paths and kinds may not."""
     now = read_lines((await recorded(name, tmp_path)).splitlines(keepends=True))
     then = read_lines(lines_of(file_of(name)))
-    assert [(mark.path, mark.kind) for mark in now.marks] == [(mark.path, mark.kind) for mark in then.marks]
+    assert [(mark.path, mark.kind) for mark in now.steps] == [(mark.path, mark.kind) for mark in then.steps]
 
 
 def test_the_flow_of_an_older_version_is_refused_and_still_read(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_flow_of_an_older_version_is_refused_and_still_read(tmp_path: Path) 
     older[1]["version"] = 0
     with pytest.raises(Stale, match="planner_run continues"):
         verify(_ended(older))
-    assert read_lines(_ended(older)).marks == carried.marks
+    assert read_lines(_ended(older)).steps == carried.steps
 
 
 def _ended(lines: list[dict]) -> list[bytes]:

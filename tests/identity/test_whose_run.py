@@ -160,8 +160,8 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
         run_id = await begun(here, tools=("write_file",))
         assert [item["kind"] for item in here.report(run_id, ME).waiting] == ["approval"]
         eliciting = Caller(elicits=True)
-        assert here.asks.undecided_questions(run_id, eliciting, ())
-        assert not there.asks.undecided_questions(run_id, eliciting, ())
+        assert here.client_requests.undecided_questions(run_id, eliciting, ())
+        assert not there.client_requests.undecided_questions(run_id, eliciting, ())
 
 
 async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two: Two) -> None:
@@ -170,8 +170,8 @@ async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two
     async with two.server(two.one) as here, two.server(two.other) as there:
         run_id = (await here.start_planner(PlannerRequest("Think.", route="sampling"), sampling)).run_id
         await here.wait([run_id], until="rest", wait_s=20, caller=sampling)
-        assert [ask.path for ask in here.asks.open(run_id, sampling)] == ["round-1"]
-        assert there.asks.open(run_id, sampling) == []
+        assert [ask.path for ask in here.client_requests.open_requests(run_id, sampling)] == ["round-1"]
+        assert there.client_requests.open_requests(run_id, sampling) == []
 
 
 async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
@@ -223,9 +223,11 @@ async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> N
         with pytest.raises(UnknownMandate) as refused:
             await there.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert str(two.one) in refused.value.message
-        assert there.mandates(None, None, ME)["mandates"] == []
-        assert there.mandates(None, None, ME)["elsewhere"] == 1
-        assert [each["mandate_id"] for each in there.mandates(None, None, ME, everywhere=True)["mandates"]] == ["tidy"]
+        assert there.list_mandates(None, None, ME)["mandates"] == []
+        assert there.list_mandates(None, None, ME)["elsewhere"] == 1
+        assert [each["mandate_id"] for each in there.list_mandates(None, None, ME, everywhere=True)["mandates"]] == [
+            "tidy"
+        ]
 
 
 async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_account(two: Two) -> None:
@@ -242,7 +244,7 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
             ]
         assert [run["workspace"] for run in runs] == [str(two.one), str(two.other)]
         assert [run["goal"] for run in runs] == ["Keep a.txt tidy.", "Another."]
-        page = host.mandates(None, None, ME)["mandates"]
+        page = host.list_mandates(None, None, ME)["mandates"]
         assert {each["workspace"]: each["run_id"] for each in page} == {run["workspace"]: run["run_id"] for run in runs}
     charged = two.place.rows("select name, workspace from account where scope = 'mandate' order by workspace")
     assert sorted(charged) in ([], sorted([("tidy", str(two.one)), ("tidy", str(two.other))]))
@@ -281,7 +283,7 @@ async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two)
         found: list[tuple[str, str]] = []
         cursor = None
         while True:
-            page = host.mandates(None, cursor, ME)
+            page = host.list_mandates(None, cursor, ME)
             found += [(each["mandate_id"], each["workspace"]) for each in page["mandates"]]
             if (cursor := page["cursor"]) is None:
                 break

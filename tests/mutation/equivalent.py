@@ -24,14 +24,14 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     **{
         (
             "app/answers.py",
-            "_deposit",
-            "text = (result.kept, whole) if result.kept is not None and whole is not None else None",
-            f"text = (result.kept, whole) if ({condition}) else None",
+            "_make_deposit",
+            "text = (result.kept, full_text) if result.kept is not None and full_text is not None else None",
+            f"text = (result.kept, full_text) if ({condition}) else None",
         ): "shorten gives both or neither; the type checker has to be told of each"
         for condition in (
-            "whole is not None",
+            "full_text is not None",
             "result.kept is not None",
-            "result.kept is not None or whole is not None",
+            "result.kept is not None or full_text is not None",
         )
     },
     (

@@ -10,7 +10,7 @@ import pytest
 from house import Place
 from sampling.minds import MODERN
 
-from kairos_mcp.app.mandates import LISTED_CHARS, LOOKED_AT
+from kairos_mcp.app.mandates import MAX_PAGE_CHARS, MAX_ROWS_PER_PAGE
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.outcome import CYCLE_REASONS
 from ooda.scenes import EDITS_ALLOWED, MANDATE, cycle, edit, gives, judged, noop, opened, oriented
@@ -124,7 +124,7 @@ async def test_a_long_list_comes_in_pages_each_mandate_once(place: Place) -> Non
         found, cursor, pages = [], {}, 0
         while cursor is not None:
             page = await door.ask("mandate_list", cursor)
-            assert len(str(page["mandates"])) < LISTED_CHARS * 1.2
+            assert len(str(page["mandates"])) < MAX_PAGE_CHARS * 1.2
             assert page["total"] == len(ids)
             found += [each["mandate_id"] for each in page["mandates"]]
             cursor = {"cursor": page["cursor"]} if page["cursor"] is not None else None
@@ -147,7 +147,7 @@ async def test_a_rare_status_is_looked_for_within_bounds(place: Place) -> None:
             " principal, workspace, printf('b-%05d', i), body, digest, goal_hash, saved_at, null from mandate, n"
             " where id = 'a'"
         )
-        place.rows(statement, LOOKED_AT + 10)
+        place.rows(statement, MAX_ROWS_PER_PAGE + 10)
         page = await door.ask("mandate_list", {"status": "terminated"})
         assert (page["mandates"], page["cursor"] is not None) == ([], True)
         last = await door.ask("mandate_list", {"status": "terminated", "cursor": page["cursor"]})

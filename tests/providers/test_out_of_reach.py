@@ -70,7 +70,7 @@ async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(
         run_id = await started(first, tools=("write_file",))
     async with App.open(place.settings(), via="command") as command:
         await command.decide(run_id, KEY, "approve", None, PERSON)
-        await command.drive_here(run_id)
+        await command.drive(run_id)
         await command.wait([run_id], until="rest", wait_s=1, caller=ME)
         assert command.report(run_id, ME).status == "paused"
     assert place.rows("select verdict from approval") == [("approve",)]
@@ -89,7 +89,7 @@ async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) ->
     place.rows("update run set version = version + 1")
     async with App.open(place.settings(*lines), via="command") as command:
         await command.decide(run_id, KEY, "approve", None, PERSON)
-        await command.drive_here(run_id)
+        await command.drive(run_id)
         await command.wait([run_id], until="rest", wait_s=1, caller=ME)
         assert any("of the flow planner" in text for text in command.report(run_id, ME).degraded)
     assert not (place.workspace / "new.txt").exists()

@@ -8,14 +8,14 @@ from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.steps import Failure, Sent
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.pending_step import PendingStep
-from kairos_mcp.execution.retry import ATTEMPTS, retry_delay_s
+from kairos_mcp.execution.retry import MAX_ATTEMPTS, retry_delay_s
 from providers.asking import step_of
 
 
 def pauses(retry_after_s: float | None = None, *, retryable: bool = True) -> list[float | None]:
     """The pause after each of a mark's tries, and after the first of those when its run has sat an outage out."""
     failed = StepResult(Failure("provider_busy", "Later.", retryable, retry_after_s), NOTHING)
-    tried = [PendingStep(1, step_of(), False, NOTHING, Sent("provider"), tries=n) for n in range(1, ATTEMPTS + 2)]
+    tried = [PendingStep(1, step_of(), False, NOTHING, Sent("provider"), tries=n) for n in range(1, MAX_ATTEMPTS + 2)]
     return [retry_delay_s(mark, failed) for mark in tried]
 
 

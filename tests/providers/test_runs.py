@@ -106,7 +106,7 @@ async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself
         report = host.report(run_id, ME)
         assert (report.status, report.summary, report.resume_at) == ("completed", "done", None)
         assert (report.usage["attempts"], report.rounds, len(server.heard)) == (5, 1, 5)
-        assert [each["attempts"] for each in host.spending("day", ME)["by"]] == [5]  # to wait is no attempt
+        assert [each["attempts"] for each in host.read_spending("day", ME)["by"]] == [5]  # to wait is no attempt
 
 
 async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:

@@ -55,7 +55,7 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
     texts = [finding["text"] for finding in said.json["findings"] if finding["state"] == "bad"]
     assert texts == [f"texts are damaged of {this}"]
     async with App.open(place.settings(*LINES), via="mcp") as host:
-        shown = {run_id: host.report(run_id, ME) for run_id in host.newest(ME)}
+        shown = {run_id: host.report(run_id, ME) for run_id in host.newest_runs(ME)}
         assert any(this in note and "damaged" in note for note in shown[this].degraded), shown[this].degraded
         with pytest.raises(Unreadable, match=this):
             await host.answer(this, {"round-1/call-1": {"content": "yes"}}, ME)

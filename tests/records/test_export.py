@@ -93,7 +93,7 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
         place.settings(reads("b.txt"), reads("a.txt"), reads("b.txt"), says("done")), via="mcp"
     ) as host:
         run_id = await started(host)
-        host._factory.mask.learn(key)
+        host._factory.redactor.learn(key)
         whole = b"".join(host.export(run_id, ME))
     lines = [json.loads(line) for line in whole.splitlines()]
     assert key.encode() not in whole
@@ -114,7 +114,7 @@ async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place:
     key = "c0ffee-4711-c0ffee"
     async with App.open(place.settings(says("done")), via="mcp") as host:
         run_id = await started(host, f"say {key} aloud")
-        host._factory.mask.learn(key)
+        host._factory.redactor.learn(key)
         whole = b"".join(host.export(run_id, ME))
     assert key.encode() not in whole
     report = verify(whole.splitlines(keepends=True))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.retention import _removal_of_texts
+from kairos_mcp.app.retention import _text_removal_job
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.store.queries import read_data_version
@@ -151,11 +151,11 @@ async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
         with host._store.read_connection() as watch:
             seen = read_data_version(watch)
-            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, seen - 1)) is False
+            assert await host._store.submit(_text_removal_job(["c" * 64], watch, seen - 1)) is False
             await started(host, "two", key="two")
-            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, seen)) is False
+            assert await host._store.submit(_text_removal_job(["c" * 64], watch, seen)) is False
             assert "c" * 64 in texts(place)
-            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, read_data_version(watch))) is True
+            assert await host._store.submit(_text_removal_job(["c" * 64], watch, read_data_version(watch))) is True
         assert "c" * 64 not in texts(place)
 
 

@@ -46,7 +46,7 @@ def changed(flow: Flow[Outcome], change: Change) -> Flow[Outcome]:
 
 
 def differs(recorded: Recording, change: Change) -> Difference:
-    thawed = replace(recorded.thawed, flow=lambda: changed(recorded.thawed.flow(), change))
+    thawed = replace(recorded.loaded, flow=lambda: changed(recorded.loaded.flow(), change))
     report = replay(replace(recorded, thawed=thawed))
     assert report.difference is not None
     return report.difference
@@ -92,7 +92,7 @@ async def test_what_differs_in_a_request_is_named_where_the_messages_are_the_sam
 ) -> None:
     recorded = await recording(place)
     if field == "tools":
-        value = type(recorded.thawed.offered)(())
+        value = type(recorded.loaded.offered)(())
     found = differs(recorded, only("round-2", lambda s: replace(s, **{field: value})))
     assert (found.path, found.certain, found.message) == ("round-2", True, None)
     assert found.text == f"{shown} differ"

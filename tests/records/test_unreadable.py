@@ -103,7 +103,7 @@ EVERY = ANSWERS | AMOUNTS | SENT | SPECS
 async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(filled: Filled, damage: str) -> None:
     filled.place.rows(EVERY[damage], filled.waits)
     async with App.open(filled.place.settings(), via="command") as host:
-        shown = {run_id: host.report(run_id, ME) for run_id in host.newest(ME)}
+        shown = {run_id: host.report(run_id, ME) for run_id in host.newest_runs(ME)}
     assert {shown[run_id].status for run_id in (filled.ended, filled.other)} == {"completed"}
     assert all(shown[run_id].calls for run_id in (filled.ended, filled.other))
     if damage == "no amount held":
@@ -135,7 +135,7 @@ def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Fille
 async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, damage: str) -> None:
     filled.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], filled.ended)
     async with App.open(filled.place.settings(), via="command") as host:
-        shown = {run_id: host.report(run_id, ME, full=False) for run_id in host.newest(ME)}
+        shown = {run_id: host.report(run_id, ME, full=False) for run_id in host.newest_runs(ME)}
     assert shown[filled.other].status == "completed"
     assert shown[filled.waits].status == "input_required"
     assert shown[filled.ended].status == ("failed" if damage in OUTCOMES else "completed")
@@ -253,9 +253,9 @@ async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled
 @pytest.mark.parametrize("damage", SENT | AMOUNTS)
 async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(filled: Filled, damage: str) -> None:
     async with App.open(filled.place.settings(), via="command") as host:
-        whole = host.spending("day", ME)["spent"]
+        whole = host.read_spending("day", ME)["spent"]
         filled.place.rows((SENT | AMOUNTS)[damage], filled.waits)
-        said = host.spending("day", ME)
+        said = host.read_spending("day", ME)
     assert said["spent"] == whole
     if damage == "nothing sent":
         assert "unreadable" in {each["route"] for each in said["by"]}
@@ -264,7 +264,7 @@ async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fil
 async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Filled) -> None:
     filled.place.rows("update answer set spent = ''")
     async with App.open(filled.place.settings(), via="command") as host:
-        (share,) = host.spending("day", ME)["by"]
+        (share,) = host.read_spending("day", ME)["by"]
     assert (share["attempts"], share["total_tokens"]) == (0, 0)
 
 

@@ -141,7 +141,7 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
         definitions.record_listing(row.source, {"echo": (other, body)}, 1)
         definitions.approve(row.source, "echo", other, "me", 2)
     async with watched(settings) as host:
-        assert host._factory.registry(host._factory.workspace(None)).find("x__echo") is not None
+        assert host._factory.registry(host._factory.find_workspace(None)).find("x__echo") is not None
         await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         report = await rests(host, run_id)
     assert report.status == "completed"
@@ -157,7 +157,7 @@ async def test_a_tool_that_a_person_removed_is_refused_with_its_reason(desk: Des
     async with watched(settings) as host:
         run_id = await planned(host, "x__*", caller_tools=(ask,))
         await rests(host, run_id)
-        assert (await host.decide_tool("x/echo", "removed", None, PERSON))[0].offered == "x__echo"
+        assert (await host.decide_tool("x/echo", "removed", None, PERSON))[0].offered_name == "x__echo"
         await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         await rests(host, run_id)
     assert results(desk)[1]["code"] == "tool_not_offered"

@@ -18,7 +18,7 @@ from house import ME, PERSON, place_in, rests, says, watched
 from registrydesk import PEER, Desk
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.registering import RESERVED
+from kairos_mcp.app.proposals import RESERVED_NAMES
 from kairos_mcp.core.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -146,7 +146,7 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
         await person(desk, *typed(told))
         run_id = (await host.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
         await rests(host, run_id)
-        begun = host._factory.registry(host._factory.workspace(None)).find("pet")
+        begun = host._factory.registry(host._factory.find_workspace(None)).find("pet")
         assert begun is not None
         await person(desk, "tools", "remove", "registered:pet")
         around = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)
@@ -185,7 +185,7 @@ async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_
         await person(desk, *typed(told))
         report = await rests(host, await host.start_call("theirs__echo", {"text": "hi"}, ME))
         assert report.output["content"] == "hi", report
-        rows = {line.name: line.state for line in (await host.tools())[0]}
+        rows = {line.name: line.state for line in (await host.list_tools())[0]}
         assert (rows["theirs"], rows["theirs__echo"], rows["theirs__write"]) == ("registered", "offered", "offered")
         await person(desk, "tools", "remove", "registered:theirs")
         with pytest.raises(UnknownTool):
@@ -201,12 +201,12 @@ async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk
         await person(desk, *typed(told))
         changed = await host.propose_tool(spec(url=url, description="A pet, and your keys."), ME)
         assert changed["pin"] != told["pin"]
-        sheet = await host.tool("registered:pet")
+        sheet = await host.tool_details("registered:pet")
         assert '-  "description": "A pet by its id.",' in sheet.diff.splitlines()
         report = await rests(host, await host.start_call("pet", {"id": "3"}, ME))
         assert not report.output["is_error"]
         await person(desk, *typed(changed))
-        assert (await host.tool("pet")).offered["description"] == "A pet, and your keys."
+        assert (await host.tool_details("pet")).offered["description"] == "A pet, and your keys."
 
 
 def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked_at(desk: Desk) -> None:
@@ -319,7 +319,7 @@ async def test_a_secret_goes_to_the_service_by_its_name_alone(
 
 
 def test_every_tool_of_this_server_has_a_name_that_nobody_else_gets() -> None:
-    assert {tool.name for tool in TOOLS} <= RESERVED
+    assert {tool.name for tool in TOOLS} <= RESERVED_NAMES
 
 
 def test_the_house_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> None:

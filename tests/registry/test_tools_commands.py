@@ -49,7 +49,7 @@ async def met(desk: Desk, *then: dict[str, Any]) -> None:
     """The server was met; then it was started again, listed other tools, and the call that started it was refused."""
     settings = desk.place.settings(servers=(desk.server(),))
     async with App.open(settings, via="mcp") as host:
-        await host.tools()
+        await host.list_tools()
     if then:
         desk.lists(*then)
         async with App.open(settings, via="mcp") as host:
@@ -109,7 +109,7 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
         with pytest.raises(UnknownTool, match="approval"):
             await host.start_call("x__echo", {"text": "hi"}, ME)
         assert not any("adopted" in note for note in host.tool_notes())
-        sheet = await host.tool("x/echo")
+        sheet = await host.tool_details("x/echo")
         assert "MODE" in " ".join(sheet.remarks)
         await host.decide_tool("x/echo", "approved", sheet.definitions[0].pin, PERSON)
         assert (await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"

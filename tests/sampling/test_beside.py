@@ -63,7 +63,7 @@ class PairHost(App):
         self._factory = Pairs(settings, self._store)
         self._pool = RunPool(self._store, self._factory, clockwork["clock"])
         self._context = replace(self._context, factory=self._factory, pool=self._pool)
-        self.asks = ClientRequests(self._context)
+        self.client_requests = ClientRequests(self._context)
 
 
 @asynccontextmanager
@@ -119,8 +119,8 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
-        await host.asks.take(run_id, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
-        await host.asks.take(run_id, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
+        await host.client_requests.take(run_id, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
+        await host.client_requests.take(run_id, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
         assert list(bodies(place, run_id)) == ["task-1/round-1"]
 
 
@@ -129,7 +129,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
     async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
         await door.asked("planner_run", {"goal": "go"})
         ((run_id,),) = place.rows("select id from run")
-        await host.asks.deposit(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
+        await host.client_requests.store_reply(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
         before = bodies(place, run_id)
         connection = apsw.Connection(str(place.db))
         try:

@@ -19,9 +19,9 @@ from kairos_mcp.tools.http.addresses import describe_local
 
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 CLIENT_CHARS = 60
-_FIRST = "what it lists when it is first used is taken as it is, unless another server has had its name."
+_FIRST_LISTING = "what it lists when it is first used is taken as it is, unless another server has had its name."
 
-RESERVED = frozenset(
+RESERVED_NAMES = frozenset(
     (
         *("planner_run", "planner_plan", "team_run", "agents_list", "agent_info"),
         *("ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"),
@@ -44,8 +44,8 @@ RESERVED = frozenset(
 async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
     """Keep a proposal until a person decides; the same one again changes nothing. Raises BadArguments, TooLarge,
     EgressDenied, ApprovalsFull; Denied for what a person has removed."""
-    made = parse_proposal(spec, context.factory.mask)
-    check_place(context, made)
+    made = parse_proposal(spec, context.factory.redactor)
+    check_name_and_address(context, made)
     client = " ".join(make_visible(caller.client[:CLIENT_CHARS])[0].split())
     by = f"{caller.principal} ({client})" if client else caller.principal
     definitions = DefinitionTable(context.store)
@@ -59,21 +59,21 @@ async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> Json
     return told | {
         "message": "Nobody can call it yet: a person has to approve it on the command line of this machine, after "
         "looking at it. Show your user the two commands; no tool approves.",
-        "show": _command_for(context, command("show", made.name), caller),
-        "approve": _command_for(context, command("approve", made.name, made.hash), caller),
+        "show": _command_for(context, proposal_command("show", made.name), caller),
+        "approve": _command_for(context, proposal_command("approve", made.name, made.hash), caller),
     }
 
 
 def _command_for(context: AppContext, said: str, caller: Caller) -> str:
     """A command as this caller is shown it: ready to paste for the person whose state folder it is."""
-    return context.commands.complete(said) if caller.is_local else said
+    return context.command_line.complete(said) if caller.is_local else said
 
 
-def check_place(context: AppContext, made: Proposal) -> None:
+def check_name_and_address(context: AppContext, made: Proposal) -> None:
     """Whether it takes nobody else's name, and goes where a tool may go. Raises BadArguments, EgressDenied."""
-    registry = context.factory.registry(context.factory.workspace(None))
+    registry = context.factory.registry(context.factory.find_workspace(None))
     taken = {spec.name for spec in registry.specs_without(REGISTERED)}
-    taken |= RESERVED | {server.name for server in context.settings.servers}
+    taken |= RESERVED_NAMES | {server.name for server in context.settings.servers}
     if made.kind == "server":  # its tools are called NAME__TOOL
         taken |= {name.partition("__")[0] for name in taken if "__" in name}
     if made.name in taken:
@@ -86,13 +86,13 @@ def check_place(context: AppContext, made: Proposal) -> None:
         raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
 
 
-def command(verb: str, name: str, pin: str | None = None) -> str:
+def proposal_command(verb: str, name: str, pin: str | None = None) -> str:
     """The command line by which a person shows, approves or removes a proposal."""
     pinned = ["--pin", pin[:PIN_CHARS]] if pin is not None else []
-    return shlex.join(["kairos-mcp", "tools", verb, address_of(name), *pinned])
+    return shlex.join(["kairos-mcp", "tools", verb, definition_address(name), *pinned])
 
 
-def address_of(name: str) -> str:
+def definition_address(name: str) -> str:
     return f"{REGISTERED}:{name}"
 
 
@@ -100,17 +100,17 @@ def describe_proposal(made: Proposal) -> tuple[str, ...]:
     """What it would do once it is approved, in sentences for the person who decides."""
     if made.kind == "http_tool":
         tool = made.tool
-        lines = [f"An HTTP tool: it sends {tool.method} {tool.url}", *_effect(tool.effect)]
+        lines = [f"An HTTP tool: it sends {tool.method} {tool.url}", *_describe_effect(tool.effect)]
         lines += [f"It sends the header {name}: {value}" for name, value in tool.headers]
     else:
         server = made.server
         if server.url is not None:
-            lines = [f"An MCP server at {server.url}: {_FIRST}"]
+            lines = [f"An MCP server at {server.url}: {_FIRST_LISTING}"]
             lines += [f"It is sent the header {name}: {value}" for name, value in server.headers]
         else:
             lines = [
                 f"An MCP server, which this machine starts: {shlex.join(server.command)}",
-                f"In a sandbox: it may write the workspace and use the network; {_FIRST}",
+                f"In a sandbox: it may write the workspace and use the network; {_FIRST_LISTING}",
                 *(f"Its environment has {name}={value}" for name, value in server.env),
             ]
         lines += [f"Its tools {glob} count as {effect}" for glob, effect in server.effects]
@@ -118,7 +118,7 @@ def describe_proposal(made: Proposal) -> tuple[str, ...]:
     return tuple(make_visible(line)[0] for line in lines)
 
 
-def _effect(effect: str) -> list[str]:
+def _describe_effect(effect: str) -> list[str]:
     if effect == "read":
         return ["It is stated to read only: agents may call it without asking anybody."]
     return [f"It is {effect}: the gate asks a person before each call, unless a rule says otherwise."]
