@@ -55,7 +55,7 @@ def lie(chance: random.Random, told: list[str]) -> Reply:
     return raw(json.dumps(body).encode()) if kind == ODD else sends(body)
 
 
-async def lied_to(place: Place, server: Standin, seeds: range) -> int:
+async def count_overspent_runs(place: Place, server: Standin, seeds: range) -> int:
     """So many runs on a day of their own; how many of them were told too much."""
     clock = Clock(NOON + seeds.start // RUNS * 86_400_000)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
@@ -88,16 +88,16 @@ async def lied_to(place: Place, server: Standin, seeds: range) -> int:
 
 
 async def test_twenty_runs_with_a_provider_that_lies(place: Place, server: Standin) -> None:
-    assert await lied_to(place, server, range(RUNS)) > 3
+    assert await count_overspent_runs(place, server, range(RUNS)) > 3
 
 
 @pytest.mark.slow
 async def test_1000_runs_with_a_provider_that_lies(place: Place, server: Standin) -> None:
     for first in range(0, MANY, RUNS):
-        assert await lied_to(place, server, range(first, first + RUNS)) >= 0
+        assert await count_overspent_runs(place, server, range(first, first + RUNS)) >= 0
 
 
-async def lied_to_branches(place: Place, server: Standin, seeds: range) -> int:
+async def count_overspent_branches(place: Place, server: Standin, seeds: range) -> int:
     """So many runs of sixteen branches each; how many accounts a report has taken past a cap."""
     clock = Clock(NOON + seeds.start * 86_400_000)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
@@ -128,7 +128,7 @@ async def lied_to_branches(place: Place, server: Standin, seeds: range) -> int:
 
 @pytest.mark.unreplayed  # a flow of its own
 async def test_runs_of_sixteen_branches_with_a_provider_that_lies(place: Place, server: Standin) -> None:
-    assert await lied_to_branches(place, server, range(2)) > 0
+    assert await count_overspent_branches(place, server, range(2)) > 0
 
 
 @pytest.mark.slow
@@ -141,4 +141,4 @@ async def test_1000_runs_of_sixteen_branches_with_a_provider_that_lies(
         if first > part * MANY // 20:
             place.rows("drop trigger granting")
             place.rows("drop table granted_over")
-        await lied_to_branches(place, server, range(first, first + 10))
+        await count_overspent_branches(place, server, range(first, first + 10))

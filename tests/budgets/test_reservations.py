@@ -459,11 +459,11 @@ def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_
 
 def test_random_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection) -> None:
     for seed in range(SAMPLE):
-        history(connection, seed)
+        assert_history_adds_up(connection, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_100000_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection, part: int) -> None:
     for seed in range(part * WHOLE_SWEEP // 10, (part + 1) * WHOLE_SWEEP // 10):
-        history(connection, seed)
+        assert_history_adds_up(connection, seed)

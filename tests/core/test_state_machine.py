@@ -298,7 +298,7 @@ class Servers(RuleBasedStateMachine):
             connection.close()
 
 
-def held(base: Path, examples: settings) -> None:
+def assert_nothing_is_lost(base: Path, examples: settings) -> None:
     forks = Forks(base)
     try:
         machine = type("OnThisFolder", (Servers,), {"forks": forks, "base": base})
@@ -308,9 +308,9 @@ def held(base: Path, examples: settings) -> None:
 
 
 def test_whatever_befalls_runs_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    held(tmp_path, FEW)
+    assert_nothing_is_lost(tmp_path, FEW)
 
 
 @pytest.mark.slow
 def test_whatever_befalls_runs_nothing_is_lost_or_doubled_many_times(tmp_path: Path) -> None:
-    held(tmp_path, MANY)
+    assert_nothing_is_lost(tmp_path, MANY)

@@ -55,7 +55,7 @@ def taken(wanted: queue.Queue[int]) -> Iterator[int]:
             yield wanted.get_nowait()
 
 
-def chaos(place: Place, runs: int, lives_s: tuple[float, float]) -> None:
+def assert_every_run_ends(place: Place, runs: int, lives_s: tuple[float, float]) -> None:
     place.script.write_text("".join(json.dumps(line) + "\n" for line in LINES))
     wanted: queue.Queue[int] = queue.Queue()
     for n in range(runs):
@@ -88,9 +88,9 @@ def all_ended(place: Place, last: Talker) -> None:
 
 
 def test_a_short_chaos_ends_every_run_with_exact_sums(tmp_path_factory: pytest.TempPathFactory) -> None:
-    chaos(place_in(tmp_path_factory.mktemp("chaos") / "place"), 24, (0.4, 1.2))
+    assert_every_run_ends(place_in(tmp_path_factory.mktemp("chaos") / "place"), 24, (0.4, 1.2))
 
 
 @pytest.mark.slow
 def test_2000_runs_by_two_servers_that_are_killed_again_and_again(tmp_path_factory: pytest.TempPathFactory) -> None:
-    chaos(place_in(tmp_path_factory.mktemp("chaos") / "place"), 2_000, (1.0, 5.0))
+    assert_every_run_ends(place_in(tmp_path_factory.mktemp("chaos") / "place"), 2_000, (1.0, 5.0))
