@@ -97,7 +97,7 @@ def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
         )
 
 
-def history(connection: apsw.Connection, seed: int) -> None:
+def assert_history_adds_up(connection: apsw.Connection, seed: int) -> None:
     """One history: a few transactions, each of which opens branches, requests and settles."""
     chance = random.Random(seed)
     numbers = tuple(range(2, 2 + chance.randint(0, 3)))
