@@ -37,6 +37,11 @@ def unit_columns(*kinds: str) -> list[str]:
     return [f"{kind}_{unit}" for kind in kinds for unit in Units._fields]
 
 
+def unit_path(unit: str) -> str:
+    """Return the JSON path of a unit within an encoded amount: `$[1]` of `model_calls`."""
+    return f"$[{Units._fields.index(unit)}]"
+
+
 SELECT_ACCOUNT = f"select {', '.join(unit_columns('cap', 'held', 'spent'))}, scope from account where id = "
 _SELECT_BY_ID = SELECT_ACCOUNT + "?"
 _SELECT_BRANCH = SELECT_ACCOUNT.replace("scope from", "'branch ' || name from") + "?"
@@ -234,8 +239,9 @@ def list_usage_shares(connection: apsw.Connection, account: int) -> list[UsageSh
         connection,
         f"{_WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
         " json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, coalesce(sum(json_extract(spent, '$[1]') > 0), 0), {_SUMS} from {_CHARGES_OF_ACCOUNT}"
-        " group by 1, 2, 3, 4 order by sum(json_extract(spent, '$[4]')) desc, 1, 2, 3, 4",
+        f" {_MANDATE}, coalesce(sum(json_extract(spent, '{unit_path('model_calls')}') > 0), 0), {_SUMS}"
+        f" from {_CHARGES_OF_ACCOUNT}"
+        f" group by 1, 2, 3, 4 order by sum(json_extract(spent, '{unit_path('total_tokens')}')) desc, 1, 2, 3, 4",
         (account,),
     )
     return [

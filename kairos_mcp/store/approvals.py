@@ -125,15 +125,16 @@ def _next_key(connection: apsw.Connection, mark: int, key: str) -> tuple[int, st
     return n, key if n == 1 else f"{key}-{n}"
 
 
-_IS_PENDING = "verdict is null and not unasked and expires_at > ?1"
+_IS_PENDING = "verdict is null and not unasked and expires_at > :at"
 _NEXT_QUEUED = f"""
     select approval.mark, approval.n from approval join run on run.n = approval.run
-    where unasked and verdict is null and outcome is null and principal = ?2 and workspace is ?3
-        and (select count(*) from approval as other where other.run = approval.run and {_IS_PENDING}) < ?4
+    where unasked and verdict is null and outcome is null and principal = :principal and workspace is :workspace
+        and (select count(*) from approval as other where other.run = approval.run and {_IS_PENDING}) < :places
     order by approval.mark limit 1
 """
 _ASK_NOW = """
-    update approval set unasked = 0, expires_at = expires_at - asked_at + ?1, asked_at = ?1 where mark = ?2 and n = ?3
+    update approval set unasked = 0, expires_at = expires_at - asked_at + :at, asked_at = :at
+    where mark = :mark and n = :n
 """
 
 
@@ -144,13 +145,16 @@ def ask_queued(connection: apsw.Connection, run: int, at: int) -> None:
     """
     if fetch_one(connection, "select 1 from approval where unasked and verdict is null limit 1") is None:
         return
-    principal_and_workspace = fetch_one(connection, "select principal, workspace from run where n = ?", (run,))
-    assert principal_and_workspace is not None
+    found = fetch_one(connection, "select principal, workspace from run where n = ?", (run,))
+    assert found is not None
+    principal, workspace = found
+    bindings = {"at": at, "principal": principal, "workspace": workspace, "places": MAX_PER_RUN}
     for _ in range(MAX_PER_WORKSPACE - count_pending(connection, run, at)):
-        found = fetch_one(connection, _NEXT_QUEUED, (at, *principal_and_workspace, MAX_PER_RUN))
-        if found is None:
+        queued = fetch_one(connection, _NEXT_QUEUED, bindings)
+        if queued is None:
             return
-        fetch_all(connection, _ASK_NOW, (at, *found))
+        mark, n = queued
+        fetch_all(connection, _ASK_NOW, {"at": at, "mark": mark, "n": n})
 
 
 def record_reused(connection: apsw.Connection, run: int, mark: int, reused: ReusedApproval, at: int) -> None:
@@ -196,14 +200,14 @@ def _approve_by_gate(connection: apsw.Connection, run: int, mark: int, at: int) 
 
 _LIST_PENDING = f"""
     select run.id, approval.key from approval join run on run.n = approval.run
-    where outcome is null and {_IS_PENDING} and principal = (select principal from run where n = ?2)
-        and workspace is (select workspace from run where n = ?2) order by approval.mark
+    where outcome is null and {_IS_PENDING} and principal = (select principal from run where n = :run)
+        and workspace is (select workspace from run where n = :run) order by approval.mark
 """
 
 
 def list_pending(connection: apsw.Connection, run: int, at: int) -> list[tuple[str, str]]:
     """List the approvals that this run's principal is asked about in its workspace: (run id, key), oldest first."""
-    return [(run_id, key) for run_id, key in fetch_all(connection, _LIST_PENDING, (at, run))]
+    return [(run_id, key) for run_id, key in fetch_all(connection, _LIST_PENDING, {"at": at, "run": run})]
 
 
 def count_pending(connection: apsw.Connection, run: int, at: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavai
 
 Durability = Literal["full", "process"]
 Row = tuple[Any, ...]
+Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:name)
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
@@ -54,7 +55,7 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     return connection
 
 
-def fetch_all(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
+def fetch_all(connection: apsw.Connection, statement: str, bindings: Bindings = ()) -> list[Row]:
     """Execute a statement and return all of its rows; none for a statement that only writes.
 
     All at once, since a half-done scan that a kept exception refers to would hold this connection at an old state of
@@ -74,7 +75,7 @@ def json_or_null(column: str) -> str:
     return f"iif(json_valid({column}), {column}, null)"
 
 
-def fetch_one(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
+def fetch_one(connection: apsw.Connection, statement: str, bindings: Bindings = ()) -> Row | None:
     """Execute a statement and return its first row; None where there is none."""
     found = fetch_all(connection, statement, bindings)
     return found[0] if found else None

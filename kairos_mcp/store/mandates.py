@@ -96,7 +96,7 @@ def find_by_id(connection: apsw.Connection, principal: str, mandate_id: str) -> 
     return [MandateRow(*found) for found in fetch_all(connection, statement, (principal, mandate_id))]
 
 
-_IN_WORKSPACES = "(?2 is null or workspace is null or workspace in (select value from json_each(?2)))"
+_IN_WORKSPACES = "(:workspaces is null or workspace is null or workspace in (select value from json_each(:workspaces)))"
 
 
 def list_page(
@@ -107,17 +107,22 @@ def list_page(
     Those of these workspaces, and those saved before mandates belonged to one; `workspaces` None: all.
     """
     statement = (
-        f"select {_COLUMNS} from mandate where principal = ?1 and {_IN_WORKSPACES} and id >= ?3"
-        " order by id, workspace limit ?4"
+        f"select {_COLUMNS} from mandate where principal = :principal and {_IN_WORKSPACES}"
+        " and id >= :start order by id, workspace limit :limit"
     )
-    bindings = (principal, _encode_workspaces(workspaces), start, limit)
+    bindings = {
+        "principal": principal,
+        "workspaces": _encode_workspaces(workspaces),
+        "start": start,
+        "limit": limit,
+    }
     return [MandateRow(*found) for found in fetch_all(connection, statement, bindings)]
 
 
 def count(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None) -> int:
     """Count the mandates that `list_page` would list in all."""
-    statement = f"select count(*) from mandate where principal = ?1 and {_IN_WORKSPACES}"
-    found = fetch_one(connection, statement, (principal, _encode_workspaces(workspaces)))
+    statement = f"select count(*) from mandate where principal = :principal and {_IN_WORKSPACES}"
+    found = fetch_one(connection, statement, {"principal": principal, "workspaces": _encode_workspaces(workspaces)})
     assert found is not None
     return int(found[0])
 
@@ -139,10 +144,13 @@ def read_mandate_text(connection: apsw.Connection, run_id: str, mandate_id: str)
 def record_start(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str, due: int) -> None:
     """Record that a mandate is run for a time of its schedule. Raises Stale where another run was started for it."""
     statement = (
-        "update mandate set last_due = ?1 where principal = ?2 and workspace = ?3 and id = ?4"
-        " and (last_due is null or last_due < ?1) returning id"
+        "update mandate set last_due = :due where principal = :principal and workspace = :workspace and id = :id"
+        " and (last_due is null or last_due < :due) returning id"
     )
-    if fetch_one(connection, statement, (due, principal, workspace, mandate_id)) is None:
+    if (
+        fetch_one(connection, statement, {"due": due, "principal": principal, "workspace": workspace, "id": mandate_id})
+        is None
+    ):
         raise Stale(f"{mandate_id} was run for this time before.", "mandate_list shows its newest run.")
 
 

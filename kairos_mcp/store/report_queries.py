@@ -13,6 +13,7 @@ import apsw
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.store import client_requests
+from kairos_mcp.store.accounts import unit_path
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
 from kairos_mcp.store.notes import unpriced_models
@@ -58,10 +59,11 @@ def find_turn_before(connection: apsw.Connection, n: int, path: str, path_patter
     """Return the model's newest turn before the step at `path`, at a path that matches a SQL `like` pattern."""
     found = fetch_one(
         connection,
-        "select body from mark join answer on answer.mark = mark.id where run = ?1 and path like ?2"
-        " and kind in ('phase', 'repair') and mark.id < (select id from mark where run = ?1 and path = ?3)"
+        "select body from mark join answer on answer.mark = mark.id where run = :run"
+        " and path like :pattern and kind in ('phase', 'repair')"
+        " and mark.id < (select id from mark where run = :run and path = :path)"
         " order by mark.id desc limit 1",
-        (n, path_pattern, path),
+        {"run": n, "pattern": path_pattern, "path": path},
     )
     answer = decode_answer(found[0]) if found is not None else None
     return answer if isinstance(answer, Completion) else None
@@ -90,8 +92,8 @@ def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
 def read_tally(connection: apsw.Connection, n: int) -> Tally:
     figures = fetch_one(
         connection,
-        f"select coalesce(sum({json_or_null('spent')} ->> '$[1]' > 0), 0), coalesce(sum(cached), 0),"
-        " group_concat(distinct exactness)"
+        f"select coalesce(sum({json_or_null('spent')} ->> '{unit_path('model_calls')}' > 0), 0),"
+        " coalesce(sum(cached), 0), group_concat(distinct exactness)"
         " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call'",
         (n,),
     )
@@ -99,8 +101,9 @@ def read_tally(connection: apsw.Connection, n: int) -> Tally:
     answered, cached, exactness = figures
     again = fetch_one(
         connection,
-        f"select coalesce(sum({json_or_null('lost')} ->> '$[1]' > 0), 0), coalesce(sum(ended = 'unknown'), 0),"
-        f" coalesce(max({json_or_null('lost')} ->> '$[3]' > 0), 0)"  # tokens that it may have had written
+        f"select coalesce(sum({json_or_null('lost')} ->> '{unit_path('model_calls')}' > 0), 0),"
+        " coalesce(sum(ended = 'unknown'), 0),"
+        f" coalesce(max({json_or_null('lost')} ->> '{unit_path('output_tokens')}' > 0), 0)"
         " from attempt join mark on mark.id = attempt.mark where run = ?",
         (n,),
     )

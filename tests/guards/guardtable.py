@@ -352,8 +352,8 @@ LEAVES = (
     ),
     Guard(
         "store/approvals.py",
-        "        and (select count(*) from approval as other where other.run = approval.run and {_IS_PENDING}) < ?4\n",
-        "        and ?1 < ?4 << 60\n",
+        "(select count(*) from approval as other where other.run = approval.run and {_IS_PENDING}) < :places",
+        ":at < :places << 60",
         DECISIONS + "a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_marks",
     ),
     Guard(
@@ -583,7 +583,7 @@ LEAVES = (
     ),
     Guard(
         "store/mandates.py",
-        " and (last_due is null or last_due < ?1)",
+        " and (last_due is null or last_due < :due)",
         "",
         "ooda/test_killed_and_commands.py::test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due",
     ),
