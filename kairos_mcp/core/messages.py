@@ -23,7 +23,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def canonical_json(value: Any) -> str:
-    """One text for one JSON value: sorted keys, no spaces. Equal values give equal texts."""
+    """Encode a JSON value with sorted keys and no spaces: equal values give equal texts."""
     return _CANONICAL.encode(value)  # made once: `json.dumps` makes an encoder a call
 
 
@@ -31,7 +31,7 @@ DIGEST_BYTES = 32  # of SHA-256
 
 
 def digest_of(*parts: bytes | bytearray) -> bytes:
-    """SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
+    """Return the SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
     folded = sha256()
     for part in parts:
         folded.update(len(part).to_bytes(8, "big"))
@@ -144,7 +144,7 @@ class Conversation(Sequence[Message]):
         self._length = len(self._history.messages)
 
     def add(self, *messages: Message) -> Conversation:
-        """The conversation that goes on from here; this one stays what it is."""
+        """Return the conversation with these messages added; this one stays unchanged."""
         history = self._history
         return Conversation(
             messages, history if len(history.messages) == self._length else history.copy_prefix(self._length)
@@ -155,7 +155,7 @@ class Conversation(Sequence[Message]):
         return self.digest_at(self._length) or b""
 
     def digest_at(self, length: int) -> bytes | None:
-        """The digest of the first `length` messages, or None where there are fewer."""
+        """Return the digest of the first `length` messages, or None where there are fewer."""
         if not 0 < length <= self._length:
             return None
         return bytes(self._history.digests[DIGEST_BYTES * (length - 1) : DIGEST_BYTES * length])

@@ -230,5 +230,5 @@ Flow = Generator[Step | Gather[Any], Any, R]
 
 
 def gather_calls(calls: Iterable[CallTool], limit: int = 10) -> Gather[CallAnswer]:
-    """Calls that only read, gathered; results come back in source order."""
+    """Gather calls that only read; results come back in source order."""
     return Gather({step.name: step for step in calls}, max_parallel=limit)

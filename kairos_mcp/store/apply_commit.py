@@ -195,7 +195,7 @@ _NO_DAY = Refused("model_calls", 0, 0, NO_DAY)
 
 
 def _format_status(new: NewStep, batch: ReservationBatch) -> str | None:
-    """The status line of a round or a closing; other steps have no use for it."""
+    """Return the status line of a round or a closing; None for other steps, which have no use for it."""
     if new.kind not in ("round", "closing"):
         return None
     return format_status_line(batch.nearest_account(new.path), closing=new.kind == "closing")
