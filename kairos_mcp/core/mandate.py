@@ -139,6 +139,7 @@ class Mandate:
 
     @property
     def goal_hash(self) -> str:
+        """SHA-256 in hex of the goal's text."""
         return goal_hash(self.goal)
 
 

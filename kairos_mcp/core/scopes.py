@@ -58,6 +58,7 @@ class Globs:
 
     @staticmethod
     def compile(globs: Iterable[str]) -> Globs:
+        """Compile globs; equal ones count once."""
         patterns = tuple(dict.fromkeys(globs))
         names = tuple(glob for glob in patterns if not _WILD.search(glob))
         wild = [glob.casefold() for glob in patterns if _WILD.search(glob) and "/" not in glob]

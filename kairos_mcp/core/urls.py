@@ -49,6 +49,7 @@ class Url:
 
     @property
     def origin(self) -> tuple[str, str, int]:
+        """Scheme, host and port."""
         return self.scheme, self.host, self.port
 
     def __str__(self) -> str:
@@ -64,6 +65,7 @@ class HostRule:
     port: int | None = None
 
     def includes(self, url: Url) -> bool:
+        """Whether the rule allows this URL's host and port."""
         host = url.host.endswith(f".{self.host}") if self.below else url.host == self.host
         return host and url.port == (DEFAULT_PORTS[url.scheme] if self.port is None else self.port)
 

@@ -37,6 +37,7 @@ class GivenParameter(_StrictModel):
     sent_as: Text | None = Field(alias="as", default=None)
 
     def to_parameter(self) -> Parameter:
+        """Return the parameter; one in the path is required unless it says otherwise."""
         schema = self.schema_ | ({"description": self.description} if self.description else {})
         required = self.place == "path" if self.required is None else self.required
         return Parameter(self.name, self.place, schema, required, self.sent_as or "")

@@ -55,6 +55,7 @@ class Parameter:
 
     @property
     def wire_name(self) -> str:
+        """Its name in the request."""
         return self.sent_as or self.name
 
 
@@ -83,6 +84,7 @@ class HttpDefinition:
 
     @cached_property
     def input_schema(self) -> JsonObject:
+        """The JSON Schema of the tool's arguments."""
         return {
             "type": "object",
             "properties": {parameter.name: parameter.schema for parameter in self.parameters},
@@ -105,6 +107,7 @@ class HttpDefinition:
         return parse_url(_HOLE.sub("x", self.url))
 
     def parameters_in(self, *places: Place) -> tuple[Parameter, ...]:
+        """Return the parameters in these places."""
         return tuple(parameter for parameter in self.parameters if parameter.place in places)
 
     def as_json(self) -> JsonObject:

@@ -45,6 +45,7 @@ class Proposal:
 
     @cached_property
     def hash(self) -> str:
+        """SHA-256 in hex of its canonical JSON."""
         return sha256(self.body.encode()).hexdigest()
 
     @cached_property

@@ -40,6 +40,7 @@ class GivenServer(BaseModel):
         return self
 
     def to_setting(self, name: str) -> ServerSetting:
+        """Return the setting of a server with this name."""
         return ServerSetting(
             name,
             (self.command, *(self.args or ())) if self.command is not None else (),

@@ -60,6 +60,7 @@ UNREADABLE_ROUTE = "unreadable"  # in place of a route that can't be read from i
 
 
 def read_account(connection: apsw.Connection, account: int) -> Account:
+    """Return an account. Raises Unreadable where it is not there."""
     found = fetch_one(connection, _SELECT_BY_ID, (account,))
     if found is None:
         raise Unreadable("A run has no account.", "Run `kairos-mcp doctor`.")
@@ -67,6 +68,7 @@ def read_account(connection: apsw.Connection, account: int) -> Account:
 
 
 def read_branch(connection: apsw.Connection, account: int) -> Account:
+    """Return a branch's account, whose scope names the branch. Raises Unreadable where it is not there."""
     found = fetch_one(connection, _SELECT_BRANCH, (account,))
     if found is None:
         raise Unreadable("A branch has no account.", "Run `kairos-mcp doctor`.")
@@ -88,6 +90,7 @@ def _limits(caps: tuple[int | None, ...]) -> Limits:
 
 
 def encode_shared(shared: SharedAccounts) -> str | None:
+    """Return the ids of shared accounts as JSON; None where there are none."""
     return f"[{','.join(map(str, shared))}]" if shared else None
 
 
@@ -143,12 +146,14 @@ def ensure_mandate_account(
 
 
 def find_mandate_account(connection: apsw.Connection, day: int, workspace: str, mandate: str) -> Account | None:
+    """Return the account of a workspace's mandate within a day's account, or None."""
     statement = "select id from account where parent = ? and name = ? and coalesce(workspace, '') = ?"
     found = fetch_one(connection, statement, (day, mandate, workspace))
     return None if found is None else read_account(connection, found[0])
 
 
 def find_day_account(connection: apsw.Connection, principal: str, day: str) -> Account | None:
+    """Return the account of a principal's day, or None."""
     found = fetch_one(connection, _FIND_DAY, (principal, day))
     return None if found is None else read_account(connection, found[0])
 

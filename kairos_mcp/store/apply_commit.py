@@ -145,6 +145,7 @@ def release_run(connection: apsw.Connection, commit: RunCommit) -> bool:
 
 
 def insert_answer(connection: apsw.Connection, answered: AnsweredStep, at: int) -> None:
+    """Insert the answer of a step. A second one fails on the primary key."""
     figures = encode_units(answered.spent), answered.cached, answered.exactness
     bindings = (answered.mark, at, encode_answer(answered.answer), *figures, answered.by_route)
     connection.execute(_INSERT_ANSWER, bindings)

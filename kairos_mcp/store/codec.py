@@ -64,6 +64,7 @@ def decode_texts(text: str) -> dict[str, str | None]:
 
 
 def encode_answer(answer: Answer) -> str:
+    """Return an answer as JSON text."""
     return encode(answer)
 
 
@@ -86,16 +87,19 @@ def answer_kind(text: str) -> str:
 
 @lru_cache(maxsize=256)  # those of calls are alike
 def decode_sent(text: str) -> Sent:
+    """Return what the server added to a step. Raises Unreadable."""
     sent: Sent = decode(Sent, text)
     return sent
 
 
 def encode_units(units: Units) -> str:
+    """Return an amount as a JSON array, in the order of the fields of Units."""
     return "[%d,%d,%d,%d,%d,%d,%d,%d]" % units  # noqa: UP031 - as fast as it can be said
 
 
 @lru_cache(maxsize=256)  # most calls cost the same
 def decode_units(text: str) -> Units:
+    """Return the amount in a JSON array. Raises Unreadable."""
     return Units._make(_decode_strictly(_UnitTuple, text, "amounts"))
 
 

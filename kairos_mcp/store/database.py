@@ -51,6 +51,7 @@ class Store:
 
     @property
     def exists(self) -> bool:
+        """Whether there is a state file."""
         return self.path.exists()
 
     @cached_property
@@ -72,11 +73,13 @@ class Store:
 
     @cached_property
     def writer(self) -> Writer:
+        """The connection that writes, opened at the first use."""
         assert self.reader is not None  # migrated before anything writes
         return Writer(self.path, self._durability, connect(self.path, self._durability))
 
     @cached_property
     def ownership(self) -> Ownership:
+        """This server's lock file, created at the first use; those of ended servers are removed."""
         assert self.reader is not None
         owners.remove_dead_locks(self.home)
         return Ownership(self.home, self._served_runs)

@@ -164,6 +164,7 @@ MAX_COMPARED_RUNS = 50  # runs that a phase's input is compared with
 
 
 def newest_run(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
+    """Return the mandate's newest run, ended or not; None where there is none."""
     statement = "select n from run where principal = ? and workspace = ? and mandate = ? order by n desc limit 1"
     return _find_run(connection, statement, principal, workspace, mandate_id)
 

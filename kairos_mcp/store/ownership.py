@@ -80,6 +80,7 @@ def is_alive(home: Path, lock: str) -> bool:
 
 
 def is_owner_alive(connection: apsw.Connection, home: Path, number: int) -> bool:
+    """Whether the server with this id as an owner still runs."""
     found = fetch_one(connection, "select lock from owner where id = ?", (number,))
     return found is not None and is_alive(home, found[0])
 

@@ -126,15 +126,18 @@ class StepRow(NamedTuple):
 
     @property
     def sent(self) -> Sent:
+        """What the server added to the newest attempt."""
         text = (self.newest or self).sent_text
         return decode_sent(text) if text else Sent()
 
     @property
     def spent(self) -> Units:
+        """What the step has cost; nothing while it has no answer."""
         return decode_units(self.spent_text) if self.spent_text is not None else NOTHING
 
     @property
     def answer(self) -> Answer | None:
+        """The answer, None while there is none. Raises Unreadable."""
         return decode_answer(self.body) if self.body is not None else None
 
     @property
@@ -178,6 +181,7 @@ def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = 
 
 
 def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
+    """Return the run with this number in the file, which has to exist."""
     found = fetch_one(connection, f"select {_RUN} from run where n = ?", (n,))
     assert found is not None
     return RunRow(*found)
@@ -322,6 +326,7 @@ def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest
 
 
 def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:
+    """Return the numbers of an owner's unfinished runs that have unhandled control requests."""
     found = fetch_all(
         connection,
         "select distinct deposit.run from deposit join run on run.n = deposit.run"

@@ -90,6 +90,7 @@ def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
 
 
 def read_tally(connection: apsw.Connection, n: int) -> Tally:
+    """Return the figures of a run that no account holds."""
     figures = fetch_one(
         connection,
         f"select coalesce(sum({json_or_null('spent')} ->> '{unit_path('model_calls')}' > 0), 0),"
@@ -164,4 +165,5 @@ def list_decisions(connection: apsw.Connection, n: int) -> dict[str, list[Decisi
 
 
 def list_notes(connection: apsw.Connection, n: int) -> list[str]:
+    """List the notes of a run, oldest first."""
     return [text for (text,) in fetch_all(connection, "select text from note where run = ? order by rowid", (n,))]
