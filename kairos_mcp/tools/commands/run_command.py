@@ -127,6 +127,15 @@ class _PreparedCommand:
     watch: WriteWatch | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _FinishedCommand:
+    """How a program ended; a `note` on how it ran, if any; and a sentence for each change of it that was undone."""
+
+    result: ProcessResult
+    note: str | None
+    undone: list[str]
+
+
 class _CommandRunner:
     """Runs the programs of one workspace, as a person has configured that."""
 
@@ -138,12 +147,13 @@ class _CommandRunner:
         )
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
-        self._works = self._bare  # True also once a try succeeded; a failure is tried again, since a person may mend it
+        # True also once the sandbox was tried with success; after a failure it is tried again: a person may mend it.
+        self._is_usable = self._bare
 
     def preview(self, arguments: JsonObject, ctx: ToolContext) -> Preview:
         with open_folder(self._workspace, ".") as root:
             program = self._resolve(arguments, self._sandbox_for(root))
-            self._check_works()  # so that nobody is asked to approve what can't be run
+            self._check_usable()  # so that nobody is asked to approve what can't be run
         protection = (
             "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
         )
@@ -158,19 +168,18 @@ class _CommandRunner:
             sandbox = self._sandbox_for(root)
             program = self._resolve(arguments, sandbox)
             _check_approved_program(program, ctx.base_hashes)
-            self._check_works()
+            self._check_usable()
             deadline = time.monotonic() + timeout_s
-            result, note, changes = self._run_program(program, sandbox, root, ctx, deadline)
-            if (
-                result.reason == "no_sandbox"
-            ):  # the workspace may have changed meanwhile; nothing has run yet, so try once more
-                result, note, changes = self._run_program(program, self._sandbox_for(root), root, ctx, deadline)
-        return mark_failed(_command_result(program, result, timeout_s, note), changes)
+            finished = self._run_program(program, sandbox, root, ctx, deadline)
+            # The workspace may have changed while the sandbox was built; nothing has run yet, so try once more.
+            if finished.result.reason == "no_sandbox":
+                finished = self._run_program(program, self._sandbox_for(root), root, ctx, deadline)
+        return mark_failed(_command_result(program, finished, timeout_s), finished.undone)
 
     def _run_program(
         self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, deadline: float
-    ) -> tuple[ProcessResult, str | None, list[str]]:
-        """Run it to its end. Returns also a note on how it ran, and what was undone of its changes."""
+    ) -> _FinishedCommand:
+        """Run it to its end, and undo what it wrote at protected paths."""
         with self._prepare(program, sandbox, root) as prepared:
             result = run_process(
                 LaunchRequest(
@@ -185,8 +194,8 @@ class _CommandRunner:
                     ctx.recheck_for(COMMAND_SPEC.effect),
                 )
             )
-            changes = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out") if prepared.watch else []
-        return result, "without a sandbox" if self._bare else prepared.warning, changes
+            undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out") if prepared.watch else []
+        return _FinishedCommand(result, "without a sandbox" if self._bare else prepared.warning, undone)
 
     def _sandbox_for(self, root: int) -> Sandbox:
         """Return the sandbox around the workspace that is open as `root`."""
@@ -199,10 +208,10 @@ class _CommandRunner:
             arguments, self._workspace, sandbox.workspace, None if self._bare else sandbox, self._environ
         )
 
-    def _check_works(self) -> None:
-        if not self._works and (why := self._sandbox.find_problem()) is not None:
-            raise CommandDenied(f"Programs can't be run here: {why.message}", why.hint)
-        self._works = True
+    def _check_usable(self) -> None:
+        if not self._is_usable and (problem := self._sandbox.find_problem()) is not None:
+            raise CommandDenied(f"Programs can't be run here: {problem.message}", problem.hint)
+        self._is_usable = True
 
     @contextlib.contextmanager
     def _prepare(self, program: ResolvedProgram, sandbox: Sandbox, root: int) -> Iterator[_PreparedCommand]:
@@ -217,10 +226,8 @@ class _CommandRunner:
                 argv = sandbox.wrap(
                     program.argv, cwd=cwd_path, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=held.entries
                 )
-                pass_fds, environ = (
-                    tuple(entry.descriptor for entry in held.entries),
-                    scrub_environment(self._environ, program.search_path),
-                )
+                pass_fds = tuple(entry.descriptor for entry in held.entries)
+                environ = scrub_environment(self._environ, program.search_path)
                 watch = WriteWatch.start(root, self._rules, held, {*RESERVED_NAMES, *top_names})
                 yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch)
             return
@@ -250,22 +257,21 @@ def _memory_limit() -> int:
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, MIN_MEMORY)
 
 
-def _command_result(program: ResolvedProgram, result: ProcessResult, timeout_s: float, note: str | None) -> ToolResult:
-    """Build the result: how it ended, a `note` on how it ran, and both streams.
+def _command_result(program: ResolvedProgram, finished: _FinishedCommand, timeout_s: float) -> ToolResult:
+    """Build the result: how the program ended and ran, and both streams.
 
     It states no duration, so that the same call with the same outcome gives the same result.
     """
-    code: str | None = None
+    result, code = finished.result, None
     match result.reason:
         case "exit":
             ending = f"exit code {result.exit_code}"
         case "timeout":
-            code, ending = (
-                "timeout",
-                f"killed after {timeout_s:.3g} s, its time limit; what it changed until then stays",
-            )
+            code = "timeout"
+            ending = f"killed after {timeout_s:.3g} s, its time limit; what it changed until then stays"
         case "stopped":
-            code, ending = "cancelled", "killed, since the call was stopped; what it changed until then stays"
+            code = "cancelled"
+            ending = "killed, since the call was stopped; what it changed until then stays"
         case "memory":
             ending = f"killed: it and what it started used more than {_memory_limit() >> 20:,} MB"
         case "tasks":
@@ -276,7 +282,7 @@ def _command_result(program: ResolvedProgram, result: ProcessResult, timeout_s: 
             return error_result(_not_started_error(program, result))
         case "no_sandbox":
             return error_result(_no_sandbox_error(result))
-    notes = f"[{ending}{f'; {note}' if note else ''}]"
+    notes = f"[{ending}{f'; {finished.note}' if finished.note else ''}]"
     content = "\n".join([notes, *_format_stream("stdout", result.stdout), *_format_stream("stderr", result.stderr)])
     return ToolResult(content, result.exit_code != 0, {"exit_code": result.exit_code}, code)
 

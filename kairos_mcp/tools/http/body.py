@@ -64,9 +64,8 @@ def unpack_body(head: ReplyHead, chunks: Iterable[bytes], limit: int) -> Unpacke
             content += chunk
         else:
             unpacker.add(chunk, content, limit)
-        if (
-            len(content) > limit or received > limit + STEP_BYTES
-        ):  # a packed body may be endless and yet unpack to nothing
+        # Both are bounded, since a packed body may be endless and yet unpack to nothing.
+        if len(content) > limit or received > limit + STEP_BYTES:
             return UnpackedBody(bytes(content[:limit]), cut=True)
     if unpacker is not None and not unpacker.is_complete and received:
         raise Unreachable("The body broke off.", "Try again later.")

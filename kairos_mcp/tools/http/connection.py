@@ -92,9 +92,8 @@ class HttpConnection:
             pieces = [self._protocol.send(request)]
             pieces += [self._protocol.send(h11.Data(body))] if body else []
             pieces.append(self._protocol.send(h11.EndOfMessage()))
-            with contextlib.suppress(
-                ConnectionError
-            ):  # a server that refuses a long body may say why before it hangs up
+            # A server that refuses a long body may say why before it hangs up.
+            with contextlib.suppress(ConnectionError):
                 self._send_bytes(b"".join(part for part in pieces if part), recheck)
             while True:
                 event = self._next_event()

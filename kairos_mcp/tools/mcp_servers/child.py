@@ -71,8 +71,8 @@ async def spawn_child(
     finally:
         os.close(leash_read)
     child = ChildServer(process, watch, ended)
-    incoming_send, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, outgoing_receive = anyio.create_memory_object_stream[SessionMessage](0)
+    incoming_send, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, outgoing_receive = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
         asyncio.create_task(_read_messages(child, incoming_send)),
         asyncio.create_task(_write_messages(child, outgoing_receive)),
@@ -80,10 +80,10 @@ async def spawn_child(
         asyncio.create_task(_end_with_server(child)),
     ]
     try:
-        yield read, write
+        yield incoming, outgoing
     finally:
         await asyncio.shield(asyncio.create_task(_stop(child, tasks, leash)))
-        for stream in (incoming_send, read, write, outgoing_receive):
+        for stream in (incoming_send, incoming, outgoing, outgoing_receive):
             stream.close()
 
 
@@ -172,13 +172,13 @@ async def _write_messages(child: ChildServer, outgoing: MemoryObjectReceiveStrea
 
 async def _read_stderr(child: ChildServer) -> None:
     assert child.process.stderr is not None
-    read = 0
+    total = 0
     with suppress(OSError):
         while chunk := await child.process.stderr.read(CHUNK_BYTES):
             child.watch.stderr += chunk
             del child.watch.stderr[:-STDERR_BYTES]
-            read += len(chunk)
-            if read > STDERR_FREE_BYTES:
+            total += len(chunk)
+            if total > STDERR_FREE_BYTES:
                 await asyncio.sleep(STDERR_PAUSE_S)
 
 

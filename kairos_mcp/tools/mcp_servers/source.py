@@ -112,7 +112,7 @@ class McpServerSource:
             known = self._resources.definitions.read_source(self._pin_source)
             self._set_tools(known, self._listing)
             if known is None or (self._client is not None and self._client.is_stale):
-                self._run_in_loop(lambda line: line.ensure_listed(deadline), deadline)
+                self._run_in_loop(lambda client: client.ensure_listed(deadline), deadline)
                 self._problem = None
         except KairosError as error:
             self._problem = str(error)
@@ -191,7 +191,7 @@ class McpServerSource:
 
     def _send(self, call: ServerCall, ctx: ToolContext) -> ServerResult:
         try:
-            return self._run_in_loop(lambda line: line.call(call), ctx.deadline, ctx.stop)
+            return self._run_in_loop(lambda client: client.call(call), ctx.deadline, ctx.stop)
         except (StillWaiting, CancelledError):
             if call.effect in ("read", "idempotent"):
                 raise Unreachable(f"The call to {self.name} was given up.", "It may be called again.") from None
@@ -267,7 +267,7 @@ class McpServerSource:
                 tools[name] = self._build_tool(ServerToolDefinition(row.name, row.body))
         for name in tools:
             withheld.pop(name, None)
-        return _KnownTools(tuple(tools[offered] for offered in sorted(tools)), withheld)
+        return _KnownTools(tuple(tools[name] for name in sorted(tools)), withheld)
 
     def _build_tool(self, definition: ServerToolDefinition) -> Tool:
         """Return the tool of a definition; made once, since its compiled schema is cached on it."""
