@@ -108,8 +108,8 @@ def called(
     found = ToolRegistry([], [server]).find(f"{server.name}__{tool}")
     assert found is not None, (names(server), server.notes())
     kept = memory or ToolMemory.in_process()
-    around = ToolContext("run-1", time.monotonic() + seconds, lambda _ref: None, memory=kept, stop=stop or StopSignal())
-    return call_tool(found, arguments, around)
+    ctx = ToolContext("run-1", time.monotonic() + seconds, lambda _ref: None, memory=kept, stop=stop or StopSignal())
+    return call_tool(found, arguments, ctx)
 
 
 def gone(pid: int) -> bool:

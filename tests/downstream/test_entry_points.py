@@ -31,8 +31,7 @@ from pydantic import Field
 
 from kairos_mcp.core.errors import NotFound
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools import tool
-from kairos_mcp.tools.tool import ToolContext
+from kairos_mcp.tools import ToolContext, tool
 
 
 @dataclass
@@ -55,10 +54,10 @@ def typed(day: datetime.date, place: Place, tags: set[str] | None = None, model_
     return {"type": type(day).__name__, "city": place.city, "tags": sorted(tags or ()), "n": model_dump}
 
 
-async def later(around: ToolContext, seconds: float) -> str:
+async def later(ctx: ToolContext, seconds: float) -> str:
     """Waits."""
     await asyncio.sleep(seconds)
-    return around.run_id
+    return ctx.run_id
 
 
 def fails(how: str) -> object:
@@ -225,8 +224,8 @@ def run_later(
 ) -> ToolResult:
     found = ToolRegistry([], [installed]).find("later")
     assert found is not None
-    around = ToolContext("run-1", time.monotonic() + until, lambda _ref: None, stop=stop or StopSignal())
-    return call_tool(found, {"seconds": wait}, around)
+    ctx = ToolContext("run-1", time.monotonic() + until, lambda _ref: None, stop=stop or StopSignal())
+    return call_tool(found, {"seconds": wait}, ctx)
 
 
 def test_a_name_with_a_server_s_mark_is_refused() -> None:

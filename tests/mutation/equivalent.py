@@ -19,7 +19,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "core/strict_json.py",
         "_refuse_depth",
         'if text.count("[") + text.count("{") <= MAX_DEPTH:',
-        "if (text.count('[') + text.count('{') < DEPTH):",
+        "if (text.count('[') + text.count('{') < MAX_DEPTH):",
     ): "a shorter way for texts with few brackets: the loop behind it comes to the same with exactly DEPTH of them",
     **{
         (
