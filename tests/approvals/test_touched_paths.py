@@ -258,8 +258,8 @@ def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
     wanted = ToolCallRequest(theirs(), {"path": "notes"})
 
     def called() -> str | None:
-        around = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.recheck(wanted, None))
-        return call_redacted(Redactor(), Tool(theirs(), run), wanted.arguments, around).code
+        ctx = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.recheck(wanted, None))
+        return call_redacted(Redactor(), Tool(theirs(), run), wanted.arguments, ctx).code
 
     (ws / "notes").symlink_to("docs/a.md")
     assert (called(), len(made)) == (None, 1)

@@ -63,8 +63,8 @@ def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: E
     """Whatever it is: a function of an installed package does not look by itself."""
     made: list[str] = []
 
-    def run(_arguments: JsonObject, around: ToolContext) -> ToolResult:
-        made.append(around.path)
+    def run(_arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+        made.append(ctx.path)
         return ToolResult("made")
 
     def lost() -> None:
@@ -72,7 +72,7 @@ def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: E
 
     tool = Tool(ToolSpec("do_it", "Does it.", {"type": "object"}, effect), run)
     memory = replace(ToolMemory.in_process(), check_owner=lost)
-    around = ToolContext("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
+    ctx = ToolContext("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
     with nullcontext() if times else pytest.raises(FenceLost):
-        call_redacted(Redactor(), tool, {}, around)
+        call_redacted(Redactor(), tool, {}, ctx)
     assert len(made) == times

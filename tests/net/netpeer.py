@@ -215,10 +215,10 @@ def egress_to(*peers: Peer, hosts: Sequence[str] = (), names: Names | None = Non
     return HttpClient(rules(*hosts), rules(*private), resolve=names or Names({}), **more)  # type: ignore[arg-type]  # any
 
 
-def around(seconds: float = WITHIN_S, stop: StopSignal | None = None) -> ToolContext:
+def make_ctx(seconds: float = WITHIN_S, stop: StopSignal | None = None) -> ToolContext:
     return ToolContext("run-1", time.monotonic() + seconds, lambda _: None, "round-1/call-1", stop=stop or StopSignal())
 
 
 def called(tool: Tool, seconds: float = WITHIN_S, stop: StopSignal | None = None, /, **arguments: object) -> ToolResult:
     given: JsonObject = dict(arguments)
-    return call_tool(tool, given, around(seconds, stop))
+    return call_tool(tool, given, make_ctx(seconds, stop))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from netpeer import Names, Peer, around, called, egress_to, leads_to, reply, rules, silent, text
+from netpeer import Names, Peer, called, egress_to, leads_to, make_ctx, reply, rules, silent, text
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult
@@ -79,7 +79,7 @@ def test_judging_and_showing_resolve_nothing() -> None:
     egress = HttpClient(rules("api.test"), resolve=names)
     arguments = {"url": "https://api.test/", "method": "POST", "headers": {"X-A": "b"}, "body": {"c": "d\n"}}
     assert classify_fetch(arguments, egress) == "ask"
-    shown = preview_call(fetch_tool(egress), arguments, around())
+    shown = preview_call(fetch_tool(egress), arguments, make_ctx())
     assert not isinstance(shown, ToolResult)
     assert shown.text == 'POST https://api.test/\nX-A: b\ncontent-type: application/json\n\n{"c":"d\\n"}'
     assert names.asked == []
@@ -94,7 +94,7 @@ def test_judging_and_showing_resolve_nothing() -> None:
     ],
 )
 def test_nobody_is_asked_about_what_can_not_be_sent(arguments: dict[str, object]) -> None:
-    shown = preview_call(fetch_tool(HttpClient()), arguments, around())
+    shown = preview_call(fetch_tool(HttpClient()), arguments, make_ctx())
     assert isinstance(shown, ToolResult)
     assert shown.code in ("egress_denied", "bad_arguments")
 

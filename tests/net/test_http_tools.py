@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from netpeer import Names, Peer, around, called, egress_to, json_text, leads_to, peer, raw, reply, rules, silent, text
+from netpeer import Names, Peer, called, egress_to, json_text, leads_to, make_ctx, peer, raw, reply, rules, silent, text
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
@@ -203,7 +203,7 @@ def test_a_secret_in_a_json_reply_is_taken_out_after_it_was_unfolded(web: Peer) 
 
 def test_a_secret_is_not_shown_before_a_call(web: Peer) -> None:
     tool = tool_at(web, headers={"Authorization": "Bearer ${env:KEY}"})
-    shown = preview_call(tool, {"id": "1"}, around())
+    shown = preview_call(tool, {"id": "1"}, make_ctx())
     assert not isinstance(shown, ToolResult)
     assert shown.text == f"GET {web.url('/v1/items/1')}\nAuthorization: Bearer ${{env:KEY}}"
     assert web.connections == 0
@@ -333,7 +333,7 @@ def test_a_host_that_is_not_public_has_to_be_listed(web: Peer) -> None:
     given = {"name": "x", "description": "x", "url": web.url()}
     tool = http_tool(parse_http_tool(given), HttpClient(), secret)
     assert called(tool).code == "egress_denied"
-    shown = preview_call(tool, {}, around())
+    shown = preview_call(tool, {}, make_ctx())
     assert isinstance(shown, ToolResult)
     assert f'private_hosts = ["127.0.0.1:{web.port}"]' in shown.content
     assert web.connections == 0

@@ -149,10 +149,8 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
         begun = host._factory.registry(host._factory.find_workspace(None)).find("pet")
         assert begun is not None
         await person(desk, "tools", "remove", "registered:pet")
-        around = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)
-        late = await asyncio.to_thread(
-            call_tool, begun, {"id": "8"}, around
-        )  # a call that had passed every look before
+        ctx = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)
+        late = await asyncio.to_thread(call_tool, begun, {"id": "8"}, ctx)  # a call that had passed every look before
         assert late.code == "tool_not_offered"
         await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         report = await rests(host, run_id)

@@ -21,8 +21,8 @@ def main() -> None:
     with Workspace(Path(asked["workspace"])) as opener:
         commands = CommandSettings(asked.get("mode", "sandboxed"), environ=dict(os.environ))
         (tool,) = command_tools(opener, commands)
-        around = ToolContext("run-1", time.monotonic() + 60, lambda _: None)
-        result = call_tool(tool, asked["arguments"], around)
+        ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None)
+        result = call_tool(tool, asked["arguments"], ctx)
     print(json.dumps({"content": result.content, "is_error": result.is_error, "code": result.code}))
 
 

@@ -44,8 +44,8 @@ def recorded(board: Board, script: str) -> tuple[ToolResult, list[dict[str, obje
     """The result of a shell's script, and what was moved into the record."""
     kept: dict[str, str] = {}
     memory = ToolMemory(kept.__setitem__, kept.get)
-    around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
-    result = call_tool(board.tool, {"argv": ["sh", "-c", script]}, around)
+    ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
+    result = call_tool(board.tool, {"argv": ["sh", "-c", script]}, ctx)
     assert all(name.startswith("round-1/call-1/taken-out") for name in kept)
     return result, [json.loads(text) for text in kept.values()]
 
@@ -180,8 +180,8 @@ def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Boar
     assert isinstance(preview_call(write, wanted, ToolContext("run-1", time.monotonic() + 60, lambda _: None)), Preview)
     busy = call_tool(write, wanted, ToolContext("run-1", time.monotonic() + 0.2, lambda _: None))
     assert (busy.code, not (board.workspace / path).is_file()) == ("busy", True)
-    around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-2/call-1")
-    writer = threading.Thread(target=lambda: results.append(call_tool(write, wanted, around)))
+    ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-2/call-1")
+    writer = threading.Thread(target=lambda: results.append(call_tool(write, wanted, ctx)))
     writer.start()
     (board.workspace / "go").touch()
     for each in (program, writer):

@@ -19,8 +19,8 @@ def test_a_program_has_numbers_of_its_own_and_sees_no_process_outside(tmp_path: 
     (workspace := tmp_path / "W").mkdir()
     with Workspace(workspace) as opener:
         (tool,) = command_tools(opener, CommandSettings(environ={"PATH": os.environ["PATH"]}))
-        around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, stop=StopSignal())
-        result = call_tool(tool, {"argv": ["sh", "-c", "echo $$; ls /proc"]}, around)
+        ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, stop=StopSignal())
+        result = call_tool(tool, {"argv": ["sh", "-c", "echo $$; ls /proc"]}, ctx)
     assert not result.is_error, result.content
     own, *there = result.content.partition("bytes]\n")[2].split()
     assert int(own) < 100
