@@ -1,6 +1,6 @@
 """An HTTP tool as a person defines it, checked once.
 
-Its host and its headers are fixed; a model fills in the parameters.
+Its host and the headers that it sets are fixed; a model fills in the parameters.
 """
 
 from __future__ import annotations
