@@ -1,8 +1,8 @@
-"""Words a command of this program so that it works where it is pasted: with the program's path and its state folder.
+"""Complete a command of this program so that it works where it is pasted: with the program's path and state folder.
 
-A text that names a command says it as `kairos-mcp VERB …`, in backticks and without options that depend on a machine;
-whoever shows the text to a person gives it to `CommandLine.spelled` first. What goes into a row, or to a model inside a
-loop, stays as it is, so that no record depends on where it was made.
+A text names a command as `kairos-mcp VERB …`, in backticks and without options that depend on a machine; before a
+person is shown the text, `CommandLine.complete_all` completes it. A text in a row, or for a model inside a loop, stays
+as it is, so that no record depends on where it was made.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ _COMMAND = re.compile(rf"`{PROGRAM_NAME} ([^`\n]+)`")
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """How a person calls this program from a shell of theirs: its words, and the options that find this state."""
+    """How a person calls this program from a shell: its words, and the options that select this state folder."""
 
     program: tuple[str, ...]
     options: tuple[str, ...] = ()
 
     def format_command(self, *words: str) -> str:
-        """The command of these words, ready to paste."""
+        """Return the command of these words, ready to paste."""
         named = 2 if words[0] in COMMAND_GROUPS else 1
         options = () if words[0] in WITHOUT_STATE else self.options
         return shlex.join([*self.program, *words[:named], *options, *words[named:]])
 
     def complete(self, command: str) -> str:
-        """A command as a text has it, `kairos-mcp VERB …`, ready to paste."""
+        """Make a command of a text, `kairos-mcp VERB …`, ready to paste."""
         try:
             _, *words = shlex.split(command)
         except ValueError:
-            return command  # it holds a quote that is not closed: a sentence, and no command
+            return command  # it has a quote that is not closed, so it is a sentence and no command
         return self.format_command(*words) if words else command
 
     def complete_all(self, text: str) -> str:
-        """The text with each command in backticks ready to paste."""
+        """Make each command in backticks in a text ready to paste."""
         return _COMMAND.sub(lambda found: f"`{self.complete(found[0][1:-1])}`", text)
 
 
 def terminal_command_line(options: Iterable[str] = ()) -> CommandLine:
-    """For a person who reads it where they have just called this program: by its name where their PATH finds it."""
+    """Return the command line for the terminal that called this program: just its name where PATH finds it."""
     called = program_words()
     found = shutil.which(PROGRAM_NAME)
     return CommandLine((PROGRAM_NAME,) if found is not None and (found,) == called else called, tuple(options))
 
 
 def state_options(words: Sequence[str]) -> list[str]:
-    """Of the words of a command those that say where its state is, to be repeated in a command that is shown."""
+    """Return those of a command's words that select its state folder, to be repeated in a command that is shown."""
     found: list[str] = []
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -65,7 +65,7 @@ def state_options(words: Sequence[str]) -> list[str]:
 
 
 def program_words() -> tuple[str, ...]:
-    """The words that start this program from any folder and any shell."""
+    """Return the words that start this program from any folder and any shell."""
     started = Path(sys.argv[0])
     if started.name in (PROGRAM_NAME, f"{PROGRAM_NAME}.exe"):
         return (str(started.absolute()),)

@@ -1,4 +1,4 @@
-"""Mandates saved and listed, and the runs that work on them: cycles, or one phase alone."""
+"""Save, move and list mandates, and start the runs that work on them: cycles, or one phase alone."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ MAX_ROWS_PER_PAGE = 500  # mandates for one page, where most are of another stat
 
 @dataclass(frozen=True, slots=True)
 class MandateRef:
-    """The mandate that a call is about: one that was saved, one that stands in the call, or a bare goal.
+    """The mandate that a call names: a saved one by its id, one given in the call, or a bare goal.
 
-    `workspace`: in which of this server's folders, where that is said.
+    `workspace`: the folder that the call names, if it does.
     """
 
     mandate_id: str | None = None
@@ -59,7 +59,7 @@ class MandateRef:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTime:
-    """A time of a mandate's schedule that has come, in milliseconds since 1970."""
+    """A time of a mandate's schedule that is due, in milliseconds since 1970."""
 
     mandate_id: str
     workspace: str
@@ -68,7 +68,7 @@ class ScheduledTime:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a caller says of a run beside its mandate; `due`: the time of the schedule that it is for."""
+    """What a caller asks of a run beside its mandate. `due`: the scheduled time that it is for."""
 
     cycles: int | None = None
     route: Route = "auto"
@@ -77,8 +77,10 @@ class RunOptions:
 
 
 async def save(context: AppContext, given: JsonObject, caller: Caller) -> JsonObject:
-    """Save a mandate under its id, or one made of its digest, in the workspace that it names or this server's first.
-    Raises BadArguments."""
+    """Save a mandate under its id, or one made from its digest, in the workspace that it names or this server's first.
+
+    Raises BadArguments.
+    """
     mandate, secrets = _parse_mandate(context, given)
     workspace = context.factory.find_workspace(mandate.workspace)
     registry = context.factory.registry(workspace)
@@ -87,13 +89,15 @@ async def save(context: AppContext, given: JsonObject, caller: Caller) -> JsonOb
     saved = mandates.find(context.store.reader, caller.principal, workspace or "", mandate.id or "")
     assert saved is not None
     notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_missing_tool_notes(registry, mandate)]
-    following = {"tool": RUN_FLOW, "arguments": _reference_to(context, saved), "why": "It runs its cycles."}
-    return {**_list_item(context, saved, caller), "changed": changed, "degraded": notes, "next": following}
+    next_call = {"tool": RUN_FLOW, "arguments": _reference_to(context, saved), "why": "It runs its cycles."}
+    return {**_list_item(context, saved, caller), "changed": changed, "degraded": notes, "next": next_call}
 
 
 async def move(context: AppContext, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
-    """Put a mandate into another workspace, one of before mandates belonged to one first. Raises UnknownMandate,
-    BadArguments."""
+    """Move a mandate into another workspace. Of several with this id, the one that belongs to no folder yet is moved.
+
+    Raises UnknownMandate, BadArguments.
+    """
     found = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
     rows = [row for row in found if row.workspace is None] or found
     if len(rows) != 1:
@@ -110,12 +114,11 @@ async def move(context: AppContext, mandate_id: str, workspace: str, caller: Cal
 def list_mandates(
     context: AppContext, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
 ) -> JsonObject:
-    """A page of the caller's mandates by id, with the status of each, those of one status where it is given; those of
-    the workspaces at hand, or `everywhere`.
+    """Return a page of the caller's mandates by id, each with its status; those of one status if `status` is given.
 
     {mandates, total: how many there are of every status, elsewhere: how many more in other workspaces, cursor: where
-    the next page begins, null after the last}. A page may hold none and have a next one, since it ends with what it has
-    looked at. Raises BadArguments.
+    the next page begins, null after the last}. A page may be empty and still have a next one, since it reads a limited
+    number of rows. `everywhere`: also those of other workspaces. Raises BadArguments.
     """
     if cursor is not None and not _CURSOR.fullmatch(cursor):
         raise BadArguments("This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none.")
@@ -127,21 +130,21 @@ def list_mandates(
     found: list[JsonObject] = []
     room, last = MAX_PAGE_CHARS, cursor
     for row in rows[:MAX_ROWS_PER_PAGE]:
-        told = _list_item(context, row, caller)
-        if status in (None, told["status"]):
-            room -= len(canonical_json(told))
+        item = _list_item(context, row, caller)
+        if status in (None, item["status"]):
+            room -= len(canonical_json(item))
             if room < 0 and found:
                 break
-            found.append(told)
+            found.append(item)
         last = _cursor_after(row)
-    following = last if rows and _cursor_after(rows[-1]) != last else None
+    next_cursor = last if rows and _cursor_after(rows[-1]) != last else None
     total = mandates.count(reader, caller.principal, workspaces)
     elsewhere = mandates.count(reader, caller.principal, None) - total
-    return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": following}
+    return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": next_cursor}
 
 
 def _cursor_after(row: MandateRow) -> str:
-    """Where a page ended: the id, and a hash of the workspace, which is not everybody's to see."""
+    """Return the cursor of a page that ends with this row: its id, and a hash of its workspace, which may be secret."""
     return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
 
 
@@ -151,13 +154,13 @@ async def run_mandate(context: AppContext, mandate_ref: MandateRef, options: Run
     mandate, secrets, workspace = _find_mandate(context, mandate_ref, caller)
     mandate = _with_id(mandate)
     request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
-    ground = await _cycle_settings(context, mandate, workspace, caller)
-    frozen = note_redactions(build_ooda.build_cycles_spec(request, ground), secrets)
+    settings = await _cycle_settings(context, mandate, workspace, caller)
+    built = note_redactions(build_ooda.build_cycles_spec(request, settings), secrets)
     if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
         await _save_mandate(context, mandate, workspace, caller)
     start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options))
-    wanted = NewRunPlan(frozen, ground.workspace, start, mandate=mandate.id, due=options.due)
-    return await start_run(context, wanted, caller)
+    plan = NewRunPlan(built, settings.workspace, start, mandate=mandate.id, due=options.due)
+    return await start_run(context, plan, caller)
 
 
 async def run_phase(
@@ -184,16 +187,15 @@ async def run_phase(
         else mandates.find_run_with_output(context.store.reader, caller.principal, PHASE_FLOWS[before], plain)
     )
     request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
-    ground = await _cycle_settings(context, mandate, workspace, caller)
-    frozen = note_redactions(build_ooda.build_phase_spec(request, ground), secrets)
+    settings = await _cycle_settings(context, mandate, workspace, caller)
+    built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
     about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
     start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
-    return await start_run(context, NewRunPlan(frozen, ground.workspace, start), caller)
+    return await start_run(context, NewRunPlan(built, settings.workspace, start), caller)
 
 
 def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[ScheduledTime]:
-    """The times for which mandates of the workspaces at hand are to be run now, oldest first. Raises UnknownMandate,
-    BadArguments."""
+    """Return the scheduled times for which mandates have to be run now, as `App.due_mandates` does."""
     now, found = context.clock(), list[ScheduledTime]()
     if only is not None:
         rows = [_find_saved(context, MandateRef(only), caller)]
@@ -210,20 +212,20 @@ def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[
 
 
 def unplaced_notes(context: AppContext, caller: Caller) -> list[str]:
-    """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
+    """Return a note for each mandate that belongs to no folder yet, and so is not run."""
     rows = mandates.list_page(context.store.reader, caller.principal, ())
     return [str(_unplaced_error(context, row)) for row in rows if row.workspace is None]
 
 
 def _parse_mandate(context: AppContext, given: JsonObject) -> tuple[Mandate, int]:
-    """A mandate from outside, and how many secrets were taken out of it."""
+    """Parse a mandate from outside; also return how many secrets were redacted in it."""
     checked = parse_mandate(given)
     plain, secrets = redact_values.redact_arguments(checked.as_json(), context.factory.redactor)
     return (parse_mandate(plain), secrets) if secrets else (checked, 0)
 
 
 def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
-    """What the mandate names and can't be had now; it may come yet, so it is said and not refused."""
+    """Yield a note for each tool that the mandate names and that is missing now: it may still come."""
     reads = {spec.name for spec in registry.select(None)} - EDITING_TOOLS
     for name in dict.fromkeys(look.tool for look in mandate.observe):
         if name not in reads and not registry.must_wait_for((name,)):
@@ -240,7 +242,7 @@ def _with_id(mandate: Mandate) -> Mandate:
 
 
 async def _save_mandate(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
-    """Save it; what it says of a day holds from now on, today included."""
+    """Save a mandate; its limits per day hold from now on, today included."""
     row = MandateRow(
         caller.principal,
         place := workspace or "",
@@ -264,7 +266,7 @@ async def _save_mandate(context: AppContext, mandate: Mandate, workspace: str | 
 
 
 def _find_mandate(context: AppContext, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
-    """The mandate that is meant, how many secrets were taken out of it, and the workspace that it belongs to."""
+    """Find the mandate that a call names: return it, how many secrets were redacted in it, and its workspace."""
     match mandate_ref:
         case MandateRef(mandate_id=str(), mandate=None, goal=None):
             row = _find_saved(context, mandate_ref, caller)
@@ -284,16 +286,18 @@ def _find_mandate(context: AppContext, mandate_ref: MandateRef, caller: Caller) 
 
 
 def _find_saved(context: AppContext, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
-    """The saved mandate of this id: in the folder that is said, else in whichever of this server's has it. Raises
-    UnknownMandate; BadArguments where two have it, or it belongs to no folder yet."""
+    """Find the saved mandate of this id in the named folder, else in any of this server's folders.
+
+    Raises UnknownMandate; BadArguments where two folders have one, or it belongs to no folder yet.
+    """
     mandate_id = mandate_ref.mandate_id or ""
     rows = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
-    wanted = (
+    workspaces = (
         context.listed_workspaces
         if mandate_ref.workspace is None
         else (context.factory.find_workspace(mandate_ref.workspace) or "",)
     )
-    found = [row for row in rows if row.workspace in wanted]
+    found = [row for row in rows if row.workspace in workspaces]
     if len(found) == 1:
         return found[0]
     if found:
@@ -316,7 +320,8 @@ def _unplaced_error(context: AppContext, row: MandateRow) -> BadArguments:
 
 
 def _unknown_mandate(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
-    """Another principal's looks like an unknown one; one's own in another folder is named with that."""
+    """Make the error for an unknown mandate. Another principal's looks unknown too; the caller's own mandate in another
+    folder is named with that folder."""
     reader, principal = context.store.reader, caller.principal
     elsewhere = [row.workspace for row in mandates.find_by_id(reader, principal, mandate_id) if row.workspace]
     if elsewhere:
@@ -333,7 +338,7 @@ def _unknown_mandate(context: AppContext, mandate_id: str, caller: Caller) -> Un
 
 
 def _reference_to(context: AppContext, row: MandateRow) -> JsonObject:
-    """How a call names a saved mandate: with its folder only where another one of this server has its id too."""
+    """Return the arguments that name a saved mandate: with its folder only where another folder has its id too."""
     rows = mandates.find_by_id(context.store.reader, row.principal, row.id)
     alone = sum(each.workspace in context.listed_workspaces for each in rows) == 1
     return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
@@ -355,14 +360,14 @@ async def _cycle_settings(
 
 
 def _digest_of_options(options: RunOptions) -> bytes:
-    told: dict[str, Any] = asdict(options)
-    return canonical_json(told).encode()
+    values: dict[str, Any] = asdict(options)
+    return canonical_json(values).encode()
 
 
 def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObject:
     mandate, reader = _mandate_of_row(row), context.store.reader
     goal = truncate(mandate.goal, GOAL_CHARS)
-    told: JsonObject = {
+    item: JsonObject = {
         "mandate_id": row.id,
         "goal": goal,
         "workspace": caller.visible_path(row.workspace) if row.workspace else None,
@@ -371,12 +376,12 @@ def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObje
         "saved_at": format_time(row.saved_at),
     }
     if mandate.schedule is not None:
-        told["schedule"] = mandate.schedule.as_json()
-        told["last_due"] = None if row.last_due is None else format_time(row.last_due)
+        item["schedule"] = mandate.schedule.as_json()
+        item["last_due"] = None if row.last_due is None else format_time(row.last_due)
     if row.workspace is None:
-        told["hint"] = context.complete_commands(_unplaced_error(context, row).hint, caller)
+        item["hint"] = context.complete_commands(_unplaced_error(context, row).hint, caller)
     newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
     if newest is None:
-        return told
+        return item
     waits = approvals.read_waiting_items(reader, newest.n) if newest.outcome is None else None
-    return {**told, **mandate_status(newest, waits), "run_id": newest.id}
+    return {**item, **mandate_status(newest, waits), "run_id": newest.id}

@@ -1,6 +1,6 @@
-"""What an agent proposes to be added to the registry: checked, kept, and told who decides; nothing of it counts yet.
+"""Tools and servers that an agent proposes for the registry: checked and stored, and not in use before approval.
 
-The decision is a person's, by the command `tools` alone (hall/tooling.py): no tool of the server leads there.
+Only a person decides, by the command `tools` (app/tool_admin.py): no tool of the server leads there.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ RESERVED_NAMES = frozenset(
         ),
     )
 )
-"""Names of ours, offered at this moment or not: nobody else's tool may be taken for one of these."""
+"""Names of our own tools, offered at this moment or not: no other tool may be mistaken for one of these."""
 
 
 async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
-    """Keep a proposal until a person decides; the same one again changes nothing. Raises BadArguments, TooLarge,
-    EgressDenied, ApprovalsFull; Denied for what a person has removed."""
+    """Store a proposal until a person decides; the same one again changes nothing.
+
+    Raises BadArguments, TooLarge, EgressDenied, ApprovalsFull; Denied for a definition that a person has removed.
+    """
     made = parse_proposal(spec, context.factory.redactor)
     check_name_and_address(context, made)
     client = " ".join(make_visible(caller.client[:CLIENT_CHARS])[0].split())
@@ -52,11 +54,11 @@ async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> Json
     state = await asyncio.to_thread(definitions.propose, made.name, made.hash, made.body, by, context.clock())
     if state == "removed":
         raise Denied("A person has removed this very definition.", "Go on without it, or propose another.")
-    told: JsonObject = {"name": made.name, "kind": made.kind, "status": state, "pin": made.hash[:PIN_CHARS]}
+    response: JsonObject = {"name": made.name, "kind": made.kind, "status": state, "pin": made.hash[:PIN_CHARS]}
     if state == "approved":
         how = made.name if made.kind == "http_tool" else f"{made.name}__*"
-        return told | {"message": f"It is approved: registry_search and loops find it as {how}."}
-    return told | {
+        return response | {"message": f"It is approved: registry_search and loops find it as {how}."}
+    return response | {
         "message": "Nobody can call it yet: a person has to approve it on the command line of this machine, after "
         "looking at it. Show your user the two commands; no tool approves.",
         "show": _command_for(context, proposal_command("show", made.name), caller),
@@ -65,12 +67,12 @@ async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> Json
 
 
 def _command_for(context: AppContext, said: str, caller: Caller) -> str:
-    """A command as this caller is shown it: ready to paste for the person whose state folder it is."""
+    """Make a command ready to paste, if the caller is the person who owns the state folder."""
     return context.command_line.complete(said) if caller.is_local else said
 
 
 def check_name_and_address(context: AppContext, made: Proposal) -> None:
-    """Whether it takes nobody else's name, and goes where a tool may go. Raises BadArguments, EgressDenied."""
+    """Check that a proposal's name is free, and that its address is allowed. Raises BadArguments, EgressDenied."""
     registry = context.factory.registry(context.factory.find_workspace(None))
     taken = {spec.name for spec in registry.specs_without(REGISTERED)}
     taken |= RESERVED_NAMES | {server.name for server in context.settings.servers}
@@ -87,7 +89,7 @@ def check_name_and_address(context: AppContext, made: Proposal) -> None:
 
 
 def proposal_command(verb: str, name: str, pin: str | None = None) -> str:
-    """The command line by which a person shows, approves or removes a proposal."""
+    """Return the command by which a person shows, approves or removes a proposal."""
     pinned = ["--pin", pin[:PIN_CHARS]] if pin is not None else []
     return shlex.join(["kairos-mcp", "tools", verb, definition_address(name), *pinned])
 
@@ -97,7 +99,7 @@ def definition_address(name: str) -> str:
 
 
 def describe_proposal(made: Proposal) -> tuple[str, ...]:
-    """What it would do once it is approved, in sentences for the person who decides."""
+    """Describe what a proposal would do once it is approved, in sentences for the person who decides."""
     if made.kind == "http_tool":
         tool = made.tool
         lines = [f"An HTTP tool: it sends {tool.method} {tool.url}", *_describe_effect(tool.effect)]

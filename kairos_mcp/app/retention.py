@@ -1,4 +1,4 @@
-"""Keeps the house: removes ended runs that are old enough, and the texts that nothing refers to any more."""
+"""Remove ended runs that are old enough, and the texts that nothing refers to any more."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ MAX_TRIES = 3  # of looking for texts while nobody writes; then they are left to
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """What was removed, and how large the store was before and is now, in bytes. `texts` null: others wrote all the
-    time, so texts were left to the next time. `shrunk`: what was free went back to the disk. `unreadable`: runs that
-    were left since nobody can read what they need."""
+    """What was removed, and the store's size before and after, in bytes.
+
+    `texts` None: others wrote all the time, so the texts are left to the next time. `shrunk`: the free space was given
+    back to the disk. `unreadable`: runs that were kept, since it can't be read what they need.
+    """
 
     runs: int
     texts: int | None
@@ -37,7 +39,7 @@ class PruneResult:
 
 
 class RetentionSweep:
-    """Where `keep_days` is set, a server that starts runs removes the old ones beside its work, once a day."""
+    """Removes old runs once a day in a server that starts runs, if `keep_days` is set."""
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
@@ -45,7 +47,7 @@ class RetentionSweep:
         self._sweeping: asyncio.Task[None] | None = None
 
     def sweep_if_due(self) -> None:
-        """A run was started; is it time?"""
+        """Start a sweep if the last one was a day ago. Called when a run is started."""
         now = self._context.clock()
         if self._context.settings.keep_days is None or (self._last is not None and 0 <= now - self._last < DAY_MS):
             return
@@ -56,10 +58,10 @@ class RetentionSweep:
         try:
             await prune_runs(self._context, self._context.clock() - days * DAY_MS, shrink=False)
         except KairosError:
-            return  # whoever works on the store meets the same, and is told; tomorrow it is tried again
+            return  # other users of the store get the same error and report it; tomorrow it is tried again
 
     async def close(self) -> None:
-        """Stop; what has not gone yet goes the next time."""
+        """Stop; what is not removed yet is removed by the next sweep."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
@@ -87,7 +89,7 @@ async def prune_runs(context: AppContext, before: int, *, shrink: bool) -> Prune
 
 
 def _store_size(store: Store) -> int:
-    """Of the file and of the log beside it, where the newest rows are, in bytes."""
+    """Return the bytes of the state file and of its write-ahead log, where the newest rows are."""
     return sum(file.stat().st_size for file in (store.path, Path(f"{store.path}-wal")) if file.exists())
 
 
@@ -96,7 +98,10 @@ def _removal_job(numbers: Sequence[int], before: int) -> Job[int]:
 
 
 async def _remove_unreferenced_texts(context: AppContext) -> int | None:
-    """Texts are looked for aside, so that nobody waits; they go only if nothing was written meanwhile."""
+    """Remove the texts that nothing refers to, and return how many; None where others write all the time.
+
+    They are searched outside of the writer, so that nobody waits, and removed only if nothing was written meanwhile.
+    """
     for _ in range(MAX_TRIES):
         with context.store.read_connection() as watch:
             seen = read_data_version(watch)
@@ -113,7 +118,10 @@ def _unreferenced_texts(store: Store) -> list[str]:
 
 
 def _text_removal_job(hashes: Sequence[str], watch: apsw.Connection, seen: int) -> Job[bool]:
-    """Within the transaction nobody else writes; what was written before it, by anybody, the watch has seen."""
+    """Make the job that removes texts, unless somebody wrote since `watch` read the version `seen`.
+
+    Within the job's transaction nobody else writes.
+    """
 
     def remove(connection: apsw.Connection) -> bool:
         if read_data_version(watch) != seen:
@@ -131,7 +139,7 @@ def _shrink(store: Store) -> bool:
             connection.execute("vacuum")
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except StoreBusy:
-        return False  # somebody came meanwhile: the space is used again
+        return False  # somebody opened the store meanwhile: the free space stays in the file and is used again
     else:
         return True
     finally:
@@ -139,8 +147,8 @@ def _shrink(store: Store) -> bool:
 
 
 async def trust_clock(context: AppContext, principal: str) -> list[str]:
-    """Call the days after today a mistake of the clock, as a person says, and let runs that were paused for it go on;
-    gives the names of those days."""
+    """Mark the days after today as mistakes of the clock, let runs that were paused for it go on, and return their
+    names."""
     at = context.clock()
     today = day_at(at, context.settings.time_zone).name
 

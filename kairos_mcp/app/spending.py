@@ -42,7 +42,7 @@ def read_spending(context: AppContext, scope: str | None, caller: Caller) -> Jso
 
 
 def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObject:
-    """A run, and its branches as a tree: each in its path's place, outer ones first."""
+    """Return the spending of a run and of its branches by path, outer ones first."""
     reader, run = context.store.reader, context.find_run(run_id, caller)
     with queries.name_run_in_errors(run):
         inner = [
@@ -55,15 +55,15 @@ def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObjec
 
 
 def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
-    meant = _today(context, caller)
-    today = meant.day
+    charged_day = _today(context, caller)
+    today = charged_day.day
     account = Account(0, context.settings.day, NOTHING, NOTHING)
     used = (
         accounts.find_day_account(context.store.reader, caller.principal, today.name) if context.store.exists else None
     )
-    told = {"scope": "day", **_period(context, meant, caller)}
+    fields = {"scope": "day", **_period(context, charged_day, caller)}
     if used is None:
-        return {**told, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
+        return {**fields, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
     account = Account(used.id, context.settings.day, used.held, used.spent)
     uncounted = unpriced_models_by_account(context.store.reader)
     mandates = [
@@ -76,14 +76,16 @@ def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
         for each in accounts.list_mandate_days(context.store.reader, used.id)
     ]
     own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
-    return {**told, **own, "by": _usage_shares(context, used.id), "mandates": mandates}
+    return {**fields, **own, "by": _usage_shares(context, used.id), "mandates": mandates}
 
 
 def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> JsonObject:
-    """What all runs of a mandate of the workspaces at hand used today. Raises UnknownMandate; BadArguments where two
-    folders have one of this id."""
-    meant, reader = _today(context, caller), context.store.reader
-    day = accounts.find_day_account(reader, caller.principal, meant.day.name) if context.store.exists else None
+    """Return what all runs of a mandate of this server's workspaces used today.
+
+    Raises UnknownMandate, and BadArguments where two folders have a mandate of this id.
+    """
+    charged_day, reader = _today(context, caller), context.store.reader
+    day = accounts.find_day_account(reader, caller.principal, charged_day.day.name) if context.store.exists else None
     used = accounts.list_mandate_days(reader, day.id) if day is not None else []
     found = [each for each in used if each.mandate == mandate and each.workspace in context.listed_workspaces]
     if not found:
@@ -95,14 +97,14 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
         folders = " and ".join(caller.visible_path(each.workspace) or "no folder" for each in found)
         raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
     account = found[0].account
-    told = {
+    fields = {
         "scope": f"{MANDATE_PREFIX}{mandate}",
         "workspace": caller.visible_path(found[0].workspace) or None,
-        **_period(context, meant, caller),
+        **_period(context, charged_day, caller),
     }
     uncounted = unpriced_models_by_account(reader)
     return {
-        **told,
+        **fields,
         **_account_figures(account, DAY_CAPS),
         "unpriced": uncounted.get(account.id),
         "by": _usage_shares(context, account.id),
@@ -110,7 +112,7 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
 
 
 def _usage_shares(context: AppContext, account: int) -> list[JsonObject]:
-    """Who used what of a day: each route, model, agent and mandate that there was."""
+    """Return what each route, model, agent and mandate used on a day."""
     uncounted = unpriced_models_by_account(context.store.reader).get(account, [])
     return [
         {
@@ -133,14 +135,16 @@ def _today(context: AppContext, caller: Caller) -> DayToCharge:
     return day_to_charge(context.store.reader, caller.principal, context.clock(), zone)
 
 
-def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObject:
-    today = meant.day
-    told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": format_timestamp(today.ends)}
-    if meant.is_barred:
-        return told | {"note": clock_behind_reason(caller.principal)}
-    if meant.is_ahead:
-        return told | {"note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."}
-    return told
+def _period(context: AppContext, charged_day: DayToCharge, caller: Caller) -> JsonObject:
+    today = charged_day.day
+    fields = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": format_timestamp(today.ends)}
+    if charged_day.is_barred:
+        return fields | {"note": clock_behind_reason(caller.principal)}
+    if charged_day.is_ahead:
+        return fields | {
+            "note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."
+        }
+    return fields
 
 
 def _account_figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:

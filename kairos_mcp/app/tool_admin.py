@@ -1,6 +1,6 @@
-"""The tools there are and the definitions that wait: what a person looks at and decides about by the command `tools`.
+"""List tools and pending definitions, show them, and record what a person decides by the command `tools`.
 
-Whoever decides is a person at this machine: no tool of the server and no run comes here.
+Only a person at this machine decides: no tool of the server and no run leads here.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ DefinitionDecision = Literal["approved", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class ToolSummary:
-    """A tool in a list. `state`: offered; new or changed, which waits for a person; registered: a server whose tools
-    are offered since a person approved it."""
+    """A tool in a list. `state`: `offered`; `new` or `changed`, which wait for a person; `registered`, for a server
+    that a person has approved, so that its tools are offered."""
 
     name: str
     effect: str
@@ -47,8 +47,10 @@ class ToolSummary:
 
 @dataclass(frozen=True, slots=True)
 class PendingDefinition:
-    """A definition from elsewhere: where a person finds it, the name that it is offered by, its row; `reached`: the
-    command line or address of the server that it is of."""
+    """A definition from outside: its address SOURCE/NAME, the name of the tool it offers, and its row.
+
+    `server_address`: the command line or URL of its server.
+    """
 
     address: str
     offered_name: str
@@ -61,7 +63,7 @@ class PendingDefinition:
 
     @property
     def source(self) -> str:
-        """Where its tools come from, in the words of a list of tools."""
+        """The source of its tools, as a list of tools shows it."""
         if self.row.source != REGISTERED:
             return f"mcp:{self.row.source.partition('@')[0]}"
         return "http" if self._kind == "http_tool" else f"mcp:{self.row.name}"
@@ -80,10 +82,10 @@ DecidedDefinitions = tuple[PendingDefinition, ...]
 
 @dataclass(frozen=True, slots=True)
 class ToolDetails:
-    """All there is to say of a tool: as it is offered, if it is, and its definitions, those that count first.
+    """All that is known of a tool: how it is offered, if it is, and its definitions, the approved one first.
 
-    `diff`: from the approved definition, if there is one, to the one that waits, line by line. `remarks`: what a
-    registration that waits or counts would do, and what a reader might overlook in it.
+    `diff`: from the approved definition, if there is one, to the pending one, line by line. `remarks`: what a
+    registered definition would do, and what a reader might overlook in it.
     """
 
     name: str
@@ -93,16 +95,16 @@ class ToolDetails:
     remarks: tuple[str, ...] = ()
 
     def as_json(self) -> JsonObject:
-        told = [
+        definitions = [
             {"address": each.address, "pin": each.pin, "state": each.row.state, "by": each.row.by, "at": each.row.at}
             for each in self.definitions
         ]
         remarks = {"remarks": list(self.remarks)} if self.remarks else {}
-        return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff} | remarks
+        return {"name": self.name, "tool": self.offered, "definitions": definitions, "diff": self.diff} | remarks
 
 
 async def list_tools(context: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
-    """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
+    """List every tool that could be offered, then the definitions that wait; also return the sources' notes."""
     registry = await context.factory.ready_registry(
         context.factory.find_workspace(None), ("*",), soon_s=NAMED_WAIT_S
     )  # a person has the time
@@ -121,7 +123,7 @@ async def list_tools(context: AppContext) -> tuple[tuple[ToolSummary, ...], tupl
 
 
 async def tool_details(context: AppContext, name: str) -> ToolDetails:
-    """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
+    """Return the details of a tool by its name, or of a definition by SOURCE/NAME. Raises UnknownTool."""
     known = [each for each in _pending_definitions(context) if name in (each.offered_name, each.address)]
     called = known[0].offered_name if known else name
     registry = await context.factory.ready_registry(context.factory.find_workspace(None), (called,))
@@ -142,9 +144,9 @@ async def tool_details(context: AppContext, name: str) -> ToolDetails:
 async def decide_definition(
     context: AppContext, address: str, decision: DefinitionDecision, pin: str | None, caller: Caller
 ) -> tuple[PendingDefinition, ...]:
-    """Approve the definition of this address that waits, or remove those that wait or count; gives which.
+    """Approve the pending definition of this address, or remove the pending and approved ones; return which.
 
-    `pin` means one definition, whatever its state: the beginning of its hash, as it is listed. Raises BadArguments,
+    `pin`, the beginning of its hash as it is listed, names one definition, whatever its state. Raises BadArguments,
     NotFound, EgressDenied, ApprovalRequired.
     """
     context.check_may_decide("registration", caller, "kairos-mcp tools list")
@@ -152,32 +154,32 @@ async def decide_definition(
     known = [each for each in _pending_definitions(context) if address in (each.address, each.offered_name)]
     if pin is not None and len(pin) < PIN_CHARS:
         raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
-    wanted = ("pending",) if decision == "approved" else ("pending", "approved")
+    states = ("pending",) if decision == "approved" else ("pending", "approved")
     if pin is not None:
-        meant = [each for each in known if each.row.hash.startswith(pin) and each.row.state != decision]
+        selected = [each for each in known if each.row.hash.startswith(pin) and each.row.state != decision]
     else:
-        meant = [each for each in known if each.row.state in wanted]
-    if not meant:
+        selected = [each for each in known if each.row.state in states]
+    if not selected:
         nothing = "of that pin " if pin is not None else ""
         raise NotFound(f"No definition {nothing}waits under {address[:160]!r}.", "`kairos-mcp tools list` has them.")
     definitions, at = DefinitionTable(context.store), context.clock()
-    for each in meant if decision == "approved" else ():
+    for each in selected if decision == "approved" else ():
         if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
             proposals.check_name_and_address(context, load_proposal(each.row.body))
-    for each in meant:
+    for each in selected:
         key = (each.row.source, each.row.name, each.row.hash)
         (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
-    return tuple(meant)
+    return tuple(selected)
 
 
 def source_notes(context: AppContext) -> tuple[str, ...]:
-    """What the sources have to say without being asked anew: no server is started."""
+    """Return the notes that the sources have made so far: no server is started."""
     registry = context.factory.registry(context.factory.find_workspace(None))
     return (*registry.notes(("*",)), *_adopted_servers(context), *unused_gate_rules(context))
 
 
 def _adopted_servers(context: AppContext) -> Iterator[str]:
-    """The servers whose tools were approved when less stood in their pins, and have been taken over since."""
+    """Yield a note for each server whose approvals were made for an older form of pin, and adopted since."""
     servers = _known_servers(context, _registrations(context)) if context.store.exists else []
     if not servers:
         return
@@ -193,8 +195,10 @@ def _adopted_servers(context: AppContext) -> Iterator[str]:
 
 
 def unused_gate_rules(context: AppContext) -> tuple[str, ...]:
-    """The rules of the gate that fit no tool known so far; a server that was never met may have any tool whose name
-    begins with its own."""
+    """Return the gate's rules that match no tool known so far.
+
+    A server that was never connected may have any tool whose name begins with its own.
+    """
     if not context.settings.gate:
         return ()
     registry = context.factory.registry(context.factory.find_workspace(None))
@@ -212,7 +216,7 @@ def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSumm
 
 
 def _pending_definitions(context: AppContext) -> list[PendingDefinition]:
-    """What was registered, then the definitions of the servers that are configured or registered now, by name."""
+    """Return what was registered, then the definitions of the configured and registered servers, by name."""
     found = _registrations(context)
     servers = _known_servers(context, found)
     if not servers:
@@ -239,7 +243,7 @@ def _registrations(context: AppContext) -> list[PendingDefinition]:
 
 
 def _known_servers(context: AppContext, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
-    """The servers that are configured, then those that were registered and are approved."""
+    """Return the configured servers, then the registered ones that are approved."""
     servers = list(context.settings.servers)
     for each in registrations:
         if each.row.state == "approved" and each.is_server:
@@ -251,7 +255,7 @@ def _known_servers(context: AppContext, registrations: Sequence[PendingDefinitio
 
 
 def _server_address(setting: ServerSetting) -> str:
-    """How a server is reached, with the names of what it is given."""
+    """Describe how a server is reached, with the names of its variables and headers."""
     given = ", ".join(name for name, _ in (*setting.env, *setting.headers))
     where = setting.url or shlex.join(setting.command)
     return make_visible(where + (f", in {setting.cwd}" if setting.cwd else "") + (f", with {given}" if given else ""))[
@@ -260,21 +264,21 @@ def _server_address(setting: ServerSetting) -> str:
 
 
 def _list_remarks(known: Sequence[PendingDefinition]) -> tuple[str, ...]:
-    meant = next((each for each in known if each.row.state == "pending"), None)
-    if meant is not None and meant.server_address is not None:
-        return (f"Its server is {meant.server_address}.",)
-    meant = meant or next((each for each in known if each.row.state == "approved"), None)
-    if meant is None or meant.row.source != REGISTERED:
+    shown = next((each for each in known if each.row.state == "pending"), None)
+    if shown is not None and shown.server_address is not None:
+        return (f"Its server is {shown.server_address}.",)
+    shown = shown or next((each for each in known if each.row.state == "approved"), None)
+    if shown is None or shown.row.source != REGISTERED:
         return ()
     try:
-        told = proposals.describe_proposal(load_proposal(meant.row.body))
+        remarks = proposals.describe_proposal(load_proposal(shown.row.body))
     except KairosError as error:
-        told = (f"It can't be used: {error.message}",)
-    return (*told, *make_visible("\n".join(_format_body(meant.row.body)))[1])
+        remarks = (f"It can't be used: {error.message}",)
+    return (*remarks, *make_visible("\n".join(_format_body(shown.row.body)))[1])
 
 
 def _format_diff(known: Sequence[PendingDefinition]) -> str:
-    """What a person is asked to approve: the waiting definition against the one that counts, or all of it."""
+    """Show what a person is asked to approve: the pending definition against the approved one, or all of it."""
     waiting = next((each for each in known if each.row.state == "pending"), None)
     if waiting is None:
         return ""

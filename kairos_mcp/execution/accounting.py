@@ -57,19 +57,19 @@ class InputEstimator:
 
 
 def drop_impossible_usage(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:
-    """The completion, without its usage where that is impossible, and the notes that say so.
+    """Return the completion without its usage if that is impossible, and a note about it.
 
     On every route an impossible report counts as none, so that the bound or the estimate is charged.
     """
     reason = None if completion.usage is None else _why_impossible(completion.usage, completion)
     if reason is None:
         return completion, ()
-    doubt = f"{path}: a usage was reported that can't be ({reason}); it counts as none, and the estimate holds."
-    return replace(completion, usage=None), (doubt,)
+    note = f"{path}: a usage was reported that can't be ({reason}); it counts as none, and the estimate holds."
+    return replace(completion, usage=None), (note,)
 
 
 def _why_impossible(usage: Usage, completion: Completion) -> str | None:
-    """Why a usage is impossible, or None: every request has input tokens, and every output was written."""
+    """Return why a usage is impossible, or None. Every request has input tokens, and every output was written."""
     if min(usage.input_tokens, usage.output_tokens, usage.cached_tokens) < 0:
         return "fewer than no tokens"
     if usage.input_tokens == 0:
@@ -91,8 +91,11 @@ def completion_result(
     paid: bool,
     notes: tuple[str, ...] = (),
 ) -> StepResult:
-    """The result of a completion with its cost: as reported; where nothing was reported, as reserved (`bound`) if this
-    server pays, else as estimated. `notes`: about a report that was dropped."""
+    """Return the result of a completion with its cost.
+
+    The cost is the reported one; without a report it is what was reserved (`bound`) if this server pays, else an
+    estimate. `notes`: about a report that was dropped.
+    """
     counts = counts_of(step.purpose)
     match answer:
         case Completion(usage=None) if paid:
@@ -109,12 +112,12 @@ def completion_result(
 
 
 def _bounded_cost(bound: Units, counts: Units, took_ms: int) -> Units:
-    """All that was reserved, but the time that it took. A further attempt reserved no counts, so they are set."""
+    """Return all that was reserved, with the time it took. A further attempt reserved no counts, so they are set."""
     return bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took_ms)
 
 
 def _overshoot_notes(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
-    """A note about a usage above what was reserved: it is charged in full, and is the only way past a limit."""
+    """Return a note about a usage above what was reserved. It is charged in full, and is the only way past a limit."""
     if spent.total_tokens <= bound.total_tokens and spent.nano_usd <= bound.nano_usd:
         return ()
     return (f"{path}: {spent.total_tokens} tokens were reported, {bound.total_tokens} were reserved.",)
@@ -129,6 +132,6 @@ def estimate_usage(step: RequestCompletion, completion: Completion) -> Usage:
 
 
 def usage_units(usage: Usage, counts: Units = NOTHING, took_ms: int = 0) -> Units:
-    """A completion's usage as an amount for accounts, with its rounds, calls and milliseconds."""
+    """Return a completion's usage as an amount for accounts, with its rounds, calls and milliseconds."""
     read, written = usage.input_tokens, usage.output_tokens
     return Units(counts.rounds, counts.model_calls, read, written, read + written, usage.nano_usd, 0, took_ms)

@@ -121,7 +121,7 @@ def gate_denial(call: ToolCallRequest, because: str) -> ToolResult:
 
 
 def denial_result(row: ApprovalRow) -> ToolResult:
-    """The result of a call that a person denied, with what they said."""
+    """Return the result of a call that a person denied, with their comment."""
     comment = f" They say: {row.feedback}" if row.feedback else ""
     return error_result(
         Denied(f"A person denied {row.tool}; nothing was changed.{comment}", "Do it otherwise, or go on without.")
@@ -129,7 +129,7 @@ def denial_result(row: ApprovalRow) -> ToolResult:
 
 
 def reviewer_comment(row: ApprovalRow) -> str | None:
-    """What a person said when they approved a call, as the model is shown it beside the result."""
+    """Return a person's comment on the call that they approved, as the model is shown it beside the result."""
     if row.verdict != "approve" or not row.feedback:
         return None
     return f"A person approved {row.tool}. They say: {row.feedback}"
@@ -146,9 +146,9 @@ def format_preview(text: str, redactor: Redactor) -> str:
 
 
 def settlement_result(settlement: SettlementRequest, via: str) -> ToolResult:
-    """The result of a call of which somebody says that it was made before a crash: what it gave is not known.
+    """Return the result of a call that was made before a crash, as somebody says; its real result is not known.
 
-    `via`: what they said it through, as the record has it.
+    `via`: how they said it, as the record has it.
     """
     who = "Whoever called this server says" if decision_way(via) == "argument" else "A person looked"
     comment = f" They say: {settlement.note}" if settlement.note else ""

@@ -1,7 +1,8 @@
-"""What every model call is charged to today, beside its run: its principal's day, there the mandate that it works on.
+"""Find the accounts of today that a model call is charged to beside its run: its principal's day, and its mandate's.
 
-Found once a day, checked at first use. A day once begun is not opened again: where the clock was set back, the latest
-day that was begun is charged until the clock has passed it."""
+They are found once a day and checked at first use. A day is opened once: if the clock was set back, the latest day that
+was opened is charged until the clock has passed it.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +25,16 @@ from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.notes import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.queries import RunRow
 
-MAX_AHEAD_MS = 48 * 3_600_000  # a clock that was wrong by more is for a person to say
+MAX_AHEAD_MS = 48 * 3_600_000  # if the clock was wrong by more, a person has to say which day is right
 
 
 @dataclass(frozen=True, slots=True)
 class DayToCharge:
-    """The day that a principal's model calls are charged to. `ahead`: the clock shows an earlier one; `barred`: one so
-    much earlier that nobody is charged before a person has said which of the two is right."""
+    """The day that a principal's model calls are charged to.
+
+    `is_ahead`: the clock shows an earlier day. `is_barred`: it is so much earlier that no model is called before a
+    person has said which of the two is right.
+    """
 
     day: Day
     is_ahead: bool = False
@@ -38,8 +42,10 @@ class DayToCharge:
 
 
 def day_to_charge(connection: apsw.Connection, principal: str, at: int, time_zone: str) -> DayToCharge:
-    """The day of this moment, or the latest that was begun for the principal. Raises StoreCorrupt for a day that is
-    none."""
+    """Return the day of this moment, or the latest that was opened for the principal.
+
+    Raises StoreCorrupt for a day that does not exist.
+    """
     today, newest = day_at(at, time_zone), accounts.newest_day(connection, principal)
     if newest is None or newest <= today.name:
         return DayToCharge(today)
@@ -51,7 +57,7 @@ def day_to_charge(connection: apsw.Connection, principal: str, at: int, time_zon
 
 
 class DailyAccounts:
-    """The days' accounts that this server knows; one for each principal and mandate, the newest."""
+    """A cache of the newest day's accounts, for each principal and mandate."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
@@ -59,40 +65,42 @@ class DailyAccounts:
         self._known: dict[tuple[str, str, str | None], tuple[Day, ChargedAccounts]] = {}
 
     async def find_accounts(self, run: RunRow, mandate: str | None, at: int) -> ChargedAccounts:
-        """The account of the day that this moment belongs to, and that of the mandate (its id, in the run's workspace)
-        on it. Raises StoreCorrupt where one is not the sum of its rows, or one that something was charged to since is
-        gone."""
+        """Return the account of the day of this moment, and that of the mandate (its id, in the run's workspace) on it.
+
+        Raises StoreCorrupt where an account is not the sum of its rows, or is missing although something was charged to
+        it.
+        """
         principal, workspace = run.principal, run.workspace or ""
-        whose = principal, workspace, mandate
-        known = self._known.get(whose)
+        key = principal, workspace, mandate
+        known = self._known.get(key)
         if known is not None and self._is_still_charged(principal, known[0], at):
             return known[1]
         time_zone, caps = self._settings.time_zone, self._settings.day
 
-        def found(connection: apsw.Connection) -> tuple[DayToCharge, tuple[int, ...]]:
-            meant = day_to_charge(connection, principal, at, time_zone)
-            if meant.is_barred:
-                return meant, ()
-            account = accounts.ensure_day_account(connection, principal, meant.day.name, caps).id
+        def find_or_open(connection: apsw.Connection) -> tuple[DayToCharge, tuple[int, ...]]:
+            charged = day_to_charge(connection, principal, at, time_zone)
+            if charged.is_barred:
+                return charged, ()
+            account = accounts.ensure_day_account(connection, principal, charged.day.name, caps).id
             if mandate is None:
-                return meant, (account,)
+                return charged, (account,)
             own = mandate_day_caps(mandates.find(connection, principal, workspace, mandate))
-            return meant, (account, accounts.ensure_mandate_account(connection, account, workspace, mandate, own).id)
+            return charged, (account, accounts.ensure_mandate_account(connection, account, workspace, mandate, own).id)
 
-        meant, shared = await self._store.submit(found)
-        if meant.is_barred:
+        day_found, shared = await self._store.submit(find_or_open)
+        if day_found.is_barred:
             return ChargedAccounts(pause_when_used_up=Paused(clock_behind_reason(principal), None), is_barred=True)
-        day = meant.day
+        day = day_found.day
         with snapshot(self._store.reader) as reader:
             for account in shared:
                 accounts.check_shared_account(reader, account)
             accounts.check_day_accounts_exist(reader, principal, min(day.begins, at))
-        charged = ChargedAccounts(shared, Paused(USED_UP_REASONS["day"], day.ends))
-        self._known[whose] = day, charged
-        return charged
+        charged_accounts = ChargedAccounts(shared, Paused(USED_UP_REASONS["day"], day.ends))
+        self._known[key] = day, charged_accounts
+        return charged_accounts
 
     def _is_still_charged(self, principal: str, day: Day, at: int) -> bool:
-        """Whether a day that is known is still the one to charge; of a later one than the clock shows that is asked."""
+        """Whether a cached day is still the one to charge. If the clock shows an earlier day, the rows are read."""
         if day.begins <= at:
             return at < day.ends
         return day_to_charge(self._store.reader, principal, at, self._settings.time_zone) == DayToCharge(
@@ -101,7 +109,7 @@ class DailyAccounts:
 
 
 def mandate_day_caps(saved: MandateRow | None) -> Limits:
-    """What all runs of a mandate may use on a day, as it is saved now; one that is not saved has no say."""
+    """Return what all runs of a mandate may use on a day, as it is saved now; unlimited if it is not saved."""
     if saved is None:
         return UNLIMITED
     try:

@@ -145,15 +145,14 @@ class RunState:
                 )
 
     def apply_withdrawals(self, withdrawals: Iterable[WithdrawnRequest]) -> None:
-        """Charge what was asked of a client's model in vain, before its step is asked again."""
+        """Charge the requests that a client's model left unanswered, before their steps are asked again."""
         for request in withdrawals:
             step = self.pending.get(request.path)
             if step is not None and step.is_open and request.request not in step.withdrawn_requests:
                 step.add_withdrawal(request)
 
     def calls_to_authorize(self) -> list[tuple[str, CallTool]]:
-        """Calls of which it is not known yet whether they may be made: put that into `authorizations` before the next
-        commit."""
+        """Return the calls that are not authorized yet: put the results into `authorizations` before the commit."""
         return [
             (path, step)
             for path, step in self.runner.waiting.items()
@@ -174,8 +173,8 @@ class RunState:
                 step.apply_approval(row)
 
     def apply_verdicts(self, connection: apsw.Connection) -> None:
-        """Go on with what people decided: an approved call of this server's tools begins, a denied one is answered, an
-        expired approval is asked for anew."""
+        """Apply what people decided: start an approved call of this server's tools, answer a denied one, and ask anew
+        where an approval has expired."""
         if not any(step.awaits_approval and step.is_open for step in self.pending.values()):
             return
         for path, row in approvals.newest_approvals(connection, self.run.n).items():
@@ -192,8 +191,7 @@ class RunState:
                 self.finish_step(path, StepResult(denial_result(row), counts_of("call")), "person")
 
     def record_failure(self, path: str, result: StepResult, *, backs_off: bool = False) -> None:
-        """Record an attempt that failed in a way that may pass: the next commit begins the step again, or, if the run
-        backs off, when it goes on."""
+        """Record a failed attempt that is repeated: by the next commit, or, if the run backs off, when it goes on."""
         step = self.pending[path]
         step.is_backing_off = backs_off
         match result.answer:
@@ -216,7 +214,7 @@ class RunState:
     def next_commit(
         self, owner: int, fence: int, at: int, accounts: ChargedAccounts, *, no_new_steps: bool, steps_running: bool
     ) -> RunCommit:
-        """What there is to commit now. `at`: milliseconds since 1970. `steps_running`: some are performed meanwhile."""
+        """Return what there is to commit now. `at`: milliseconds since 1970. `steps_running`: some still run."""
         approvals_renewed = [] if no_new_steps else self._renew_approvals()
         attempts = self._charge_withdrawals(at) if no_new_steps else self._plan_attempts(at)
         new_steps, some_left = ([], False) if no_new_steps else self._plan_new_steps(at)
@@ -257,8 +255,7 @@ class RunState:
         )
 
     def apply_result(self, commit: RunCommit, result: CommitResult) -> None:
-        """Take over a commit that was written: what was granted may begin; what was refused, or known at once, is fed
-        to the flow."""
+        """Apply a written commit: granted steps may start; refusals, and answers known at once, go to the flow."""
         del self.finished[: len(commit.answers)]  # others may have come in the meantime
         del self.handled_requests[: len(commit.handled_requests)]
         self.branches = result.branches

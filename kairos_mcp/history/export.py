@@ -44,7 +44,7 @@ TASK_NAMES = ("task", "try", "cycle")  # the parts of a path that name whose ste
 
 @dataclass(slots=True)
 class _ExportRedactor:
-    """The mask, and where it has taken something out."""
+    """Redacts lines, and remembers the places where something was taken out."""
 
     redactor: Redactor
     places: RedactedPlaces = field(default_factory=lambda: RedactedPlaces([], [], []))
@@ -72,37 +72,41 @@ class _ExportRedactor:
                 return value
 
 
-def export_lines(connection: apsw.Connection, run: RunRow, brief: PlannerInput | None, mask: Redactor) -> Iterator[Any]:
-    """The lines of a run, but for the last, which `carried.written` adds. The connection sees one state of the file."""
-    record, masking = queries.read_record(connection, run.n), _ExportRedactor(mask)
+def export_lines(
+    connection: apsw.Connection, run: RunRow, planner_input: PlannerInput | None, redactor: Redactor
+) -> Iterator[Any]:
+    """Yield the lines of a run but the last, which `write_lines` adds. The connection reads one state of the file."""
+    record, export_redactor = queries.read_record(connection, run.n), _ExportRedactor(redactor)
     yield ExportHead(run.id, __version__)
-    yield _export_run(run, masking)
+    yield _export_run(run, export_redactor)
     for content_hash in referred_texts(run, record):
         body = texts.read_text(connection, content_hash)  # a damaged one is no record of anything
         if body is not None:
-            yield ExportedText(content_hash, masking.text(body, masking.places.texts, content_hash))
+            yield ExportedText(content_hash, export_redactor.text(body, export_redactor.places.texts, content_hash))
     tries: dict[int, list[AttemptRow]] = {}
     for attempt in list_attempts(connection, run.n):
         tries.setdefault(attempt.mark, []).append(attempt)
     for row in record:
-        yield from _export_step(row, tries.get(row.id, ()), masking)
-    yield from _export_messages(brief, record, masking)
+        yield from _export_step(row, tries.get(row.id, ()), export_redactor)
+    yield from _export_messages(planner_input, record, export_redactor)
     for note in report_queries.list_notes(connection, run.n):
-        yield ExportedNote(masking.text(note, masking.places.beside, "note"))
+        yield ExportedNote(export_redactor.text(note, export_redactor.places.beside, "note"))
     account = read_account(connection, run.account)
     yield ExportedAccount(asdict(account.caps), account.held._asdict(), account.spent._asdict())
     if run.outcome is not None:
-        yield ExportedOutcome(masking.json(decode_fields(run.outcome), masking.places.beside, "outcome"))
-    if masking.places != RedactedPlaces([], [], []):
-        yield masking.places
+        yield ExportedOutcome(
+            export_redactor.json(decode_fields(run.outcome), export_redactor.places.beside, "outcome")
+        )
+    if export_redactor.places != RedactedPlaces([], [], []):
+        yield export_redactor.places
 
 
-def _export_run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
+def _export_run(run: RunRow, export_redactor: _ExportRedactor) -> ExportedRun:
     return ExportedRun(
         id=run.id,
         flow=run.flow,
         version=run.version,
-        spec=masking.json(decode_fields(run.spec), masking.places.beside, "run"),
+        spec=export_redactor.json(decode_fields(run.spec), export_redactor.places.beside, "run"),
         route=run.route,
         principal=run.principal,
         via=run.via,
@@ -113,21 +117,21 @@ def _export_run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
     )
 
 
-def _export_step(row: StepRow, tries: Any, masking: _ExportRedactor) -> Iterator[Any]:
+def _export_step(row: StepRow, tries: Any, export_redactor: _ExportRedactor) -> Iterator[Any]:
     sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
     held = None if row.held is None else _amounts(row.held)
-    yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, masking.json(sent, [], ""))
+    yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, export_redactor.json(sent, [], ""))
     for each in tries:
         yield ExportedAttempt(
             row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.handed_out, each.sent
         )
     if row.body is not None:
-        answer = _export_answer(decode_answer(row.body), row.path, masking)
+        answer = _export_answer(decode_answer(row.body), row.path, export_redactor)
         at = row.answered_at if row.answered_at is not None else row.at
         yield ExportedAnswer(row.path, at, row.by_route or "", answer, _amounts(row.spent), row.cached, row.exactness)
 
 
-def _export_answer(answer: Answer, path: str, masking: _ExportRedactor) -> Answer:
+def _export_answer(answer: Answer, path: str, export_redactor: _ExportRedactor) -> Answer:
     """The answer without what only its provider may be sent back, and without secrets."""
     from pydantic import TypeAdapter
 
@@ -135,25 +139,30 @@ def _export_answer(answer: Answer, path: str, masking: _ExportRedactor) -> Answe
     plain = replace(answer, private=None) if isinstance(answer, Completion) else answer
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     shown = adapter.dump_python(plain, mode="json")
-    masked = masking.json(shown, masking.places.paths, path)
+    masked = export_redactor.json(shown, export_redactor.places.paths, path)
     carried: Answer = plain if masked == shown else adapter.validate_python(masked)
     return carried
 
 
 def _export_messages(
-    brief: PlannerInput | None, record: list[StepRow], masking: _ExportRedactor
+    planner_input: PlannerInput | None, record: list[StepRow], export_redactor: _ExportRedactor
 ) -> Iterator[ExportedMessage]:
-    if brief is None:
+    if planner_input is None:
         return
-    yield _export_message(None, "system", brief.system, [], None, masking)
-    for each in list_entries(brief, answers_by_path(record), kinds_by_path(record)):
+    yield _export_message(None, "system", planner_input.system, [], None, export_redactor)
+    for each in list_entries(planner_input, answers_by_path(record), kinds_by_path(record)):
         message = each.message
         calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-        yield _export_message(each.path, message.role, message.content, calls, message.tool_call_id, masking)
+        yield _export_message(each.path, message.role, message.content, calls, message.tool_call_id, export_redactor)
 
 
 def _export_message(
-    path: str | None, role: str, content: str, calls: list[JsonObject], call_id: str | None, masking: _ExportRedactor
+    path: str | None,
+    role: str,
+    content: str,
+    calls: list[JsonObject],
+    call_id: str | None,
+    export_redactor: _ExportRedactor,
 ) -> ExportedMessage:
     tasks = [f"{name}-{ordinal}" for name, ordinal in split_path(path or "") if name in TASK_NAMES]
     return ExportedMessage(
@@ -162,8 +171,8 @@ def _export_message(
         parent="/".join(tasks[:-1]) or None,
         depth=len(tasks),
         role=role,
-        content=masking.text(content, [], ""),
-        tool_calls=masking.json(calls, [], ""),
+        content=export_redactor.text(content, [], ""),
+        tool_calls=export_redactor.json(calls, [], ""),
         tool_call_id=call_id,
     )
 

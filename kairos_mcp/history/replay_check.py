@@ -134,10 +134,10 @@ class _ReplayComparison:
         """Whether the flow ends as the record says; a cancelled run's outcome is not the flow's."""
         from kairos_mcp.core.outcome import Outcome
 
-        said = self.recording.outcome
-        if said is None or self.doubtful:
+        recorded = self.recording.outcome
+        if recorded is None or self.doubtful:
             return None
-        outcome: Outcome = decode(Outcome, said)
+        outcome: Outcome = decode(Outcome, recorded)
         if outcome.status == "cancelled":
             return None
         if not self.runner.finished:
@@ -192,7 +192,7 @@ def _explain_call(recording: Recording, entry: RecordedEntry, call: ToolCall) ->
 
 
 def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
-    """The call as the turn asked for it whose answer is recorded, or as the spec says where the run is one call."""
+    """Return the recorded call, from the turn that asked for it, or from the spec where the run is one call."""
     spec = recording.loaded.spec
     if spec.flow == "call":
         return ToolCall(path, spec.goal, spec.arguments or {})
@@ -206,9 +206,9 @@ def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
 
 
 def _explain_request(recording: Recording, entry: RecordedEntry, step: RequestCompletion) -> Difference:
-    """What the request was is found by its digest, among those that the rows make likely."""
-    brief = recording.loaded.planner_input
-    likely = list(_likely_requests(recording, brief, entry, step)) if brief is not None else []
+    """Explain a request that differs: the recorded one is found by its digest, among those that are likely."""
+    planner_input = recording.loaded.planner_input
+    likely = list(_likely_requests(recording, planner_input, entry, step)) if planner_input is not None else []
     found = next((each for each in likely if each.digest == entry.digest), None)
     before = found or (likely[0] if likely else None)
     if before is None:
@@ -222,19 +222,19 @@ def _explain_request(recording: Recording, entry: RecordedEntry, step: RequestCo
 
 
 def _likely_requests(
-    recording: Recording, brief: PlannerInput, entry: RecordedEntry, step: RequestCompletion
+    recording: Recording, planner_input: PlannerInput, entry: RecordedEntry, step: RequestCompletion
 ) -> Iterator[RequestCompletion]:
-    """What may have been asked: the conversation as the rows tell it, or as the flow has it now, and each part of a
-    request as it is now, as the spec has it, or left out."""
+    """Yield the requests that may have been recorded: the conversation as the rows give it, or as the flow has it now,
+    with each other part of the request as it is now, as the spec has it, or left out."""
     answers = {each.path: each.answer for each in recording.entries if each.answer is not None}
     kinds = {each.path: each.kind for each in recording.entries}
-    before = [each for each in list_entries(brief, answers, kinds) if _is_before(each.path, entry.path)]
-    system = [Message("system", brief.system)] if brief.system else []
+    before = [each for each in list_entries(planner_input, answers, kinds) if _is_before(each.path, entry.path)]
+    system = [Message("system", planner_input.system)] if planner_input.system else []
     talks = (Conversation([*system, *(each.message for each in before)]), step.conversation)
-    tools = (step.tools, brief.tools, ToolSet())
-    schemas = (step.output_schema, brief.output_schema, None)
+    tools = (step.tools, planner_input.tools, ToolSet())
+    schemas = (step.output_schema, planner_input.output_schema, None)
     for talk, offered, schema, most, reminder in product(
-        talks, tools, schemas, (step.max_tokens, brief.max_tokens), (step.reminder, None)
+        talks, tools, schemas, (step.max_tokens, planner_input.max_tokens), (step.reminder, None)
     ):
         kind = entry.kind  # as recorded: a wrong one makes a digest that fits nothing
         yield RequestCompletion(step.name, kind, talk, offered, schema, most, reminder)  # type: ignore[arg-type]  # above

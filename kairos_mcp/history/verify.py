@@ -1,4 +1,4 @@
-"""Verifies a run that came in a file: on any machine, without a store, by building it again."""
+"""Verify a run that was exported to a file, on any machine and without a store, by replaying it."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from kairos_mcp.views.transcript import list_entries
 
 
 def verify(lines: Iterable[bytes]) -> ReplayReport:
-    """Build the run of a file again and compare every step that was asked.
+    """Rebuild the run of a file, and compare every step with the record.
 
     Raises BadArguments for a file that is damaged or none of ours, Stale for a run of another version of its flow.
     """
-    carried = read_lines(lines)
-    _check_version(carried)
+    history = read_lines(lines)
+    _check_version(history)
     try:
-        thawed = load_spec(to_json(carried.run.spec).decode(), lambda content_hash: carried.texts.get(content_hash, ""))
-        outcome = None if carried.outcome is None else encode(decode(Outcome, to_json(carried.outcome).decode()))
+        loaded = load_spec(to_json(history.run.spec).decode(), lambda content_hash: history.texts.get(content_hash, ""))
+        outcome = None if history.outcome is None else encode(decode(Outcome, to_json(history.outcome).decode()))
     except StoreCorrupt as error:
-        raise _incomplete_file(carried) from error
+        raise _incomplete_file(history) from error
     except KairosError as error:
         raise BadArguments(f"The file's spec can't be used: {error.message}", "Export the run again.") from error
-    _check_messages(carried, thawed)
+    _check_messages(history, loaded)
     entries = [
         RecordedEntry(
             mark.path,
             mark.kind,
             bytes.fromhex(mark.digest),
-            carried.answers[mark.path].answer if mark.path in carried.answers else None,
-            is_redacted=mark.path in carried.redacted.paths,
+            history.answers[mark.path].answer if mark.path in history.answers else None,
+            is_redacted=mark.path in history.redacted.paths,
         )
-        for mark in carried.steps
+        for mark in history.steps
     ]
-    masked = bool(carried.redacted.texts) or "run" in carried.redacted.beside
-    return replay(Recording(carried.run.id, thawed, entries, outcome, is_redacted=masked))
+    masked = bool(history.redacted.texts) or "run" in history.redacted.beside
+    return replay(Recording(history.run.id, loaded, entries, outcome, is_redacted=masked))
 
 
-def _check_version(carried: ExportedHistory) -> None:
-    run, known = carried.run, VERSIONS.get(carried.run.flow)
+def _check_version(history: ExportedHistory) -> None:
+    run, known = history.run, VERSIONS.get(history.run.flow)
     if known != run.version:
         raise Stale(
             f"The run is of version {run.version} of the flow {run.flow}; this program has "
@@ -55,23 +55,23 @@ def _check_version(carried: ExportedHistory) -> None:
         )
 
 
-def _check_messages(carried: ExportedHistory, thawed: LoadedSpec) -> None:
-    """The conversation in a file is for readers; it has to be the one that its steps tell."""
-    if thawed.planner_input is None or carried.redacted.texts or carried.redacted.paths or carried.redacted.beside:
+def _check_messages(history: ExportedHistory, loaded: LoadedSpec) -> None:
+    """Check the file's conversation, which is there for readers: it has to be the one that its steps give."""
+    if loaded.planner_input is None or history.redacted.texts or history.redacted.paths or history.redacted.beside:
         return
-    answers = {path: each.answer for path, each in carried.answers.items()}
-    kinds = {mark.path: mark.kind for mark in carried.steps}
-    tells: list[tuple[str | None, str]] = [(None, thawed.planner_input.system)]
-    tells += [(each.path, each.message.content) for each in list_entries(thawed.planner_input, answers, kinds)]
-    if [(said.path, said.content) for said in carried.messages] != tells:
+    answers = {path: each.answer for path, each in history.answers.items()}
+    kinds = {mark.path: mark.kind for mark in history.steps}
+    expected: list[tuple[str | None, str]] = [(None, loaded.planner_input.system)]
+    expected += [(each.path, each.message.content) for each in list_entries(loaded.planner_input, answers, kinds)]
+    if [(message.path, message.content) for message in history.messages] != expected:
         raise BadArguments("The file's messages are not those that its steps tell.", "Export the run again.")
 
 
-def _incomplete_file(carried: ExportedHistory) -> BadArguments:
+def _incomplete_file(history: ExportedHistory) -> BadArguments:
     missing = [
         value
-        for name, value in carried.run.spec.items()
-        if name.endswith("_text") and isinstance(value, str) and value not in carried.texts
+        for name, value in history.run.spec.items()
+        if name.endswith("_text") and isinstance(value, str) and value not in history.texts
     ]
     what = f"it lacks the text {missing[0][:12]}" if missing else "its spec or outcome is not one of ours"
     return BadArguments(f"The file does not hold a whole run: {what}.", "Export the run again.")

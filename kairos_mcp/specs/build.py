@@ -190,7 +190,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
         return LoadedSpec(spec, offered, script, lambda: load_ooda.make_flow(order), None, spoken, behind)
-    brief = PlannerInput(
+    planner_input = PlannerInput(
         system=text(spec.system_text),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
         user=text(spec.user_text),
@@ -201,7 +201,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         prompts=_load_prompts(text(spec.prompts_text)),
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
-    return LoadedSpec(spec, offered, script, lambda: planner.planner(brief), brief, spoken, behind)
+    return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,11 @@ UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
 @dataclass(frozen=True, slots=True)
 class CycleSettings:
-    """What a spec is built from beside the request: settings, the tools of the workspace, whether the caller's client
-    offers its model, and the output of the mandate's newest run."""
+    """What a spec is built from beside the request.
+
+    `registry`: the tools of the workspace. `samples`: whether the caller's client offers its model. `output`: that of
+    the mandate's newest run.
+    """
 
     settings: Settings
     registry: ToolRegistry
@@ -69,8 +72,8 @@ def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec
     )
     _refuse_unpriced(request.mandate, choice, sources.settings)
     spec, notes = _spec(builder, request.mandate, choice, sources)
-    frozen = replace(spec, flow=PHASE_FLOWS[request.phase], given_text=given, given_by=request.given_by)
-    return BuiltSpec(frozen, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), phases.VERSION)
+    spec = replace(spec, flow=PHASE_FLOWS[request.phase], given_text=given, given_by=request.given_by)
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), phases.VERSION)
 
 
 def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSpec:
@@ -89,8 +92,8 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     )
     _refuse_unpriced(mandate, choice, sources.settings)
     spec, notes = _spec(builder, mandate, choice, sources)
-    frozen = replace(spec, flow=RUN_FLOW, cycles=request.cycles or mandate.max_cycles, stretch=stretch)
-    return BuiltSpec(frozen, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
+    spec = replace(spec, flow=RUN_FLOW, cycles=request.cycles or mandate.max_cycles, stretch=stretch)
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 
 def carry_over_from(output: JsonObject | None) -> CarryOver:
@@ -106,7 +109,7 @@ def carry_over_from(output: JsonObject | None) -> CarryOver:
 def _spec(
     builder: SpecBuilder, mandate: Mandate, choice: ModelChoice, sources: CycleSettings
 ) -> tuple[Spec, list[str]]:
-    """What all flows of OODA have in common, and what was left out of the mandate's tools."""
+    """Build what the specs of all OODA flows have in common, and notes about tools that were left out."""
     settings, registry = sources.settings, sources.registry
     coming = dict.fromkeys((*registry.starting_sources(None), *registry.starting_sources(mandate.tools)))
     reads = [spec for spec in registry.select(None) if spec.name not in EDITING_TOOLS]
@@ -147,7 +150,7 @@ def _spec(
 
 
 def _decide_tools(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
-    """The tools that decide would be told of if they are not too many: those that read, and those for run_tool."""
+    """Return the tools that decide is shown if they are not too many: those that read, and those for `run_tool`."""
     named = may if "run_tool" in mandate.allowed_actions else ()
     return ToolSet(list({spec.name: spec for spec in (*reads, *named)}.values()))
 
@@ -155,19 +158,19 @@ def _decide_tools(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[Too
 def _callable_tools(
     registry: ToolRegistry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]
 ) -> ToolSet:
-    """Every tool that a step may call, each once."""
+    """Return every tool that a step may call, each once."""
     called = [tool.spec for name in STEP_TOOLS if (tool := registry.find(name)) is not None]
     return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
 
 
 def _refuse_unpriced(mandate: Mandate, choice: ModelChoice, settings: Settings) -> None:
-    """Dollars of a mandate's day are what this server pays, so that it has to know a price. Raises BadArguments."""
+    """Raise BadArguments if the mandate limits dollars per day and this server does not know the model's price."""
     if mandate.day.nano_usd is not None and choice.route == "provider":
         refuse_unpriced(choice.route, choice.model, settings, "day.usd")
 
 
 def _requested_limits(asked: Limits, mandate: Mandate) -> Limits:
-    """What the caller and the mandate limit, without what the configuration does."""
+    """Return the limits of the caller and the mandate, without those of the configuration."""
     return Limits(**{unit.name: _smaller_cap(asked, mandate.limits, unit.name) for unit in fields(Limits)})
 
 

@@ -65,14 +65,15 @@ def load_cycle(
 
 
 def phase_of(flow: str) -> Phase | None:
-    """The phase that a flow is; None for every other flow."""
+    """Return the phase that a flow runs alone; None for every other flow."""
     return next((phase for phase, name in PHASE_FLOWS.items() if flow == name), None)
 
 
-def make_flow(ordered: LoadedCycle) -> Flow[Outcome]:
-    if ordered.phase is None:
-        return cycles.mandate_run(ordered.context, ordered.cycles)
-    return phases.phase_run(ordered.context, ordered.phase, ordered.given)
+def make_flow(loaded: LoadedCycle) -> Flow[Outcome]:
+    """Make the flow of a loaded spec: its phase, or its cycles."""
+    if loaded.phase is None:
+        return cycles.mandate_run(loaded.context, loaded.cycles)
+    return phases.phase_run(loaded.context, loaded.phase, loaded.given)
 
 
 def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
@@ -81,7 +82,7 @@ def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
 
 
 def read_mandate(text: str) -> Mandate:
-    """The mandate in a row. Raises Unreadable."""
+    """Read the mandate in a row. Raises Unreadable."""
     try:
         return parse_mandate(json.loads(text))
     except (ValueError, KairosError) as error:
@@ -90,5 +91,5 @@ def read_mandate(text: str) -> Mandate:
 
 @lru_cache(maxsize=16)
 def _load_phase_prompts(text: str) -> PhasePrompts:
-    says: PhasePrompts = decode(PhasePrompts, text)
-    return says
+    prompts: PhasePrompts = decode(PhasePrompts, text)
+    return prompts

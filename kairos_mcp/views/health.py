@@ -1,4 +1,4 @@
-"""How the store is: where it lies, its size and versions, who lives on it, its runs by status."""
+"""Report on the store: its path, size and versions, its damage, the servers that use it, and its runs by status."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
 
 
 def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
-    """Raises the store's errors where the file can't be opened. Nothing is made only to be looked at.
+    """Return the state of the store. Raises the store's errors where the file can't be opened; creates nothing.
 
-    `thorough` reads everything: `damage` then says what does not fit, `prunable` what could be removed now (`at`, in
-    milliseconds since 1970); of a file that is broken nothing more is said.
+    `thorough` reads everything: `damage` then lists what does not fit, and `prunable` what could be removed now (`at`,
+    in milliseconds since 1970). Nothing more is read from a broken file.
     """
     found: JsonObject = {
         "store": str(store.path),
@@ -56,7 +56,7 @@ def _quick_check(reader: apsw.Connection) -> str:
 
 
 def _find_damage(store: Store) -> list[str]:
-    """From one state of the file: others may write meanwhile."""
+    """Find damage, in one state of the file, since others may write meanwhile."""
     try:
         with store.read_connection() as connection:
             fetch_all(connection, "begin")

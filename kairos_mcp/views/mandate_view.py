@@ -1,4 +1,4 @@
-"""What a run says of its mandate or phase while it has no output of its own: status and reason, read from its rows."""
+"""Report on a run's mandate or phase from its rows: status, reason, and the output of a run that has not ended."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _PAUSE_REASONS: Mapping[str, str] = {
 
 
 def current_pause(waits: WaitingItems) -> str | None:
-    """The word of the pause that the run stands at, None where it stands at none."""
+    """Return the status of the pause that the run's flow waits at, or None."""
     pauses = [path for path, row in waits.steps.items() if row.kind == "pause"]
     return next((_pause_status(path) for path in pauses), None)
 
 
 def call_after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
-    """The call that makes sense at a pause: its tool, arguments and reason."""
+    """Return the next call at a pause: its tool, arguments and reason."""
     action = "cancel" if word == DRIFT_PAUSE else "resume"
     return "run_control", {"run_id": run.id, "action": action}, _PAUSE_REASONS[word]
 
 
 def call_after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
-    """The call that takes what a phase gave; None where it gave nothing, and for every other run."""
+    """Return the call that takes a phase's output; None where there is no output, and for every other run."""
     phase = load_ooda.phase_of(run.flow)
     outcome: Outcome = decode(Outcome, run.outcome or "")
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
@@ -69,7 +69,7 @@ _CONTINUABLE: Mapping[str, str] = {
 
 
 def call_after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
-    """The call that goes on with a mandate whose run ended before it had to; None for every other run."""
+    """Return the call that goes on with a mandate whose run ended early; None for every other run."""
     outcome: Outcome = decode(Outcome, run.outcome or "")
     if run.flow != RUN_FLOW or outcome.stop_reason not in _CONTINUABLE:
         return None
@@ -78,7 +78,7 @@ def call_after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, Js
 
 
 def _mandate_reference(connection: apsw.Connection, run: RunRow) -> JsonObject:
-    """How the next phase names this one's mandate: by its id only where it is saved under that, as it is."""
+    """Return the arguments that name this run's mandate: its id only where exactly this mandate is saved under it."""
     mandate = _mandate(connection, decode(Spec, run.spec))
     if mandate == Mandate(mandate.goal):
         return {"goal": mandate.goal}
@@ -91,7 +91,7 @@ def _mandate_reference(connection: apsw.Connection, run: RunRow) -> JsonObject:
 
 
 def mandate_status(run: RunRow, waits: WaitingItems | None) -> JsonObject:
-    """{status, reason?} of the mandate by its newest run; `waits` of one that has not ended."""
+    """Return {status, reason?} of a mandate from its newest run. `waits`: what that run waits for."""
     if run.outcome is None:
         return {"status": (current_pause(waits) if waits is not None else None) or "active"}
     outcome: Outcome = decode(Outcome, run.outcome)
@@ -109,8 +109,10 @@ def mandate_output(
     status: str,
     steps: Callable[[], Mapping[str, Step]] | None = None,
 ) -> Any:
-    """The output that a run shows: its own once it has one, else where it stands. `steps`, where what waits is to be
-    shown: a pause of a mandate then tells its cycles so far, in the keys of the output at the end."""
+    """Return the output that a run shows: its own once it has one, else its status.
+
+    Where `steps` is given, a pause of a mandate also shows its cycles so far, under the keys of the final output.
+    """
     if outcome is not None and outcome.output is not None:
         return outcome.output
     awaits = _awaited_act(waits)
@@ -130,7 +132,7 @@ def _output_so_far(steps: Mapping[str, Step]) -> JsonObject:
 
 
 def find_tool_name(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
-    """The name of the tool that a step of OODA calls, told from the record; None where it does not say."""
+    """Return the name of the tool that a step of OODA calls, from the record; None where the record does not say."""
     spec = decode(Spec, run.spec)
     match split_path(path):
         case [*_, ("goal", _)]:
@@ -156,7 +158,7 @@ _EDIT_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_fil
 
 
 def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
-    """The tool of an act, from the decision that it was given or that was made before it."""
+    """Return the tool of an act, from the decision that the phase was given or that was made before it."""
     if spec.given_text is not None:
         decision = decode_fields(texts.read_text(connection, spec.given_text) or "")
     else:
@@ -174,7 +176,7 @@ def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
 
 
 def _awaited_act(waits: WaitingItems) -> JsonObject | None:
-    """An act that waits for a person: {status, key, digest}."""
+    """Return an act that waits for a person's approval as {status, key, digest}, or None."""
     for key, row in waits.approvals.items():
         if "act/call-1" in row.path:
             return {"status": "awaiting_approval", "key": key, "digest": row.digest}

@@ -19,7 +19,7 @@ from kairos_mcp.views import mandate_view
 from kairos_mcp.views.waiting import MAX_DIALOG_CHARS, answer_template, decision_command, resume_command
 
 Decides = Literal["caller", "client", "person"]
-"""Who can give leave within a call: whoever calls, their client's user, or nobody but a person elsewhere."""
+"""Who can decide within a call: the caller, their client's user, or only a person elsewhere."""
 
 CUT_SHORT = ("max_rounds", "budget", "timeout", "stalled")
 BROKEN_OFF = ("llm_error", "length", "format_errors", "empty_answer")  # what another try may do better
@@ -83,7 +83,7 @@ def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides
 
 
 def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
-    """What a caller can do who may not decide: have their client ask, or wait for the command."""
+    """Return the call for a caller who may not decide: let the client ask its user, or wait for a person's command."""
     lost = item["kind"] == "settle"
     if decides == "client" and len(item.get("preview", "")) <= MAX_DIALOG_CHARS:
         asks = "Your client asks its user what became of this call." if lost else "Your client asks its user for leave."
@@ -96,12 +96,12 @@ def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides) -> JsonO
 
 
 def _wait_for_news(run: RunRow, why: str) -> JsonObject:
-    """Until something changed that the caller has not seen: what this result shows already is no news again."""
+    """Return the call that waits until something changes that this result does not show yet."""
     return _call("run_status", {"run_ids": [run.id], "until": "news", "since": run.seq}, why)
 
 
 def _next_for_queued_approvals(connection: apsw.Connection, run: RunRow) -> JsonObject:
-    """The run waits until one of the approvals that others wait for is decided: the oldest is named."""
+    """Return the call for a run whose approvals wait for a free place; the reason names the oldest approval."""
     held = approvals.list_pending(connection, run.n, 0)
     oldest = f"; the oldest: `{decision_command(run_by_id(connection, held[0][0]), held[0][1])}`" if held else ""
     why = f"{len(held)} approvals of this workspace wait for a person, and have to be decided first{oldest}."

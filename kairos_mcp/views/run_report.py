@@ -1,7 +1,7 @@
-"""What a run looks like from outside: status, usage, newest calls, what waits, the one call that makes sense now.
+"""The report of a run: status, usage, newest calls, what waits, and the one call that makes sense next.
 
-Everything here is computed from rows; only the text of a waiting completion, and what a pause tells, need the flow,
-which `steps` gives.
+Everything here is computed from rows. Only the text of a waiting completion, and the cycles of a pause, need the flow;
+`steps` replays it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kairos_mcp.views.next_action import Decides, next_call
 from kairos_mcp.views.waiting import BackOff, current_waits, format_time, waiting_items
 
 Steps = Callable[[], Mapping[str, Step]]
-"""Gives the open steps of a run by path, built from its flow."""
+"""Returns the open steps of a run by path, from its replayed flow."""
 
 NOTHING_WAITS = WaitingItems({}, {})
 PREVIEW_CHARS = 160
@@ -86,7 +86,7 @@ class RunReport:
         return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
 
     def as_row(self) -> JsonObject:
-        """The run in a list: what it is for, where it stands, and what it waits for by key and kind."""
+        """Return the run's entry in a list: what it is for, its status, and what it waits for by key and kind."""
         whole = self.as_json()
         waiting = [{"key": item["key"], "kind": item["kind"]} for item in self.waiting]
         return {name: whole[name] for name in ROW_FIELDS} | {"waiting": waiting, "next": self.next}
@@ -97,10 +97,11 @@ ROW_FIELDS = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "statu
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
-    what this server `lacks` to go on with a run that no other one has; who asks, and who may decide about an approval
-    as far as they are concerned; `at`: now, in milliseconds since 1970; which attempts at a step failed and are made
-    again.
+    """What a server knows of a run beside its rows.
+
+    `trouble`: the error that stopped the run here. `lacks`: what this server lacks to go on with a run that no server
+    owns. `attached`: the start found this run, and did not make it. `decides`: who may decide about approvals, for
+    this caller. `at`: now, in milliseconds since 1970. `backing_off`: failed attempts that are repeated after a pause.
     """
 
     owner_lives: bool
@@ -113,34 +114,37 @@ class ServerView:
     caller: Caller = LOCAL_CALLER
 
 
-def run_status(run: RunRow, waits: WaitingItems, around: ServerView) -> str:
-    """working, input_required, paused, completed, failed or cancelled."""
+def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
+    """Return the status: working, input_required, paused, completed, failed or cancelled."""
     if run.outcome is not None:
         outcome: Outcome = decode(Outcome, run.outcome)
         return outcome.status
-    if run.paused is not None or around.trouble is not None:
+    if run.paused is not None or view.trouble is not None:
         return "paused"
     if waits.approvals or waits.lost_calls or any(row.kind != "pause" for row in waits.steps.values()):
         return "input_required"
-    return "working" if around.owner_lives and not waits.steps else "paused"
+    return "working" if view.owner_lives and not waits.steps else "paused"
 
 
 def make_report(
     connection: apsw.Connection,
     run: RunRow,
-    around: ServerView,
+    view: ServerView,
     steps: Steps | None,
 ) -> RunReport:
-    """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds, and
-    of a mandate's pause its word alone."""
+    """Make the report of a run.
+
+    `steps` is called only where open steps are shown. Without it, waiting items are keys and kinds, and a mandate's
+    pause is its status alone.
+    """
     account = read_account(connection, run.account)
     waits = NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(connection, run.n)
-    status = run_status(run, waits, around)
+    status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     tally = report_queries.read_tally(connection, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
-        **_identity_fields(run, around.caller),
+        **_identity_fields(run, view.caller),
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else None,
@@ -157,34 +161,34 @@ def make_report(
         plan=(),
         waiting=items,
         degraded=(
-            *_degraded_notes(connection, run, around, tally, waits),
-            *(current_waits(connection, run, around.at, around.backing_off) if status == "working" else ()),
+            *_degraded_notes(connection, run, view, tally, waits),
+            *(current_waits(connection, run, view.at, view.backing_off) if status == "working" else ()),
         ),
         next=next_call(
             connection,
             run,
             status,
             items,
-            around.decides,
-            around.trouble,
+            view.decides,
+            view.trouble,
             mandate_view.current_pause(waits),
-            around.lacks,
+            view.lacks,
             waits.unasked,
         ),
     )
 
 
 def _model(connection: apsw.Connection, run: RunRow) -> str | None:
-    """The model that thinks now: the newest asked on the run's route, by the name under which it answered where it gave
-    one; before any was asked, the one that the run was started with."""
+    """Return the model in use: the newest on the run's route, by the name that its answer reported if there is one;
+    before the first request, the model that the run was started with."""
     spec: Spec = decode(Spec, run.spec)
     return report_queries.newest_model(connection, run.n, run.route) or (
         spec.model if run.route == spec.route else None
     )
 
 
-def make_unreadable_report(connection: apsw.Connection, run: RunRow, around: ServerView) -> RunReport:
-    """The report of a run whose rows can't be read (`around.trouble`): what its account says, and the way on."""
+def make_unreadable_report(connection: apsw.Connection, run: RunRow, view: ServerView) -> RunReport:
+    """Make the report of a run whose rows can't be read (`view.trouble`): its account, and how to go on."""
     outcome = _readable_outcome(run)
     try:
         account = read_account(connection, run.account)
@@ -193,7 +197,7 @@ def make_unreadable_report(connection: apsw.Connection, run: RunRow, around: Ser
     status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
     tally = report_queries.read_tally(connection, run.n)
     return RunReport(
-        **_identity_fields(run, around.caller),
+        **_identity_fields(run, view.caller),
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else _unreadable_summary(run),
@@ -207,15 +211,13 @@ def make_unreadable_report(connection: apsw.Connection, run: RunRow, around: Ser
         calls=(),
         plan=(),
         waiting=(),
-        degraded=_degraded_notes(connection, run, around, tally),
-        next=next_call(connection, run, status, (), around.decides, around.trouble, None)
-        if run.outcome is None
-        else None,
+        degraded=_degraded_notes(connection, run, view, tally),
+        next=next_call(connection, run, status, (), view.decides, view.trouble, None) if run.outcome is None else None,
     )
 
 
 def _identity_fields(run: RunRow, caller: Caller) -> JsonObject:
-    """What says which run it is: what it was asked for, where it works, and how far its record is."""
+    """Return the fields that identify the run: its id, goal, workspace and how far its record is."""
     try:
         goal = decode(Spec, run.spec).goal
     except Unreadable:
@@ -231,7 +233,7 @@ def _identity_fields(run: RunRow, caller: Caller) -> JsonObject:
 
 
 def _unreadable_summary(run: RunRow) -> str:
-    """In place of a summary, so that a list of runs says it too."""
+    """Return a text in place of a summary, so that a list of runs says it too."""
     way_on = f"`kairos-mcp cancel {run.id}`" if run.outcome is None else "`kairos-mcp doctor` says where"
     return f"Unreadable: {way_on}"
 
@@ -245,7 +247,7 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
 
 
 def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
-    """The newest answered calls, oldest first: {round, name, ok, ms, preview, ref}."""
+    """Return the newest answered calls, oldest first, as {round, name, ok, ms, preview, ref}."""
     found = []
     for row in report_queries.newest_calls(connection, run.n, limit):
         result = decode_answer(row.body)
@@ -278,7 +280,7 @@ def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
 
 
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
-    """Null for what has no loop that could stop: a single call, a phase alone."""
+    """Return why the run's loop stopped; None for a run without one: a single call, a phase alone."""
     looped = run.flow != "call" and load_ooda.phase_of(run.flow) is None
     return outcome.stop_reason if outcome is not None and looped else None
 
@@ -303,7 +305,7 @@ def _remaining_limits(account: Account) -> JsonObject:
 
 
 def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems) -> list[str]:
-    """Calls that wait for leave and of which nobody is asked now."""
+    """Return notes about calls that need an approval which nobody is asked for now."""
     texts = [
         f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
     ]
@@ -317,19 +319,19 @@ def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems
 def _degraded_notes(
     connection: apsw.Connection,
     run: RunRow,
-    around: ServerView,
+    view: ServerView,
     tally: report_queries.Tally,
     waits: WaitingItems = NOTHING_WAITS,
 ) -> tuple[str, ...]:
     texts = report_queries.list_notes(connection, run.n)
-    if around.attached:
+    if view.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
-    if around.trouble is not None:
-        texts.append(f"The run stands still: {around.trouble}" if run.outcome is None else str(around.trouble))
+    if view.trouble is not None:
+        texts.append(f"The run stands still: {view.trouble}" if run.outcome is None else str(view.trouble))
     texts += _held_up_calls(connection, run, waits)
-    if around.lacks:
-        texts.append(f"No server goes on with this run: it needs one with {' and '.join(around.lacks)}.")
+    if view.lacks:
+        texts.append(f"No server goes on with this run: it needs one with {' and '.join(view.lacks)}.")
     if run.resume_at is not None and run.outcome is None:
         texts.append(f"Paused: {run.paused}")
     if run.route != "provider" and report_queries.has_private_content(connection, run.n):
@@ -345,7 +347,10 @@ def _degraded_notes(
 
 
 def single_call_output(outcome: Outcome | None) -> Any:
-    """`{content, is_error, data?}` once the run has ended, whatever ended it; None before."""
+    """Return the output of a single call, `{content, is_error, data?}`; None before the run has ended.
+
+    Where the tool gave no result, the reason stands in the same shape.
+    """
     match outcome:
         case None:
             return None

@@ -26,34 +26,36 @@ CONVERSATION_KINDS = ("round", "repair", "closing")  # the purposes whose comple
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """A message and the step that brought it; None: it stood in the conversation before the first step."""
+    """A message with the path of the step that brought it; None: it was there before the first step."""
 
     path: str | None
     message: Message
 
 
-def list_messages(brief: PlannerInput, record: Sequence[StepRow]) -> tuple[Message, ...]:
-    """History, goal, then each completion with the results of its calls, in the order of their paths."""
-    return tuple(each.message for each in list_entries(brief, answers_by_path(record), kinds_by_path(record)))
+def list_messages(planner_input: PlannerInput, record: Sequence[StepRow]) -> tuple[Message, ...]:
+    """Return the conversation: history, goal, then each completion with its calls' results, in the order of paths."""
+    return tuple(each.message for each in list_entries(planner_input, answers_by_path(record), kinds_by_path(record)))
 
 
 def list_entries(
-    brief: PlannerInput, answers: Mapping[str, Answer], kinds: Mapping[str, str]
+    planner_input: PlannerInput, answers: Mapping[str, Answer], kinds: Mapping[str, str]
 ) -> Iterator[TranscriptEntry]:
-    """The conversation, each message with the path of the turn or call that it came from."""
-    for message in (*brief.history, brief.goal):
+    """Yield the conversation, each message with the path of the turn or call that it came from."""
+    for message in (*planner_input.history, planner_input.goal):
         yield TranscriptEntry(None, message)
     for path in sorted((path for path, kind in kinds.items() if kind in CONVERSATION_KINDS), key=sort_key):
         match answers.get(path):
             case Completion() as turn:
-                for message in turn_messages(brief.prompts, turn.content, _answered_calls(turn.tool_calls, answers)):
+                for message in turn_messages(
+                    planner_input.prompts, turn.content, _answered_calls(turn.tool_calls, answers)
+                ):
                     yield TranscriptEntry(message.tool_call_id or path, message)
             case _:
                 pass
 
 
 def _answered_calls(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[AnsweredCall]:
-    """Each call with what came of it; a call without a row was never made."""
+    """Return each call with its answer; a call without a row was never made."""
     answered = []
     for call in calls:
         match answers.get(call.id):
@@ -73,7 +75,7 @@ def kinds_by_path(record: Sequence[StepRow]) -> dict[str, str]:
 
 
 def summarize_run(record: Sequence[StepRow]) -> str:
-    """What was done, where no model can be asked to say it; how many steps can't be read, where some can't."""
+    """Summarize what a run has done, without a model; say how many steps can't be read, if some can't."""
     answers: dict[str, Answer] = {}
     lost = 0
     for row in record:
@@ -82,18 +84,18 @@ def summarize_run(record: Sequence[StepRow]) -> str:
         except Unreadable:
             lost += 1
     names = call_names(answers)
-    said, calls, rounds = "", [], 0
+    last_text, calls, rounds = "", [], 0
     for row in record:
         match answers.get(row.path):
             case Completion() as turn:
                 rounds += row.kind == "round"
-                said = turn.content if turn.content.strip() and turn.unreadable is None else said
+                last_text = turn.content if turn.content.strip() and turn.unreadable is None else last_text
             case ToolResult() as result:
                 calls.append((names.get(row.path, row.path), not result.is_error))
             case _:
                 pass
-    told = summarize_record(rounds, calls, said)
-    return told if not lost else f"{told}\nSteps whose answers can't be read: {lost}."
+    summary = summarize_record(rounds, calls, last_text)
+    return summary if not lost else f"{summary}\nSteps whose answers can't be read: {lost}."
 
 
 def call_names(answers: Mapping[str, Answer]) -> dict[str, str]:
@@ -115,15 +117,19 @@ _CONTINUATION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A conversation: the path of the phase that it is of, and its messages, the newest answer included."""
+    """The conversation of a phase: the phase's path, and the messages with the newest answer."""
 
     path: str
     messages: tuple[Message, ...]
 
 
-def phase_transcripts(thawed: LoadedSpec, record: Iterable[RecordedStep]) -> list[Transcript]:
-    """The conversations in the order in which they began. Raises ReplayDiffers where a row does not fit the flow."""
-    runner = Runner(thawed.flow())
+def phase_transcripts(loaded: LoadedSpec, record: Iterable[RecordedStep]) -> list[Transcript]:
+    """Return the conversations of a run's phases, in the order in which they began.
+
+    The flow makes their prompts, so no row has them: the run is replayed, and each request shows its conversation.
+    Raises ReplayDiffers where a row does not fit the flow.
+    """
+    runner = Runner(loaded.flow())
     found: dict[str, Transcript] = {}
     for row in record:
         step = runner.replay(row.path, row.digest, row.answer)
@@ -134,7 +140,7 @@ def phase_transcripts(thawed: LoadedSpec, record: Iterable[RecordedStep]) -> lis
 
 
 def _closing_turn(answer: Answer | None) -> tuple[Message, ...]:
-    """The turn that ends a conversation, with the calls that nobody has answered in it yet."""
+    """Return the turn that ends a conversation, with its unanswered calls; nothing where it is empty."""
     match answer:
         case Completion(content=content, tool_calls=calls) if content.strip() or calls:
             return (Message("assistant", content, calls),)

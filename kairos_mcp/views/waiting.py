@@ -24,14 +24,14 @@ MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it
 def waiting_items(
     run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
 ) -> Iterator[JsonObject]:
-    """One item for each; without `steps`, which gives what was asked, keys and kinds alone."""
+    """Yield an item for everything that waits. Without `steps`, which returns the requests, keys and kinds alone."""
     yield from _step_items(waits.steps, steps)
     yield from _approval_items(run, waits, full=steps is not None)
     yield from _unsettled_items(run, waits, steps)
 
 
 def answer_template(item: JsonObject) -> JsonObject:
-    """The shape of an answer, to be filled in."""
+    """Return the shape of an answer, to be filled in."""
     kind = item["kind"]
     if kind == "approval":
         return {"decision": placeholders.DECISION, "digest": item.get("digest", placeholders.DIGEST)}
@@ -62,7 +62,7 @@ def _approval_items(run: RunRow, waits: WaitingItems, *, full: bool) -> Iterator
 def _unsettled_items(
     run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
 ) -> Iterator[JsonObject]:
-    """Calls that were begun by a server that ended: made once more, or gone on from, as a person says."""
+    """Yield the calls of unknown outcome: a server ended during them, and a person says how to go on."""
     shown = steps() if waits.lost_calls and steps is not None else {}
     for path, row in waits.lost_calls.items():
         key = path + settlements.KEY_SUFFIX
@@ -79,12 +79,12 @@ def _unsettled_items(
 
 
 def format_time(at: int) -> str:
-    """Milliseconds since 1970 as a time that people and programs read, in UTC."""
+    """Format milliseconds since 1970 as a UTC time in ISO 8601."""
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _item(path: str, sent: Sent, step: Step) -> JsonObject:
-    """A waiting item as the caller sees it; the hands' line and the flow's reminder stand in the newest turn."""
+    """Return a waiting item as the caller sees it; its newest turn ends with reminder and status line."""
     match step:
         case RequestCompletion():
             return {"key": path, "kind": "completion", **_completion_item(step, sent)}
@@ -133,7 +133,7 @@ class BackOff(NamedTuple):
 
 
 def current_waits(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
-    """A sentence for each step that somebody waits for at this moment."""
+    """Yield a sentence for each step that is being performed, or is repeated after a pause."""
     pauses = {each.path: each for each in backing_off}
     for step in queries.unanswered_steps(connection, run.n):
         pause = pauses.get(step.path)
