@@ -201,6 +201,8 @@ def readable_by_root(user: int) -> Iterator[Finding]:
     from kairos_mcp.tools.commands.sandbox import Sandbox
 
     sandbox = Sandbox(None)
+    if sandbox.find_problem() is not None:
+        return  # nothing runs in one here, which is a finding of its own
     exposed = [path for path in _paths_for_root_alone() if sandbox.can_read(path)]
     if exposed:
         more = f" and {len(exposed) - _MAX_NAMED} more" if len(exposed) > _MAX_NAMED else ""

@@ -168,6 +168,16 @@ def test_without_bubblewrap_nothing_runs(workspace: Path, tmp_path: Path) -> Non
     assert not (workspace / "x").exists()
 
 
+def test_without_bubblewrap_doctor_says_so_and_all_else(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "kairos_mcp", "doctor", "--json", "--home", str(tmp_path / "home")]
+    environ = {**os.environ, **without_the_package(tmp_path)}
+    done = subprocess.run(program, capture_output=True, timeout=60, check=False, env=environ)
+    findings = json.loads(done.stdout)["findings"]
+    (sandbox,) = [each for each in findings if each["matter"] == "sandbox"]
+    assert "apt install bubblewrap" in sandbox["text"] + sandbox["cure"]
+    assert {"python", "sqlite", "state folder", "route"} <= {each["matter"] for each in findings}
+
+
 def test_a_bubblewrap_that_may_not_is_refused_with_its_reason(workspace: Path, tmp_path: Path) -> None:
     environ = without_the_package(tmp_path, "echo 'bwrap: No permissions to create new namespace' >&2\nexit 1")
     told = touched(workspace, **environ)
