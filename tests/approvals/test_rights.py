@@ -224,7 +224,7 @@ from pathlib import Path
 from kairos_mcp.store.ownership import Ownership
 home = Path(sys.argv[1])
 ownership, connection = Ownership(home), apsw.Connection(str(home / "kairos.db"))
-print(ownership.enter(connection, "mcp", 0), flush=True)
+print(ownership.register(connection, "mcp", 0), flush=True)
 connection.close()
 time.sleep(600)
 """
