@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sandboxed
+from support import sandboxed
 
 DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
 
@@ -44,6 +44,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _held(db: Path) -> None:
-    from replayed import differences  # at first use: most tests make no run
+    from support.replayed import differences  # at first use: most tests make no run
 
     assert differences(db) == []

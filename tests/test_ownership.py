@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from commanding import command
+from support.commands import command
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.file_ownership import list_readable_secrets

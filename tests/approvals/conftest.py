@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from house import Place, place_in
-
-from approvals.people import ERAS
+from support.app import Place, place_in
+from support.reviewers import ERAS
 
 
 @pytest.fixture

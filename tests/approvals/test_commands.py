@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 import pytest
-from house import Place
+from support.app import Place
+from support.reviewers import DIFF, KEY, opened, verdicts, waiting
 
-from approvals.people import DIFF, KEY, opened, verdicts, waiting
 from kairos_mcp.core.identity import Caller
 
 EVIL = "--- a.txt\n+++ a.txt\n+\x1b[2Jrm -rf \u202e/"

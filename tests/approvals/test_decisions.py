@@ -11,9 +11,8 @@ from typing import Any
 
 import apsw
 import pytest
-from house import ASK, ME, Place, rests
-
-from approvals.people import (
+from support.app import ASK, ME, Place, rests
+from support.reviewers import (
     APPROVE,
     DIFF,
     KEY,
@@ -27,6 +26,7 @@ from approvals.people import (
     verdicts,
     waiting,
 )
+
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import (
     AlreadyAnswered,

@@ -9,11 +9,9 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from house import ASK, ME, rests, says
 from mcp.shared.exceptions import MCPError
-from sampling.minds import asks_of, said
-
-from approvals.people import (
+from support.app import ASK, ME, rests, says
+from support.reviewers import (
     CANCELS,
     DECLINES,
     DIFF,
@@ -32,6 +30,8 @@ from approvals.people import (
     verdicts,
     waiting,
 )
+from support.sampling_clients import asks_of, said
+
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.store import approvals

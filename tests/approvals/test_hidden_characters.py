@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import ME, Place, place_in, rests, says
+from support.app import ME, Place, place_in, rests, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller

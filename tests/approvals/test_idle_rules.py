@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from house import place_in
-from waiting import awaited
+from support.app import place_in
+from support.waiting import awaited
 
 from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.settings import GateRule

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from house import says
-from sampling.lines import Lines
-from sampling.minds import LEGACY
+from support.app import says
+from support.sampling_clients import LEGACY
+from support.sampling_lines import Lines
 
 from approvals.test_commands import kairos
 

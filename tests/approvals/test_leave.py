@@ -8,10 +8,10 @@ import re
 from typing import Any
 
 import pytest
-from house import ASK, ME, Place, assert_all_lawful, reads, rests, says
-from sampling.minds import MODERN
+from support.app import ASK, ME, Place, assert_all_lawful, reads, rests, says
+from support.reviewers import Person, accepts, digest, seated, verdicts
+from support.sampling_clients import MODERN
 
-from approvals.people import Person, accepts, digest, seated, verdicts
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import ApprovalExpired
 from kairos_mcp.core.identity import Caller

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from house import ASK, ME, assert_all_lawful, outcome_of, reads, rests, says
-from ooda.scenes import MANDATE, Person, accepts, cycle, edit, noop, opened
-from sampling.minds import MODERN
+from support.app import ASK, ME, assert_all_lawful, outcome_of, reads, rests, says
+from support.cycles import MANDATE, Person, accepts, cycle, edit, noop, opened
+from support.sampling_clients import MODERN
 
 from approvals.test_leave import EDIT, KEY, PERSON, STEP, begun, content, edits, told
 from kairos_mcp.app.app import App

@@ -13,11 +13,11 @@ from typing import Any
 
 import apsw
 import pytest
-from house import ME, Place, rests, says
-from sampling.minds import Door
-from waiting import awaited
+from support.app import ME, Place, rests, says
+from support.reviewers import KEY, Person, accepts, opened, seated, verdicts, waiting
+from support.sampling_clients import Door
+from support.waiting import awaited
 
-from approvals.people import KEY, Person, accepts, opened, seated, verdicts, waiting
 from approvals.test_commands import ran
 from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import (

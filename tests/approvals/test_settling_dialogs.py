@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import mcp_types as wire
 import pytest
-from house import Place, rests
-from sampling.minds import MODERN, Door
+from support.app import Place, rests
+from support.reviewers import CANCELS, DECLINES, UNHURRIED, Person, accepts, seated
+from support.sampling_clients import MODERN, Door
 
-from approvals.people import CANCELS, DECLINES, UNHURRIED, Person, accepts, seated
 from approvals.test_rights import LOST, a_lost_call
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import law
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import law
 
 from kairos_mcp.core.messages import Effect, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor

@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 import pytest
-from house import ME, Place, assert_all_lawful, rests, says
-from ooda.scenes import MANDATE, cycle, edit, gives, opened
-from sampling.minds import MODERN
+from support.app import ME, Place, assert_all_lawful, rests, says
+from support.cycles import MANDATE, cycle, edit, gives, opened
+from support.sampling_clients import MODERN
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import RunFactory

@@ -9,9 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from branched import DEEP, lines, team_host
-from daybook import ZONE, Clock
-from house import ME, Place
+from support.app import ME, Place
+from support.branches import DEEP, lines, team_host
+from support.daily_accounts import ZONE, Clock
 
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest

@@ -8,8 +8,9 @@ import random
 from typing import Any
 
 import pytest
-from branched import Team, branches_of, team_house
-from daybook import (
+from support.app import ME, Place, started
+from support.branches import Team, branches_of, team_house
+from support.daily_accounts import (
     NOON,
     ZONE,
     Clock,
@@ -21,8 +22,7 @@ from daybook import (
     watch_grants,
     watch_peaks,
 )
-from house import ME, Place, started
-from providers.servers import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends
+from support.provider_server import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends
 
 from kairos_mcp.core.limits import Limits
 

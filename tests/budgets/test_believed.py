@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from daybook import used
-from house import ME, Place, answered, assert_lawful, rests, started
-from providers.servers import Standin, chat, sends
+from support.app import ME, Place, answered, assert_lawful, rests, started
+from support.daily_accounts import used
+from support.provider_server import Standin, chat, sends
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments

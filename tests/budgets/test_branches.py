@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from branched import DEEP, Team, branches_of, lines, looks, team_host, team_house
-from daybook import ZONE, Clock, days_of, passed, used, watch_peaks
-from house import ME, Place, begun, outcome_of, place_in, rests, says, started
 from killed import REQUEST
-from providers.servers import WITHIN_S, Heard, Standin, silent, talks
 from starlette.responses import Response
+from support.app import ME, Place, begun, outcome_of, place_in, rests, says, started
+from support.branches import DEEP, Team, branches_of, lines, looks, team_host, team_house
+from support.daily_accounts import ZONE, Clock, days_of, passed, used, watch_peaks
+from support.provider_server import WITHIN_S, Heard, Standin, silent, talks
 
 from kairos_mcp.cli.budget import budget
 from kairos_mcp.core.errors import StoreCorrupt

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from house import law
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import law
 
 from kairos_mcp.budget.units import NOTHING, Account, Units, branch_caps
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits

@@ -6,8 +6,8 @@ import asyncio
 import sys
 
 import pytest
-from daybook import MIDNIGHT, ZONE, Clock, days_of, house_at, used
-from house import ME, Place, reads, rests, says, started
+from support.app import ME, Place, reads, rests, says, started
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, days_of, house_at, used
 
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits

@@ -6,7 +6,21 @@ import asyncio
 from typing import Any
 
 import pytest
-from daybook import (
+from support.app import (
+    ASK,
+    ME,
+    Place,
+    answered,
+    asked_digests,
+    begun,
+    outcome_of,
+    place_in,
+    reads,
+    rests,
+    says,
+    started,
+)
+from support.daily_accounts import (
     MIDNIGHT,
     NOON,
     ZONE,
@@ -20,8 +34,7 @@ from daybook import (
     used,
     watch_peaks,
 )
-from house import ASK, ME, Place, answered, asked_digests, begun, outcome_of, place_in, reads, rests, says, started
-from providers.servers import WITHIN_S, Standin, calls, refuses, silent, talks
+from support.provider_server import WITHIN_S, Standin, calls, refuses, silent, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments

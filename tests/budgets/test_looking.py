@@ -12,9 +12,9 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from daybook import MIDNIGHT, ZONE, Clock, house_at, used
-from house import Place, reads, says, started
 from mcp.client.client import Client
+from support.app import Place, reads, says, started
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, house_at, used
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.budget import budget

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from branched import assert_books_agree
-from daybook import MIDNIGHT, ZONE, Clock, days_of, ended, house_at, passed, used, watch_peaks
-from house import ME, Place, outcome_of, rests, says, started
-from providers.servers import WITHIN_S, Standin, talks
+from support.app import ME, Place, outcome_of, rests, says, started
+from support.branches import assert_books_agree
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, days_of, ended, house_at, passed, used, watch_peaks
+from support.provider_server import WITHIN_S, Standin, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from daybook import ZONE
-from house import ME, Place, outcome_of, rests, started
-from providers.servers import Standin, talks
+from support.app import ME, Place, outcome_of, rests, started
+from support.daily_accounts import ZONE
+from support.provider_server import Standin, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.status_line import format_status_line

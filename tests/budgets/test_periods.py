@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from daybook import at
-from house import law
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import law
+from support.daily_accounts import at
 
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.errors import ConfigError

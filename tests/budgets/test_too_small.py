@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from house import ME, Place, reads, rests, says, started
+from support.app import ME, Place, reads, rests, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits

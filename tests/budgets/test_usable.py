@@ -8,9 +8,9 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
-from daybook import ZONE, Clock, house_at
-from house import ME, Place, started
-from providers.servers import Standin, calls, talks
+from support.app import ME, Place, started
+from support.daily_accounts import ZONE, Clock, house_at
+from support.provider_server import Standin, calls, talks
 
 from kairos_mcp.core.limits import Limits
 

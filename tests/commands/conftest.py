@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from commanding import Said, command
+from support.commands import Said, command
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands.conftest import Shell
-from waiting import awaited
+from support.waiting import awaited
 
 LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
 END = {"content": "All done.", "finish": "stop"}

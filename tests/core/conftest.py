@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from house import Place, place_in
+from support.app import Place, place_in
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from house import law
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from support.app import law
 
 from kairos_mcp.budget.reservation import (
     CLOSING_MS,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from house import (
+from hypothesis import given
+from hypothesis import strategies as st
+from support.app import (
     ASK,
     ME,
     Books,
@@ -22,8 +24,6 @@ from house import (
     started,
     watched,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 import pytest
-from house import (
+from support.app import (
     ASK,
     ME,
     WITHIN_S,

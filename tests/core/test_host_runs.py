@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from house import (
+from support.app import (
     ASK,
     ME,
     WITHIN_S,

@@ -1,7 +1,7 @@
 """A run whose record does not fit its flow any more can't go on; it can be read, gone on from, and cancelled."""
 
 import pytest
-from house import ME, WITHIN_S, Place
+from support.app import ME, WITHIN_S, Place
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Stale

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from house import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says, started, watched
+from support.app import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says, started, watched
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import counts_of

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from house import Place
+from support.app import Place
 
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import LOCK_FOLDER, Ownership, is_alive, remove_dead_locks

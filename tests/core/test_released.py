@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from house import ME, PERSON, Place, rests
+from support.app import ME, PERSON, Place, rests
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import THREADS

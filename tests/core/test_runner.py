@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from house import law
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import law
 
 from kairos_mcp.core.errors import ReplayDiffers
 from kairos_mcp.core.limits import BranchShare, Limits

@@ -15,11 +15,11 @@ from typing import Any
 
 import apsw
 import pytest
-from apart import Apart, Forks
-from house import Books, place_in
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from support.app import Books, place_in
+from support.forked_apps import Apart, Forks
 
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from house import Place
+from support.app import Place
 
 from kairos_mcp.core.errors import KairosError, StoreCorrupt, StoreUnavailable
 from kairos_mcp.store import schema

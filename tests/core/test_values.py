@@ -6,9 +6,9 @@ from typing import Any
 
 import apsw
 import pytest
-from house import Place, law
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import Place, law
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt

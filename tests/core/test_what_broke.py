@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from house import ME, answered, outcome_of, reads, rests, says, started, watched
-from net.netpeer import Peer, peer, rules, text
+from support.app import ME, answered, outcome_of, reads, rests, says, started, watched
+from support.network import Peer, peer, rules, text
 
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest

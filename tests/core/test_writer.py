@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 import pytest
-from house import Place
+from support.app import Place
 
 from kairos_mcp.core.errors import BadArguments, FenceLost, StoreBusy
 from kairos_mcp.store.database import Store

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from house import ME, WITHIN_S, Place, place_in, rests, says, watched
+from support.app import ME, WITHIN_S, Place, place_in, rests, says, watched
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.run_spec import PlannerRequest

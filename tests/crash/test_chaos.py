@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from house import Books, Place, place_in, reads, says
-from talker import Gone, Talker
+from support.app import Books, Place, place_in, reads, says
+from support.stdio_server import Gone, Talker
 
 LINES = (reads("a.txt", "b.txt"), reads("b.txt"), says("done"))
 

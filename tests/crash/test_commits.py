@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journeys import JOURNEYS
+from support.journeys import JOURNEYS
 
 HERE = Path(__file__).parent
 WAYS = ("killed before", "killed after", "cancelled", "raised")

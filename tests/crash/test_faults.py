@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import Place
-from talker import LINES, START, Talker, go_through, kept_in, reference_place
+from support.app import Place
+from support.stdio_server import LINES, START, Talker, go_through, kept_in, reference_place
 
 from kairos_mcp.store.database import CHECKED_BYTES
 

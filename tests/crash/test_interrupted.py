@@ -6,7 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from house import (
+from hypothesis import given
+from hypothesis import strategies as st
+from support.app import (
     ASK,
     ME,
     Place,
@@ -21,8 +23,6 @@ from house import (
     says,
     watched,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from talker import Gone, Kept, Talker, go_through, kept_in, reference_place
+from support.stdio_server import Gone, Kept, Talker, go_through, kept_in, reference_place
 
 pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
     pytest.mark.slow,

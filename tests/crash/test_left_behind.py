@@ -9,9 +9,9 @@ import signal
 import time
 
 import pytest
-from house import Place
-from talker import Talker
-from waiting import awaited
+from support.app import Place
+from support.stdio_server import Talker
+from support.waiting import awaited
 
 WITHIN_S = 20.0
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import apsw
 import pytest
-import sandboxed
-from house import ME, Books, Place, rests, says, started
-from talker import Talker
-from waiting import awaited
+from support import sandboxed
+from support.app import ME, Books, Place, rests, says, started
+from support.stdio_server import Talker
+from support.waiting import awaited
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING

@@ -7,11 +7,11 @@ import signal
 from typing import Any
 
 import pytest
-import sandboxed
-from house import Place
-from talker import Talker
+from support import sandboxed
+from support.app import Place
+from support.stdio_server import Talker
+from support.waiting import awaited
 from test_settle import WITHIN_S, commands, made, waits_for_a_person
-from waiting import awaited
 
 
 def killed_in_an_approved_command(place: Place) -> str:

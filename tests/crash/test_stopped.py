@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 
-from house import Place
-from talker import Talker
-from waiting import awaited
+from support.app import Place
+from support.stdio_server import Talker
+from support.waiting import awaited
 
 from kairos_mcp.store.ownership import is_stopped
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import Place
-from talker import Talker
+from support.app import Place
+from support.stdio_server import Talker
 
 CALL = {"name": "run_command", "arguments": {"argv": ["sh", "-c", "echo made >> made.txt"]}}
 WITHIN_S = 60.0

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 import trustme
-from house import Place
-from talker import Talker
-from waiting import awaited
+from support.app import Place
+from support.stdio_server import Talker
+from support.waiting import awaited
 
 WITHIN_S = 20.0
 CONFIG = """

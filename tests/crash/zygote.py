@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from house import Place, asked_digests, assert_all_lawful, outcome_of, place_in
-from journeys import JOURNEYS, Journey, arrive, counting, gone_through
+from support.app import Place, asked_digests, assert_all_lawful, outcome_of, place_in
+from support.journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
 from kairos_mcp.app.app import App
 from kairos_mcp.store import integrity

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import Bench, bench_in
+from support.downstream import Bench, bench_in
 
 
 @pytest.fixture

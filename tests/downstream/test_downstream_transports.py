@@ -16,8 +16,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from bench import WITHIN_S, Bench, called, names
-from waiting import awaited
+from support.downstream import WITHIN_S, Bench, called, names
+from support.waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.mcp_servers import McpServerSource

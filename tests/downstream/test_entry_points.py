@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import WITHIN_S
+from support.downstream import WITHIN_S
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult

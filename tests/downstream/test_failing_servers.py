@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import PEER, gone
-from house import ME, Place, assert_lawful, met, place_in, rests, says, watched
+from support.app import ME, Place, assert_lawful, met, place_in, rests, says, watched
+from support.downstream import PEER, gone
+from support.stdio_server import Talker
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "crash"))  # the talker of real servers
-from talker import Talker
 
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
 

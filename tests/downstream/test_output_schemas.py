@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from bench import Bench, called
+from support.downstream import Bench, called
 
 SCHEMA = {
     "type": "object",

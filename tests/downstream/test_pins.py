@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from bench import PEER, WITHIN_S, Bench, called, names
-from waiting import awaited
+from support.downstream import PEER, WITHIN_S, Bench, called, names
+from support.waiting import awaited
 
 from kairos_mcp.core.errors import NotFound, ToolNotOffered
 from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical_json

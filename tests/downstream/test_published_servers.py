@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import Bench, called, names
-from house import ME, met, place_in, rests, says
+from support.app import ME, met, place_in, rests, says
+from support.downstream import Bench, called, names
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.tools import import_tools

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench import WITHIN_S, Bench, called, gone, names
-from waiting import awaited
+from support.downstream import WITHIN_S, Bench, called, gone, names
+from support.waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard

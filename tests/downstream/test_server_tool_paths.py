@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import PEER
-from house import ME, Place, met, place_in, rests, says
+from support.app import ME, Place, met, place_in, rests, says
+from support.downstream import PEER
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from bench import PEER, Bench, called
-from house import ME, Place, place_in, rests, says, watched
-from waiting import awaited
+from support.app import ME, Place, place_in, rests, says, watched
+from support.downstream import PEER, Bench, called
+from support.waiting import awaited
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import Limits

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 import pytest
-from briefs import PROMPTS, prompts, unanswered
+from support.planner_inputs import PROMPTS, prompts, unanswered
 
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, Message, ToolCall

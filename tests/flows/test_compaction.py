@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from briefs import brief, call, says, turn, unanswered
-from feeding import Fed, feed
+from support.flow_runner import Fed, feed
+from support.planner_inputs import brief, call, says, turn, unanswered
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused

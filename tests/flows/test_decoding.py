@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 import pytest
-from briefs import brief, says
-from feeding import feed
+from support.flow_runner import feed
+from support.planner_inputs import brief, says
 
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.strict_json import Undecodable, decode_object, find_unfit_value, parse_strict_json

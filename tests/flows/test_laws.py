@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from briefs import ANSWER_SCHEMA, brief, unanswered
-from feeding import Fed, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.flow_runner import Fed, feed
+from support.planner_inputs import ANSWER_SCHEMA, brief, unanswered
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from briefs import ANSWER_SCHEMA, brief, says
-from feeding import Fed, feed
+from support.flow_runner import Fed, feed
+from support.planner_inputs import ANSWER_SCHEMA, brief, says
 
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure, Refused

@@ -2,8 +2,8 @@
 
 import json
 
-from briefs import brief, call, says, turn, unanswered
-from feeding import echo, feed
+from support.flow_runner import echo, feed
+from support.planner_inputs import brief, call, says, turn, unanswered
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Gather, Refused

@@ -3,8 +3,8 @@
 from typing import Any, get_args
 
 import pytest
-from briefs import ANSWER_SCHEMA, brief, call, says, turn
-from feeding import Fed, echo, feed
+from support.flow_runner import Fed, echo, feed
+from support.planner_inputs import ANSWER_SCHEMA, brief, call, says, turn
 
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF, Outcome, StopReason, make_outcome

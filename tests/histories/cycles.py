@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
 
-from house import ME, Place, rests, says
+from support.app import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cycles import GIVEN, alone, cycles
-from house import ASK, ME, Place, asks, place_in, reads, rests, says
+from support.app import ASK, ME, Place, asks, place_in, reads, rests, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.http_server import WAYS, Site
 
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.tokens import TokenStore
-from tests.http.webpeer import WAYS, Site
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ from typing import Any
 
 import anyio
 import pytest
+from support.http_server import META, MODERN, WAYS, Answer, Site
 
 from kairos_mcp.server.http_bounds import RequestBounds
-from tests.http.webpeer import META, MODERN, WAYS, Answer, Site
 
 PROMPTLY_S = 5.0  # a client that is refused is told so, and doesn't wait for its own time-out
 LEGACY = "2025-11-25"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from gzip import compress
 
 import pytest
+from support.http_server import Site, called, ends, read_answer
 
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import ServerNames
 from kairos_mcp.server.tokens import TokenStore
-from tests.http.webpeer import Site, called, ends, read_answer
 
 CALL = called("planner_run", {"goal": "must not run"})
 

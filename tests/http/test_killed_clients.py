@@ -20,11 +20,11 @@ from typing import Any
 import apsw
 import mcp_types as wire
 import pytest
-from house import Place, assert_lawful
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from webpeer import Site
+from support.app import Place, assert_lawful
+from support.http_server import Site
 
 MANY = 50
 AT_ONCE_S = 12.0  # well below the 30 s of a silent client and the 45 s of a call, on a loaded machine

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from support.http_server import SECONDS, Answer, Site, called, ends, read_answer
 
 from kairos_mcp.server.http import UvicornServer
 from kairos_mcp.server.http_bounds import RequestBounds
-from tests.http.webpeer import SECONDS, Answer, Site, called, ends, read_answer
 
 PLENTY = 10**6
 HELLO = {

@@ -13,13 +13,13 @@ from pathlib import Path
 import apsw
 import pytest
 from mcp.client.client import Client
+from support.http_server import META, WAYS, Answer, Site, called, read_answer
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.server.auth import RateLimiter
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
 from kairos_mcp.server.tokens import TokenStore
-from tests.http.webpeer import META, WAYS, Answer, Site, called, read_answer
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-
-from tests.http.webpeer import SECONDS, WAYS, Site
+from support.http_server import SECONDS, WAYS, Site
 
 SLOW_S = 1.2
 

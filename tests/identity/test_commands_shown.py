@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commanding import command
-from crash.talker import Talker
-from house import ME, PERSON, Place, place_in, started
+from support.app import ME, PERSON, Place, place_in, started
+from support.commands import command
+from support.stdio_server import Talker
 
 import kairos_mcp
 from kairos_mcp.app.app import App

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from house import ASK, ME, Place, asks, rests, says
-from sampling.minds import Door, connected
+from support.app import ASK, ME, Place, asks, rests, says
+from support.sampling_clients import Door, connected
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller

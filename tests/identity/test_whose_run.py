@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from approvals.people import Person, accepts, seated
-from commanding import command
-from house import ME, Place, place_in, rests
-from sampling.minds import connected
+from support.app import ME, Place, place_in, rests
+from support.commands import command
+from support.reviewers import Person, accepts, seated
+from support.sampling_clients import connected
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import trustme
-from netpeer import Peer, peer
+from support.network import Peer, peer
 
 
 @pytest.fixture

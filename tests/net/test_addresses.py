@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netpeer import rules
+from support.network import rules
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied
 from kairos_mcp.core.urls import parse_host_rule, parse_url

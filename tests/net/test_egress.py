@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 
 import pytest
-from netpeer import (
+from support.network import (
     WITHIN_S,
     Names,
     Peer,

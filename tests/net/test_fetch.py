@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from netpeer import Names, Peer, called, egress_to, leads_to, make_ctx, reply, rules, silent, text
+from support.network import Names, Peer, called, egress_to, leads_to, make_ctx, reply, rules, silent, text
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult

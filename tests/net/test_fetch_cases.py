@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from netpeer import Names, Peer, called, drips, egress_to, leads_to, peer, reply, text
+from support.network import Names, Peer, called, drips, egress_to, leads_to, peer, reply, text
 
 from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.http.fetch import fetch_tool

@@ -10,7 +10,21 @@ from urllib.parse import quote, unquote
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from netpeer import Names, Peer, called, egress_to, json_text, leads_to, make_ctx, peer, raw, reply, rules, silent, text
+from support.network import (
+    Names,
+    Peer,
+    called,
+    egress_to,
+    json_text,
+    leads_to,
+    make_ctx,
+    peer,
+    raw,
+    reply,
+    rules,
+    silent,
+    text,
+)
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult

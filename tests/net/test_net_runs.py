@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from house import Place, place_in, rests, started, watched
-from netpeer import Peer, json_text, rules
+from support.app import Place, place_in, rests, started, watched
+from support.network import Peer, json_text, rules
 
 from kairos_mcp.settings.http_given import parse_http_tool
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from netpeer import Peer, called, egress_to, json_text, leads_to
+from support.network import Peer, called, egress_to, json_text, leads_to
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
 from kairos_mcp.core.json_schema import compile_schema

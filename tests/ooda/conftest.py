@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from house import Place, place_in
-
-from ooda.scenes import ERAS, PAGE
+from support.app import Place, place_in
+from support.cycles import ERAS, PAGE
 
 
 @pytest.fixture

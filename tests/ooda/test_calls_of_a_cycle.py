@@ -12,12 +12,12 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from approvals.people import UNHURRIED, seated
-from house import assert_all_lawful
-from sampling.minds import Mind, spoken
+from support.app import assert_all_lawful
+from support.cycles import MANDATE, cycle, noop
+from support.reviewers import UNHURRIED, seated
+from support.sampling_clients import Mind, spoken
 
 from kairos_mcp.app.app import App
-from ooda.scenes import MANDATE, cycle, noop
 
 ONE_CYCLE = {"mandate": MANDATE, "cycles": 1, "route": "sampling"}
 PHASES = 3  # orient, decide, reflect

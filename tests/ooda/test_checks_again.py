@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from crash.talker import Talker
-from house import Place, outcome_of
-from sampling.minds import MODERN
-
-from ooda.scenes import EDITS_ALLOWED, MANDATE, Person, accepts, cycle, judged, noop, opened, oriented
+from support.app import Place, outcome_of
+from support.cycles import EDITS_ALLOWED, MANDATE, Person, accepts, cycle, judged, noop, opened, oriented
+from support.sampling_clients import MODERN
+from support.stdio_server import Talker
 
 ARGV = ["./check.sh"]
 JUDGED = {**MANDATE, "max_cycles": 1, "acceptance": [{"check": "command_succeeds", "argv": ARGV}]}

@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
-from approvals.people import MODERN, UNHURRIED, seated, verdicts
-from crash.talker import Talker
-from house import Place
 from mcp.shared.exceptions import MCPError
+from support.app import Place
+from support.cycles import MANDATE, PAGE, Person, accepts, cycle, edit, opened, page
+from support.reviewers import MODERN, UNHURRIED, seated, verdicts
+from support.stdio_server import Talker
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
-from ooda.scenes import MANDATE, PAGE, Person, accepts, cycle, edit, opened, page
 
 ONCE = {**MANDATE, "max_cycles": 1}
 LINES = cycle(edit("oen.md", "one.md"))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from approvals.people import UNHURRIED, seated
-from house import assert_all_lawful
+from support.app import assert_all_lawful
+from support.obedient_model import CANARY, Gullible, World, world_in
+from support.reviewers import UNHURRIED, seated
 
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule
-from ooda.gullible import CANARY, Gullible, World, world_in
 
 
 def call(name: str, /, **arguments: Any) -> dict[str, Any]:

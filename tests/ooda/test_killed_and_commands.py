@@ -10,14 +10,14 @@ from pathlib import Path
 
 import apsw
 import pytest
-from crash.talker import Talker
-from house import ME, Place, outcome_of
+from support.app import ME, Place, outcome_of
+from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, page
+from support.stdio_server import Talker
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.cli.main import run_command
 from kairos_mcp.core.errors import Stale
-from ooda.scenes import MANDATE, MENDED, PAGE, cycle, edit, page
 
 MENDED_ONCE = PAGE.replace("oen.md", "one.md")
 

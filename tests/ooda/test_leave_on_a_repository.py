@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from approvals.people import UNHURRIED, seated, verdicts
 from approvals.test_commands import kairos
-from crash.talker import Gone, Talker
-from house import Place
+from support.app import Place
+from support.cycles import Person, accepts
+from support.repository import INSTALL, LINKS, about, change, changed, dead_links, lines_changed, repository_in
+from support.reviewers import UNHURRIED, seated, verdicts
+from support.stdio_server import Gone, Talker
 
 from kairos_mcp.app.app import App
-from ooda.repository import INSTALL, LINKS, about, change, changed, dead_links, lines_changed, repository_in
-from ooda.scenes import Person, accepts
 
 WRONG = change("docs/usage.md", "(refrence.md)", "(guide.md)")
 RIGHT = change("docs/usage.md", "(refrence.md)", "(reference.md)")

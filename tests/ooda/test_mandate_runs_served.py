@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ooda.scenes import (
+from support.cycles import (
     EDITS_ALLOWED,
     MANDATE,
     MENDED,

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sampling.minds import MODERN
+from support.cycles import EDITS_ALLOWED, MANDATE, gives, judged, noop, opened, oriented
+from support.sampling_clients import MODERN
 
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.selection import MAX_SHOWN_TOOLS, MAX_SPEC_CHARS
-from ooda.scenes import EDITS_ALLOWED, MANDATE, gives, judged, noop, opened, oriented
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 MANY = {**MANDATE, "max_cycles": 1, "tools": ["*"], "allowed_actions": ["run_tool", "noop"], "risk_budget": "medium"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from ooda.scenes import EDITS_ALLOWED, MANDATE, PAGE, Person, accepts, edit, judged, noop, opened, oriented, page
+from support.cycles import EDITS_ALLOWED, MANDATE, PAGE, Person, accepts, edit, judged, noop, opened, oriented, page
 
 PHASES = {"observe": None, "orient": "observation", "decide": "orientation", "act": "decision", "reflect": "act_result"}
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from approvals.people import UNHURRIED, seated
-from house import Place, asked_digests, assert_all_lawful, outcome_of
-from providers.servers import standin
-from sampling.minds import LEGACY, MODERN, Mind, paths
 from sampling.test_every_route import provided
+from support.app import Place, asked_digests, assert_all_lawful, outcome_of
+from support.provider_server import standin
+from support.repository import LINKS, MENDS_LINKS, MENDS_SUITE, SUITE, changed, dead_links, repository_in, suite_passes
+from support.reviewers import UNHURRIED, seated
+from support.sampling_clients import LEGACY, MODERN, Mind, paths
 
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule, Settings
-from ooda.repository import LINKS, MENDS_LINKS, MENDS_SUITE, SUITE, changed, dead_links, repository_in, suite_passes
 
 ORDERS = {"links": (LINKS, MENDS_LINKS), "suite": (SUITE, MENDS_SUITE)}
 ROUTES = [

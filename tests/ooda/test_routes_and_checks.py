@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from approvals.people import UNHURRIED, Person, accepts, seated
-from house import asked_digests, assert_all_lawful
-from sampling.minds import Mind
+from support.app import asked_digests, assert_all_lawful
+from support.cycles import EDITS_ALLOWED, MANDATE, MENDED, PAGE, cycle, noop, opened, page
+from support.reviewers import UNHURRIED, Person, accepts, seated
+from support.sampling_clients import Mind
 
 from kairos_mcp.app.app import App
-from ooda.scenes import EDITS_ALLOWED, MANDATE, MENDED, PAGE, cycle, noop, opened, page
 
 FREE = {**MANDATE, "checkpoint_every": 3}
 WHOLE = PAGE.replace("oen", "one").replace("tow", "two").replace("trhee", "three")

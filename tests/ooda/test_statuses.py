@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import pytest
-from house import Place
-from sampling.minds import MODERN
+from support.app import Place
+from support.cycles import EDITS_ALLOWED, MANDATE, cycle, edit, gives, judged, noop, opened, oriented
+from support.sampling_clients import MODERN
 
 from kairos_mcp.app.mandates import MAX_PAGE_CHARS, MAX_ROWS_PER_PAGE
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.outcome import CYCLE_REASONS
-from ooda.scenes import EDITS_ALLOWED, MANDATE, cycle, edit, gives, judged, noop, opened, oriented
 
 FREE = {**MANDATE, "checkpoint_every": 3}
 SURE = {"confidence": 0.95, "remaining": ()}

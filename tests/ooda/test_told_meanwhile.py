@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from house import ME, says
-
-from kairos_mcp.app.app import App
-from kairos_mcp.core.errors import Stale
-from kairos_mcp.server.truncation import RESULT_CHARS, size
-from kairos_mcp.views.trace import TraceQuery
-from ooda.scenes import (
+from support.app import ME, says
+from support.cycles import (
     EDITS_ALLOWED,
     MANDATE,
     MENDED,
@@ -24,6 +19,11 @@ from ooda.scenes import (
     opened,
     oriented,
 )
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.errors import Stale
+from kairos_mcp.server.truncation import RESULT_CHARS, size
+from kairos_mcp.views.trace import TraceQuery
 
 RISKY = {"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"}
 

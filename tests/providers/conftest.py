@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from house import Place, place_in
-
-from providers.servers import Standin, standin
+from support.app import Place, place_in
+from support.provider_server import Standin, standin
 
 
 @pytest.fixture

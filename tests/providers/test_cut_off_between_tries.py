@@ -6,12 +6,12 @@ import asyncio
 import json
 
 import pytest
-from house import ME, Place, rests, watched
+from support.app import ME, Place, rests, watched
+from support.provider_server import WITHIN_S, Reply, Standin, breaks_off, refuses, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Settings
-from providers.servers import WITHIN_S, Reply, Standin, breaks_off, refuses, talks
 
 REFUSED, REFUSED_LONG = refuses(429, Retry_After="0"), refuses(429, Retry_After="30")
 

@@ -8,13 +8,8 @@ import socket
 from typing import Any
 
 import pytest
-
-from kairos_mcp.core.messages import Completion, Usage
-from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.provider_errors import redact_keys
-from kairos_mcp.store.codec import decode_answer, encode_answer
-from providers.asking import KEY, asked, asking, step_of
-from providers.servers import (
+from support.provider_calls import KEY, asked, asking, step_of
+from support.provider_server import (
     WITHIN_S,
     Reply,
     Standin,
@@ -30,6 +25,11 @@ from providers.servers import (
     silent,
     talks,
 )
+
+from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.steps import Failure
+from kairos_mcp.models.provider_errors import redact_keys
+from kairos_mcp.store.codec import decode_answer, encode_answer
 
 WELL_FORMED = json.dumps(chat("hello")).encode()
 

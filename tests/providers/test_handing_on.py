@@ -8,10 +8,10 @@ from subprocess import CompletedProcess, run
 from sys import executable
 
 import pytest
-from house import ME, Place, started, watched
+from support.app import ME, Place, started, watched
+from support.provider_server import WITHIN_S, Standin, calls, talks
 
 from kairos_mcp.app.app import App
-from providers.servers import WITHIN_S, Standin, calls, talks
 
 CHANGES = ("write_file", {"path": "new.txt", "content": "new\n"})
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from house import says as line_says
-from sampling.minds import LEGACY, at_the_door
-
-from providers.servers import standin, talks
+from support.app import says as line_says
+from support.provider_server import standin, talks
+from support.sampling_clients import LEGACY, at_the_door
 
 KEY = "sk-not-a-real-key-0123456789"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from house import law
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.app import law
 
 from kairos_mcp.budget.reservation import CLOSING_TOKENS, Reservation, ReservationRequest, reserve
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of

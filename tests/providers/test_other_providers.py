@@ -10,15 +10,15 @@ import importlib.util
 import os
 
 import pytest
-from house import ME, Place, rests, started, watched
+from support.app import ME, Place, rests, started, watched
+from support.provider_calls import asked, asking, step_of
+from support.provider_replies import USAGE, WIRES, Wire
+from support.provider_server import Standin, refuses, sends
 
 from kairos_mcp.core.messages import Completion, Message
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.model import PrivateParts
 from kairos_mcp.models.provider_errors import key_variable
-from providers.asking import asked, asking, step_of
-from providers.servers import Standin, refuses, sends
-from providers.wires import USAGE, WIRES, Wire
 
 KEY = "a-key-of-the-test-0123456789"
 GIVEN = {"path": "a.txt"}

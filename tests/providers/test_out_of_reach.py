@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from house import ME, PERSON, Place, assert_all_lawful, begun, rests, started, watched
+from support.app import ME, PERSON, Place, assert_all_lawful, begun, rests, started, watched
+from support.provider_server import WITHIN_S, Standin, calls, silent, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
-from providers.servers import WITHIN_S, Standin, calls, silent, talks
 
 KEY = "round-1/call-1/approval"
 WRITES = calls(("write_file", {"path": "new.txt", "content": "new\n"}))

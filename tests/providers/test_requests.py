@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from support.provider_calls import KEY, READ, asked, asking, step_of
+from support.provider_server import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSpec
 from kairos_mcp.models.model import PrivateParts
 from kairos_mcp.models.provider_messages import to_wire_id
-from providers.asking import KEY, READ, asked, asking, step_of
-from providers.servers import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

@@ -2,7 +2,7 @@
 
 import apsw
 import pytest
-from house import ME, WITHIN_S, Place, assert_lawful, begun, place_in
+from support.app import ME, WITHIN_S, Place, assert_lawful, begun, place_in
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments

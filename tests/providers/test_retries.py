@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.provider_calls import step_of
 
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.steps import Failure, Sent
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.retry import MAX_ATTEMPTS, retry_delay_s
-from providers.asking import step_of
 
 
 def pauses(retry_after_s: float | None = None, *, retryable: bool = True) -> list[float | None]:

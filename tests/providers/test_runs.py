@@ -8,17 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from house import ASK, ME, Place, answered, asked_digests, assert_all_lawful, outcome_of, reads, rests, started, watched
-from house import says as line_says
-
-from kairos_mcp.app.app import App
-from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import Settings
-from kairos_mcp.views.run_report import RunReport
-from kairos_mcp.views.trace import TraceQuery
-from providers.servers import (
+from support.app import (
+    ASK,
+    ME,
+    Place,
+    answered,
+    asked_digests,
+    assert_all_lawful,
+    outcome_of,
+    reads,
+    rests,
+    started,
+    watched,
+)
+from support.app import says as line_says
+from support.provider_server import (
     WITHIN_S,
     Heard,
     Reply,
@@ -37,6 +41,14 @@ from providers.servers import (
     thinks,
     uses,
 )
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.views.run_report import RunReport
+from kairos_mcp.views.trace import TraceQuery
 
 READS = (("read_file", {"path": "a.txt"}),)
 PRICED = {"price_input": 1.0, "price_output": 10.0}  # dollars for a million: 1,000 and 10,000 nano-dollars a token

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 
-from house import Place
 from starlette.responses import Response, StreamingResponse
+from support.app import Place
+from support.provider_server import Heard, Standin, breaks_off, talks
 
 from kairos_mcp.core.limits import Limits
-from providers.servers import Heard, Standin, breaks_off, talks
 from providers.test_runs import openai, run_on
 
 HELD = 4_096  # tokens that one completion may write

@@ -9,12 +9,12 @@ import sys
 from typing import Any
 
 import pytest
-from house import ME, Place, answered, reads, rests, started, watched
-from house import says as line_says
+from support.app import ME, Place, answered, reads, rests, started, watched
+from support.app import says as line_says
+from support.provider_server import Standin, calls, refuses, talks
 
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
-from providers.servers import Standin, calls, refuses, talks
 
 UNKNOWN = "The price of openai:small is not known"
 LOOKS = talks(None, calls(("read_file", {"path": "a.txt"})), finish="tool_calls")

@@ -7,11 +7,11 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from house import ME, Place, place_in
+from support.app import ME, Place, place_in
+from support.provider_server import Standin, chat, refuses, sends, silent
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
-from providers.servers import Standin, chat, refuses, sends, silent
 
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commanding import Said, command
-from house import Place, place_in
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "crash"))  # the talker of real servers
+from support.app import Place, place_in
+from support.commands import Said, command
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from house import ASK, Books, Place, asks, reads, says, started
+from support.app import ASK, Books, Place, asks, reads, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreCorrupt

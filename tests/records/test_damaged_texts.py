@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from house import ASK, ME, Place, answered, asks, reads, rests, says, started
+from support.app import ASK, ME, Place, answered, asks, reads, rests, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Unreadable

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import ASK, ME, Place, asks, reads, says, started
+from support.app import ASK, ME, Place, asks, reads, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, Stale

@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-from house import Place
-from talker import START, Talker, go_through, kept_in, reference_place
+from support.app import Place
+from support.stdio_server import START, Talker, go_through, kept_in, reference_place
 
 
 def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from house import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
-from talker import Gone, Talker
+from support.app import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
+from support.stdio_server import Gone, Talker
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreTooNew

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from house import ASK, ME, Place, answered, asks, assert_all_lawful, few, place_in, reads, says, started
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import ASK, ME, Place, answered, asks, assert_all_lawful, few, place_in, reads, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.retention import _text_removal_job

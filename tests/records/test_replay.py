@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from house import ASK, ME, Place, asks, reads, says, started
+from support.app import ASK, ME, Place, asks, reads, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Message, ToolCall

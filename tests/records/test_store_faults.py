@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import Place
-from talker import START, Gone, Kept, Talker, go_through, kept_in, reference_place
+from support.app import Place
+from support.stdio_server import START, Gone, Kept, Talker, go_through, kept_in, reference_place
 
 pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
     pytest.mark.slow,

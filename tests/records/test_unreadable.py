@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, started
+from support.app import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Unreadable

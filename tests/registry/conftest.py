@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from house import place_in
-from registrydesk import Desk, listed
+from support.app import place_in
+from support.registry import Desk, listed
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from house import ME, PERSON, assert_lawful, assert_replays, met, rests, says, watched
-from registrydesk import Desk, listed
+from support.app import ME, PERSON, assert_lawful, assert_replays, met, rests, says, watched
+from support.registry import Desk, listed
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, UnknownTool

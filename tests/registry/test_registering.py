@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import ME, PERSON, place_in, rests, says, watched
-from registrydesk import PEER, Desk
+from support.app import ME, PERSON, place_in, rests, says, watched
+from support.registry import PEER, Desk
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.proposals import RESERVED_NAMES

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import ME, rests
-from registrydesk import Desk, listed
+from support.app import ME, rests
+from support.registry import Desk, listed
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.session import PERSON

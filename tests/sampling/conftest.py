@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from house import Place, place_in
-
-from sampling.lines import Lines
-from sampling.minds import ERAS, LEGACY, MODERN
+from support.app import Place, place_in
+from support.sampling_clients import ERAS, LEGACY, MODERN
+from support.sampling_lines import Lines
 
 
 @pytest.fixture

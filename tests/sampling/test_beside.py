@@ -12,7 +12,8 @@ from typing import Any
 import apsw
 import mcp_types as wire
 import pytest
-from house import assert_all_lawful, says
+from support.app import assert_all_lawful, says
+from support.sampling_clients import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import ClientReply, ClientRequests
@@ -28,7 +29,6 @@ from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
 from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.store.queries import RunRow
-from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

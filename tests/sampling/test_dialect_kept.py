@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from house import ASK, ME, answered, reads, rests, says, started, watched
-from providers.servers import calls, standin, talks
+from support.app import ASK, ME, answered, reads, rests, says, started, watched
+from support.provider_server import calls, standin, talks
+from support.sampling_clients import LEGACY, MODERN, Mind, at_the_door, connected, spoken
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
-from sampling.minds import LEGACY, MODERN, Mind, at_the_door, connected, spoken
 
 GO = {"goal": "go"}
 

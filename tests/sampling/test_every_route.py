@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from house import Place, asked_digests, outcome_of, place_in, reads, says
-from providers.servers import Reply, calls, standin, talks
+from support.app import Place, asked_digests, outcome_of, place_in, reads, says
+from support.provider_server import Reply, calls, standin, talks
+from support.sampling_clients import LEGACY, MODERN, Door, Mind, Turn, at_the_door, paths
 
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
-from sampling.minds import LEGACY, MODERN, Door, Mind, Turn, at_the_door, paths
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

@@ -8,12 +8,9 @@ from dataclasses import replace
 
 import mcp_types as wire
 import pytest
-from house import Place, reads, says
 from mcp.shared.exceptions import MCPError
-
-from kairos_mcp.app.app import App
-from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
-from sampling.minds import (
+from support.app import Place, reads, says
+from support.sampling_clients import (
     LEGACY,
     MODERN,
     Broken,
@@ -28,6 +25,9 @@ from sampling.minds import (
     picture,
     said,
 )
+
+from kairos_mcp.app.app import App
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 
 HASTY = replace(DEFAULT_WAIT_POLICY, first_s=0.1, later_s=0.1, again_s=0.0)
 

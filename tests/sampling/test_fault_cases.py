@@ -11,12 +11,12 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from house import Books, reads, says
+from support.app import Books, reads, says
+from support.sampling_clients import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, paths, said
+from support.sampling_lines import reply
 
 from kairos_mcp.server.request_state import KEY_FILE
 from kairos_mcp.settings.settings import GateRule
-from sampling.lines import reply
-from sampling.minds import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, paths, said
 
 GO = {"goal": "go"}
 DONE = '{"final": "done"}'

@@ -14,15 +14,15 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from house import Books, says
 from mcp.shared.exceptions import MCPError
+from support.app import Books, says
+from support.sampling_clients import LEGACY, MODERN, Door, Mind, Silent, asks_of, at_the_door, bodies, connected, said
+from support.sampling_lines import reply
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
 from kairos_mcp.server.request_state import KEY_FILE
-from sampling.lines import reply
-from sampling.minds import LEGACY, MODERN, Door, Mind, Silent, asks_of, at_the_door, bodies, connected, said
 
 GO = {"goal": "go"}
 DONE = '{"final": "done"}'

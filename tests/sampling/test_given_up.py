@@ -9,11 +9,23 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from house import Place, assert_all_lawful, assert_lawful, reads, says
+from support.app import Place, assert_all_lawful, assert_lawful, reads, says
+from support.sampling_clients import (
+    LEGACY,
+    MODERN,
+    Door,
+    Mind,
+    Reply,
+    Silent,
+    at_the_door,
+    bodies,
+    connected,
+    said,
+    spoken,
+)
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
-from sampling.minds import LEGACY, MODERN, Door, Mind, Reply, Silent, at_the_door, bodies, connected, said, spoken
 
 WITHIN_S = 15.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from house import reads, says
+from support.app import reads, says
+from support.sampling_clients import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, connected, paths, spoken
 
 from kairos_mcp.app.app import App
-from sampling.minds import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, connected, paths, spoken
 
 STEPS = ["round-1", "round-1/call-1", "round-2", "round-2/call-1", "round-3"]
 

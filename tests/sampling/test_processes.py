@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from house import reads, says
+from support.app import reads, says
+from support.sampling_clients import LEGACY, MODERN, Mind, at_the_door, bodies, paths
+from support.sampling_lines import Lines, reply
 
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
-from sampling.lines import Lines, reply
-from sampling.minds import LEGACY, MODERN, Mind, at_the_door, bodies, paths
 
 LOOK = encode_text_turn("", [ToolCall("", "read_file", {"path": "a.txt"})])
 DONE = json.dumps({"final": "alpha"})

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import mcp_types as wire
 import pytest
-from house import ASK, reads, says
 from mcp.client.client import Client
+from support.app import ASK, reads, says
+from support.sampling_clients import ERAS, LEGACY, MODERN, Mind, Silent, at_the_door, reaching
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Conversation, Message
@@ -16,7 +17,6 @@ from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.models import sampling
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.server.mcp_server import build_server
-from sampling.minds import ERAS, LEGACY, MODERN, Mind, Silent, at_the_door, reaching
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

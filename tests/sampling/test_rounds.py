@@ -9,14 +9,9 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from house import reads, says
 from mcp.shared.exceptions import MCPError
-
-from kairos_mcp.app.app import App
-from kairos_mcp.core.identity import LOCAL
-from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, set_principal
-from kairos_mcp.server.request_state import KEY_FILE, state_key
-from sampling.minds import (
+from support.app import reads, says
+from support.sampling_clients import (
     LEGACY,
     MODERN,
     Door,
@@ -30,6 +25,11 @@ from sampling.minds import (
     said,
     spoken,
 )
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, set_principal
+from kairos_mcp.server.request_state import KEY_FILE, state_key
 
 GO = {"goal": "go"}
 LOOK = reads("a.txt")

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from house import law
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import law
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolSet, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion, Sent

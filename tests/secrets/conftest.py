@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-from house import Place, place_in
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "crash"))  # the talker of real servers
+from support.app import Place, place_in
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 import pytest
-from house import ASK, Place, asks, rests, says, started, watched
+from support.app import ASK, Place, asks, rests, says, started, watched
 
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.settings.settings import GateRule

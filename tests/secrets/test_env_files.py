@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from house import ME, Place, rests, says
+from support.app import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.env_files import is_env_file, redact_env_file, unify_marks

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from house import ME, Place, rests
+from support.app import ME, Place, rests
 
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import ServerSetting

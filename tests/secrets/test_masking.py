@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from house import law
 from hypothesis import given
 from hypothesis import strategies as st
+from support.app import law
 
 import kairos_mcp
 from kairos_mcp.core.redaction import MASK, Redactor, find_secret_values

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from house import Place
-from talker import Talker
+from support.app import Place
+from support.stdio_server import Talker
 
 from kairos_mcp.core.redaction import MASK
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import Place
-from talker import Talker
+from support.app import Place
+from support.stdio_server import Talker
 from test_planted import ENVIRON, FORMS, VALUE
 
 from kairos_mcp.server.tools import TOOLS

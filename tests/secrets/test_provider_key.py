@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from house import ME, Place, started
-from providers.servers import Standin, calls, refuses, standin, talks
+from support.app import ME, Place, started
+from support.provider_server import Standin, calls, refuses, standin, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.redaction import MASK

@@ -8,13 +8,13 @@ from dataclasses import replace
 import anyio
 import pytest
 from mcp.client.client import Client
+from support.script_lines import looks, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, size
 from tests.server.conftest import ERAS
-from tests.server.scriptlines import looks, says
 
 SECONDS = 20  # no test waits longer for what should come at once
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import mcp_types as wire
-from house import Place, place_in
 from mcp.client.client import Client
-from sampling.minds import ERAS, reaching
+from support.app import Place, place_in
+from support.sampling_clients import ERAS, reaching
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server

@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from support.line_client import SECONDS, SERVE, Peer
+from support.script_lines import says
 
 from kairos_mcp.server.tools import TOOLS
-from tests.server.peer import SECONDS, SERVE, Peer
-from tests.server.scriptlines import says
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and waits on a pidfd")
 MEBIBYTE = 2**20

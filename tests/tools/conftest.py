@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toolsdesk import READ_BYTES, Desk, has_openat2
+from support.tools import READ_BYTES, Desk, has_openat2
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry

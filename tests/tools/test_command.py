@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sandboxed
-from waiting import awaited
+from support import sandboxed
+from support.waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toolsdesk import Desk
+from support.tools import Desk
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.settings.settings import CommandMode

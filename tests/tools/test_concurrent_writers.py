@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from striking import struck
-from toolsdesk import READ_BYTES, Desk
+from support.interruptions import struck
+from support.tools import READ_BYTES, Desk
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry

@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 import pytest
-from toolsdesk import Desk
+from support.tools import Desk
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.patterns import compile_glob

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from toolsdesk import Desk
+from support.tools import Desk
 
 PATHS = [
     ("PATH-002", "real/../../ws-secret/f", "path_denied"),

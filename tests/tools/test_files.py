@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toolsdesk import READ_BYTES, Desk
+from support.tools import READ_BYTES, Desk
 
 from kairos_mcp.core.messages import ToolResult
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from support.waiting import awaited
 from test_command import WITHIN_S, Board, body
-from waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor

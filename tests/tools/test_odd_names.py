@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from toolsdesk import Desk
+from support.tools import Desk
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import Place, place_in, rests, says, started, watched
+from support.app import Place, place_in, rests, says, started, watched
 
 from kairos_mcp.settings.settings import GateRule
 

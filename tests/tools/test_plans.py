@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toolsdesk import READ_BYTES, Desk
+from support.tools import READ_BYTES, Desk
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -85,7 +85,7 @@ def test_if_one_file_has_changed_no_file_is_changed(desk: Desk, when: str) -> No
 
 def test_a_file_that_can_not_go_back_is_named(desk: Desk, tmp_path: Path) -> None:
     """The first is written by another after its exchange, and the second is refused."""
-    from striking import struck
+    from support.interruptions import struck
 
     desk.write(dict(FILES))
     found: set[str] = set()

@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from house import ME, Place, assert_all_lawful, law, place_in, rests, says
 from hypothesis import given
 from hypothesis import strategies as st
 from skills_ref.parser import parse_frontmatter
 from skills_ref.validator import validate_metadata
-from toolsdesk import Desk
+from support.app import ME, Place, assert_all_lawful, law, place_in, rests, says
+from support.tools import Desk
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toolsdesk import has_openat2
+from support.tools import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools.commands.placeholders import hold_names

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toolsdesk import READ_BYTES, Desk
+from support.tools import READ_BYTES, Desk
 
 import kairos_mcp
 from kairos_mcp.core.errors import ConfigError

@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolsdesk import Desk
+from support.tools import Desk
 
 from kairos_mcp.core.patterns import compile_line_pattern
 from kairos_mcp.tools.files.matching import WINDOW, find_hits

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sandboxed
-from commanding import Said, command
+from support import sandboxed
+from support.commands import Said, command
 
 from kairos_mcp.core.errors import ConfigError, KairosError, PathDenied
 from kairos_mcp.settings.load import load_settings

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolsdesk import has_openat2
+from support.tools import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools import Workspace

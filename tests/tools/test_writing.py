@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from striking import in_a_child
-from toolsdesk import READ_BYTES, Desk
+from support.interruptions import in_a_child
+from support.tools import READ_BYTES, Desk
 
 from kairos_mcp.core.errors import KairosError, StaleFile
 from kairos_mcp.tools import Workspace, builtin_tools

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from striking import in_a_child, kill, memory_in, struck
-from toolsdesk import READ_BYTES, Desk
+from support.interruptions import in_a_child, kill, memory_in, struck
+from support.tools import READ_BYTES, Desk
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.tools import Workspace, builtin_tools

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from toolsdesk import READ_BYTES, Desk
+from support.tools import READ_BYTES, Desk
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry

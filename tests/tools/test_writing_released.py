@@ -8,8 +8,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from striking import memory_in
-from toolsdesk import READ_BYTES, Desk
+from support.interruptions import memory_in
+from support.tools import READ_BYTES, Desk
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools import Workspace, builtin_tools

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from feeding import Fed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orders import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, gives, order, run, world
+from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, gives, order, run, world
+from support.flow_runner import Fed
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner

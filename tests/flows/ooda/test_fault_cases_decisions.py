@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from orders import EDIT, NOOP, ORIENTED, gives, order, run, world
+from support.cycle_inputs import EDIT, NOOP, ORIENTED, gives, order, run, world
 
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.flows.ooda.cycles import mandate_run

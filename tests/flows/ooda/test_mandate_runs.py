@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from feeding import Fed
-from orders import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, calls, gives, order, run, world
+from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, calls, gives, order, run, world
+from support.flow_runner import Fed
 
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from feeding import Fed
-from orders import EDIT, JUDGED, NOOP, ORIENTED, World, calls, digest, gives, order, run, world
+from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, World, calls, digest, gives, order, run, world
+from support.flow_runner import Fed
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult

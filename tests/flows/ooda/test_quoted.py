@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from briefs import PROMPTS, brief, call, prompts, says, turn
-from feeding import Fed, feed
 from hypothesis import given
 from hypothesis import strategies as st
-from orders import EDIT, JUDGED, NOOP, ORIENTED, PATH, READS, order, run, world
+from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, PATH, READS, order, run, world
+from support.flow_runner import Fed, feed
+from support.planner_inputs import PROMPTS, brief, call, prompts, says, turn
 
 from kairos_mcp.core.messages import Message, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.flows.compaction import ContextUsage, render_transcript

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feeding import Fed
-from orders import EDIT, ORIENTED, digest, order, run, world
+from support.cycle_inputs import EDIT, ORIENTED, digest, order, run, world
+from support.flow_runner import Fed
 
 from kairos_mcp.core.messages import JsonObject, ToolSet
 from kairos_mcp.core.steps import Answer, CallTool, Step

@@ -10,9 +10,7 @@ from typing import Any
 
 import apsw
 import mcp_types as wire
-from house import ASK, ME, Place, asks, rests, says
 from mcp.client.client import Client
-from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reaching
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
@@ -22,6 +20,8 @@ from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
+from support.app import ASK, ME, Place, asks, rests, says
+from support.sampling_clients import ERAS, LEGACY, MODERN, Door, Mind, capability, reaching
 
 __all__ = ["ERAS", "LEGACY", "MODERN"]
 

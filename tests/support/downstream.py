@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import sandboxed
-from waiting import awaited
-
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import ServerSetting
@@ -23,8 +20,10 @@ from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call_tool
+from support import sandboxed
+from support.waiting import awaited
 
-PEER = Path(__file__).parent / "peer.py"
+PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 WITHIN_S = 20.0
 
 

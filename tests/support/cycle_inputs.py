@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from briefs import PROMPTS, prompts
-from feeding import Fed
-
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.replay import Runner
@@ -18,6 +15,8 @@ from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompleti
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.cycles import IDLE_CYCLES
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
+from support.flow_runner import Fed
+from support.planner_inputs import PROMPTS, prompts
 
 PATH: JsonObject = {"type": "object", "properties": {"path": {"type": "string"}}}
 READS = ToolSet(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ooda.scenes import cycle, gives, judged, oriented
+from support.cycles import cycle, gives, judged, oriented
 
 FILES = {
     ".gitignore": "__pycache__/\n",

@@ -12,12 +12,11 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from house import ME, WITHIN_S, Place, assert_all_lawful, total
-
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import Units, counts_of, shared_part
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
+from support.app import ME, WITHIN_S, Place, assert_all_lawful, total
 
 ZONE = "America/New_York"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import mcp_types as wire
-from house import Place
-from sampling.minds import Reply, spoken
 
-from ooda.scenes import gives, judged, oriented
+from support.app import Place
+from support.cycles import gives, judged, oriented
+from support.sampling_clients import Reply, spoken
 
 ORDER = re.compile(r"DO (\{.*\})$", re.MULTILINE)
 CANARY = "canary-5f0c2e"

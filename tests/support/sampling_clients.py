@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as wire
-from house import Place, assert_all_lawful
 from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
@@ -19,6 +18,7 @@ from kairos_mcp.models.dialects import encode_text_turn
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.settings import Settings
+from support.app import Place, assert_all_lawful
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 ERAS = {LEGACY: "legacy", MODERN: "auto"}

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from approvals.people import UNHURRIED, Person, accepts, seated
-from house import Place, assert_all_lawful
-from sampling.minds import ERAS, Door
-
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule
+from support.app import Place, assert_all_lawful
+from support.reviewers import UNHURRIED, Person, accepts, seated
+from support.sampling_clients import ERAS, Door
 
 __all__ = ["ERAS", "Person", "accepts"]
 

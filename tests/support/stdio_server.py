@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from house import Place, place_in
+
+from support.app import Place, place_in
 
 SECONDS = 20.0
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "talker", "version": "1"}}

@@ -10,9 +10,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from house import Place
-
-from sampling.minds import LEGACY, MODERN
+from support.app import Place
+from support.sampling_clients import LEGACY, MODERN
 
 SECONDS = 20.0
 INFO = {"name": "lines", "version": "1"}

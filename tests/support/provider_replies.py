@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from providers.servers import Heard, Reply, Standin, calls, chat, refuses, sends
+from support.provider_server import Heard, Reply, Standin, calls, chat, refuses, sends
 
 Body = dict[str, Any]
 USAGE = (100, 20, 60)  # tokens read, written, and read from a cache

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commanding import Said, command
-from house import Place
-
 from kairos_mcp.settings.settings import ServerSetting
+from support.app import Place
+from support.commands import Said, command
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}

@@ -8,9 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daybook import Clock, assert_days_add_up, by_steps, used
-from house import Place, assert_all_lawful, total
-
 from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.run_factory import RunFactory
@@ -25,6 +22,8 @@ from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.queries import RunRow
+from support.app import Place, assert_all_lawful, total
+from support.daily_accounts import Clock, assert_days_add_up, by_steps, used
 
 
 @dataclass(frozen=True)

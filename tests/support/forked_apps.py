@@ -62,7 +62,7 @@ class Forks:
         self._path = root / "hosts"
         paths = (str(HERE.parent), os.environ.get("PYTHONPATH", ""))
         self._program = subprocess.Popen(
-            [sys.executable, str(HERE / "apart.py")],
+            [sys.executable, str(HERE / "forked_apps.py")],
             stdin=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -103,11 +103,10 @@ def main() -> None:
 
 
 async def hosted(root: Path, path: str) -> None:
-    from house import Place
-
     from kairos_mcp.app.app import App
     from kairos_mcp.core.errors import KairosError
     from kairos_mcp.settings.settings import GateRule
+    from support.app import Place
 
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(f"{os.getpid()}\n".encode())
@@ -131,10 +130,9 @@ async def hosted(root: Path, path: str) -> None:
 
 
 async def _start(host: Any, goal: str, principal: str, key: str | None, route: str) -> str:
-    from house import ASK
-
     from kairos_mcp.core.identity import Caller
     from kairos_mcp.core.run_spec import PlannerRequest
+    from support.app import ASK
 
     tools = ("read_file", "run_command")
     request = PlannerRequest(goal, key=key, route=route, tools=tools, caller_tools=(ASK,))
@@ -189,8 +187,7 @@ DEEDS = {
 }
 
 if __name__ == "__main__":
-    import house  # noqa: F401 - before the first fork: that is what makes a fork quick
-
     import kairos_mcp.app.app  # noqa: F401 - likewise
+    import support.app  # noqa: F401 - before the first fork: that is what makes a fork quick
 
     main()

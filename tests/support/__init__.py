@@ -1,0 +1,1 @@
+"""What tests of several packages share: servers and clients as real processes, scripted models, places, laws."""
