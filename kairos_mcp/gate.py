@@ -37,24 +37,24 @@ DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherw
 MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # they may edit several files
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 
-Decision = Literal["allow", "ask", "deny"]
+GateAction = Literal["allow", "ask", "deny"]
 ScopeOf = Callable[[str], Scope]
-Default = Callable[[JsonObject], Decision]
+Default = Callable[[JsonObject], GateAction]
 PathTest = Callable[[str], bool]
 
 _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateRuling:
     """What is decided; `reason` names the rule, or the default, in words that a model may read."""
 
-    decision: Decision
+    decision: GateAction
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallRequest:
+class GatedCall:
     """A call to be judged. `tool` is None if no tool has this name.
 
     `agent` and `mandate` say for whom it is. `preview_paths` are further paths that the call depends on, found by its
@@ -113,25 +113,28 @@ class Gate:
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
 
-    def judge(self, call: ToolCallRequest) -> Verdict:
+    def judge(self, call: GatedCall) -> GateRuling:
         """Decide on a call; in this order: the server's own files, deny rules, first rule that matches, defaults."""
         tool = call.tool
         if tool is None:
-            return Verdict("deny", "there is no tool of this name")  # no rule can allow it: what it does is not known
+            # No rule can allow it: what it does is not known.
+            return GateRuling("deny", "there is no tool of this name")
         facts = self._call_facts(call)
         if facts.effect != "read" and "L0" in facts.scopes:
-            return Verdict("deny", _own_file_reason(facts))
+            return GateRuling("deny", _own_file_reason(facts))
         for rule in self._rules:
             if rule.setting.verdict == "deny" and rule.matches(facts):
-                return Verdict("deny", rule.description)
+                return GateRuling("deny", rule.description)
         for rule in self._rules:
             if rule.matches(facts):
-                return self._ask_if_needed(Verdict(rule.setting.verdict, rule.description), rule, facts)
+                return self._ask_if_needed(GateRuling(rule.setting.verdict, rule.description), rule, facts)
         if _reads_env_file(tool, facts):
-            return Verdict("ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it")
+            return GateRuling(
+                "ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it"
+            )
         if (default := self._defaults.get(tool.name)) is not None:
             decision = default(call.arguments)
-            return Verdict(decision, f"calls of {tool.name} like this {_DECISION_PHRASES[decision]}")
+            return GateRuling(decision, f"calls of {tool.name} like this {_DECISION_PHRASES[decision]}")
         return self._ask_if_needed(_default_verdict(tool), None, facts)
 
     def reads_file_system(self, tool: ToolSpec) -> bool:
@@ -142,11 +145,11 @@ class Gate:
         has_rules = any(rule.applies_to(tool) and not rule.is_by_name_alone for rule in self._rules)
         return has_rules or tool.source != "caller"
 
-    def with_touched_paths(self, call: ToolCallRequest) -> ToolCallRequest:
+    def with_touched_paths(self, call: GatedCall) -> GatedCall:
         """Return the call with the paths it touches now. Reads the file system where `reads_file_system` says so."""
         return replace(call, touched=self._paths.find(call.tool, call.arguments))
 
-    def recheck(self, call: ToolCallRequest, approved: Mapping[str, str | None] | None) -> None:
+    def recheck(self, call: GatedCall, approved: Mapping[str, str | None] | None) -> None:
         """Check right before a call that it still touches the paths it was judged by. Raises Denied, StaleFile.
 
         `approved` has the paths that a person was shown; None if nobody was asked.
@@ -174,11 +177,9 @@ class Gate:
         if _reads_at_paths(tool):
             return False  # a file like .env may be among them
         rules = [rule for rule in self._rules if rule.applies_to(tool)]
-        return (
-            all(rule.is_by_name_alone for rule in rules) and self.judge(ToolCallRequest(tool, {})).decision == "allow"
-        )
+        return all(rule.is_by_name_alone for rule in rules) and self.judge(GatedCall(tool, {})).decision == "allow"
 
-    def hidden_path_test(self, call: ToolCallRequest) -> Callable[[str], bool] | None:
+    def hidden_path_test(self, call: GatedCall) -> Callable[[str], bool] | None:
         """Return a test for the paths that a call on a folder must not show; None if it may show all.
 
         Hidden is a path at which the same call would be denied; or would ask a person, if this call runs unasked.
@@ -198,16 +199,16 @@ class Gate:
 
         return is_hidden
 
-    def allows_by_rule(self, call: ToolCallRequest) -> bool:
+    def allows_by_rule(self, call: GatedCall) -> bool:
         """Return whether a rule allows this very call, so that the default does not matter."""
         facts = self._call_facts(call)
         return any(rule.setting.verdict == "allow" and rule.matches(facts) for rule in self._rules)
 
-    def risk(self, call: ToolCallRequest) -> Risk:
+    def risk(self, call: GatedCall) -> Risk:
         """Return the risk of the call; see risk_of."""
         return self._call_facts(call).risk
 
-    def _call_facts(self, call: ToolCallRequest) -> _CallFacts:
+    def _call_facts(self, call: GatedCall) -> _CallFacts:
         tool = call.tool
         touched = call.touched or self._paths.find(tool, call.arguments)
         inside = tuple(dict.fromkeys((*touched.inside, *call.preview_paths)))
@@ -231,25 +232,25 @@ class Gate:
             is_caller_tool=tool is not None and tool.source == "caller",
         )
 
-    def _ask_if_needed(self, verdict: Verdict, allowed_by: _CompiledRule | None, facts: _CallFacts) -> Verdict:
+    def _ask_if_needed(self, verdict: GateRuling, allowed_by: _CompiledRule | None, facts: _CallFacts) -> GateRuling:
         """Turn "allow" into "ask" for a call that no rule can allow, or only one that names its path (`allowed_by`)."""
         touched, names_paths = facts.touched, allowed_by is not None and bool(allowed_by.setting.paths)
         if verdict.decision != "allow" or facts.is_caller_tool:
             return verdict
         if facts.effect != "read":
             if touched.unresolved:
-                return Verdict("ask", "it names a path that can't be resolved")
+                return GateRuling("ask", "it names a path that can't be resolved")
             if not all(allowed_by is not None and allowed_by.allows_outside(path) for path in touched.outside):
-                return Verdict("ask", "it names a path outside the workspace")
+                return GateRuling("ask", "it names a path outside the workspace")
             if facts.has_hidden_text:
-                return Verdict("ask", "it writes invisible characters, or ones that turn the direction of writing")
+                return GateRuling("ask", "it writes invisible characters, or ones that turn the direction of writing")
             if facts.has_instructions:
-                return Verdict("ask", "instructions to agents are always asked about")
+                return GateRuling("ask", "instructions to agents are always asked about")
             if touched.has_instructions and not names_paths:
-                return Verdict("ask", "it names a folder that may hold instructions to agents, and no rule its path")
+                return GateRuling("ask", "it names a folder that may hold instructions to agents, and no rule its path")
         for rule in self._rules:
             if not names_paths and rule.setting.verdict != "allow" and rule.concerns_folders(touched.folders, facts):
-                return Verdict("ask", f"it names a folder that holds what {rule.description} is about")
+                return GateRuling("ask", f"it names a folder that holds what {rule.description} is about")
         return verdict
 
     def _scopes_of(self, tool: ToolSpec | None, paths: Sequence[str]) -> tuple[Scope, ...]:
@@ -457,13 +458,13 @@ def _reads_env_file(tool: ToolSpec, facts: _CallFacts) -> bool:
     return bool(touched.unresolved) or any(is_env_file(path) for path in (*facts.paths, *touched.outside))
 
 
-def _default_verdict(tool: ToolSpec) -> Verdict:
+def _default_verdict(tool: ToolSpec) -> GateRuling:
     match tool:
         case ToolSpec(source="caller"):
-            return Verdict("allow", "the caller executes its own tools")
+            return GateRuling("allow", "the caller executes its own tools")
         case ToolSpec(name=name) if name in DENIED_BY_DEFAULT:
-            return Verdict("deny", f"{name} is off until a rule of the gate allows it or asks")
+            return GateRuling("deny", f"{name} is off until a rule of the gate allows it or asks")
         case ToolSpec(effect="read"):
-            return Verdict("allow", "it only reads")
+            return GateRuling("allow", "it only reads")
         case ToolSpec(effect=effect):
-            return Verdict("ask", f"tools that are {effect} ask a person")
+            return GateRuling("ask", f"tools that are {effect} ask a person")

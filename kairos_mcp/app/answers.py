@@ -22,7 +22,7 @@ from kairos_mcp.models.answers import (
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import AnswerDeposit
+from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.tools.results import shorten
 
@@ -33,7 +33,7 @@ def make_deposits(
     approved: Mapping[str, ApprovalRow],
     run_id: str,
     shown_chars: int,
-) -> list[AnswerDeposit]:
+) -> list[SubmittedAnswer]:
     """Make an answer row for each answer. `approved`: the newest approvals, by the step's path.
 
     Raises NotWaiting, BadArguments; nothing is stored then.
@@ -47,20 +47,20 @@ def make_deposits(
 
 def _make_deposit(
     path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int
-) -> AnswerDeposit:
+) -> SubmittedAnswer:
     match step:
         case RequestCompletion():
             answer, notes = drop_impossible_usage(path, parse_caller_completion(value, path))
             usage = answer.usage or estimate_usage(step, answer)
             spent = usage_units(usage)
             # A waiting completion is shown in the native dialect.
-            return AnswerDeposit(
+            return SubmittedAnswer(
                 path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=notes
             )
         case CallTool():
             result, full_text = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)
             text = (result.kept, full_text) if result.kept is not None and full_text is not None else None
-            return AnswerDeposit(path, result, text=text)
+            return SubmittedAnswer(path, result, text=text)
         case _:
             raise NotWaiting(
                 f"Nothing waits under {path[:120]!r}.",

@@ -16,7 +16,7 @@ from kairos_mcp.app.context import AppContext
 from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.decision_rights import Kind, may_decide
+from kairos_mcp.core.decision_rights import DecisionKind, may_decide
 from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.routes import route_after_sampling
@@ -29,7 +29,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
 from kairos_mcp.store.decisions import Decision, Verdict
-from kairos_mcp.store.inbox import AnswerDeposit
+from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import Settlement, SettlementRequest
@@ -170,7 +170,7 @@ class ClientRequests:
             and len(each.preview) <= MAX_DIALOG_CHARS
         ]
 
-    def _decides_by_dialog(self, kind: Kind) -> bool:
+    def _decides_by_dialog(self, kind: DecisionKind) -> bool:
         return may_decide(kind, "dialog", self._context.settings.approvals)
 
     def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
@@ -428,7 +428,7 @@ class ClientRequests:
         """Return this server's owner number if it can go on with the run, else NOBODY."""
         if self._context.can_drive(run):
             return await self._store.register_owner(self._context.clock())
-        return ownership.NOBODY
+        return ownership.ANY_SERVER
 
     async def _has_left_route(self, run_id: str, caller: Caller) -> bool:
         """Wait until the run's owner has noticed the new route; False after REROUTE_TIMEOUT_S."""
@@ -447,7 +447,7 @@ class ClientRequests:
         left = read_account(self._store.reader, run.account).remaining_of("milliseconds")
         return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 
-    def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[AnswerDeposit]:
+    def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[SubmittedAnswer]:
         """Make an answer of each reply whose step still waits."""
         steps = self._context.open_steps(run)
         answers = []
@@ -459,16 +459,16 @@ class ClientRequests:
                     pass
         return answers
 
-    def _make_answer(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> AnswerDeposit:
+    def _make_answer(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> SubmittedAnswer:
         account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
         took_ms = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:
             refusal = account.refuse("milliseconds")
-            return AnswerDeposit(path, replace(refusal, used=refusal.allowed), NOTHING._replace(milliseconds=took_ms))
+            return SubmittedAnswer(path, replace(refusal, used=refusal.allowed), NOTHING._replace(milliseconds=took_ms))
         completion = redact_values.redact_completion(reply.completion, self._context.factory.redactor)
         usage = completion.usage or estimate_usage(step, completion)
         spent = usage_units(usage)._replace(milliseconds=took_ms)
-        return AnswerDeposit(
+        return SubmittedAnswer(
             path,
             completion,
             spent,

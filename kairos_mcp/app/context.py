@@ -16,7 +16,7 @@ from pathlib import Path
 from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
-from kairos_mcp.core.decision_rights import Kind, check_decision_right, decision_way
+from kairos_mcp.core.decision_rights import DecisionKind, check_decision_right, decision_way
 from kairos_mcp.core.errors import Busy, PathDenied, ReplayDiffers, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
@@ -126,7 +126,9 @@ class AppContext:
         """The workspaces whose runs and mandates are listed here: this server's folders, and '' for no workspace."""
         return ("", *map(str, self.settings.workspaces))
 
-    def check_may_decide(self, kind: Kind, caller: Caller, command: str = "", *, run_id: str | None = None) -> None:
+    def check_may_decide(
+        self, kind: DecisionKind, caller: Caller, command: str = "", *, run_id: str | None = None
+    ) -> None:
         """Raise ApprovalRequired if this caller may not decide; `command` is the command by which a person does."""
         check_decision_right(kind, decision_way(caller.via), self.settings.approvals, command, run_id=run_id)
 
@@ -191,7 +193,7 @@ class AppContext:
         """Return the error that the run's server process is stopped, with what a person can do; else None."""
         if run.owner in (None, self.store.owner_number):
             return None
-        server = ownership.stopped_owner(self.store.reader, self.store.home, run.owner or ownership.NOBODY)
+        server = ownership.stopped_owner(self.store.reader, self.store.home, run.owner or ownership.ANY_SERVER)
         if server is None:
             return None
         return Busy(

@@ -23,7 +23,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.decisions import Decision, Verdict
-from kairos_mcp.store.inbox import Action, AnswerDeposit, submit_request
+from kairos_mcp.store.inbox import Action, SubmittedAnswer, submit_request
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import KEY_SUFFIX, Settlement, SettlementRequest
 from kairos_mcp.views.waiting import decision_command
@@ -91,7 +91,7 @@ async def decide(
 async def _submit_responses(
     context: AppContext,
     run: RunRow,
-    deposits: Sequence[AnswerDeposit],
+    deposits: Sequence[SubmittedAnswer],
     decided: Sequence[Decision],
     caller: Caller,
     *,
@@ -106,7 +106,7 @@ async def _submit_responses(
     context.check_server_runs(run)
     at, dead = context.clock(), context.dead_owners(run)
     drives_here = drive and not context.is_served_elsewhere(run) and context.can_drive(run)
-    owner = await context.store.register_owner(at) if drives_here else ownership.NOBODY
+    owner = await context.store.register_owner(at) if drives_here else ownership.ANY_SERVER
     route = "caller" if caller.via == "mcp" else caller.via
 
     try:
@@ -200,7 +200,7 @@ async def control(
     at, dead = context.clock(), context.dead_owners(run)
     rerouted = replace(run, route=body) if action == "reroute" else run  # a process that has the new route may drive
     drives_here = action == "cancel" or (not context.is_served_elsewhere(run) and context.can_drive(rerouted))
-    owner = await context.store.register_owner(at) if drives_here else ownership.NOBODY
+    owner = await context.store.register_owner(at) if drives_here else ownership.ANY_SERVER
 
     def submit(connection: apsw.Connection) -> int | None:
         what, why = body, reason

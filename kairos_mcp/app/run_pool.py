@@ -151,7 +151,7 @@ class RunPool:
         if fence is None:
             self.retry_run(run.n)
             self.nudge(run.n, interrupt=interrupt)
-        elif mine != ownership.NOBODY:
+        elif mine != ownership.ANY_SERVER:
             self.start(queries.run_by_number(self._store.reader, run.n), fence)
         self.change_signal.notify()
 

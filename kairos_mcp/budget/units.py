@@ -1,8 +1,8 @@
 """Amounts in every unit that can be limited, prices, and accounts: what is capped, held and spent.
 
 Integers alone. A branch that starts gets caps of its own: whatever order branches begin, spend and end in, those that
-run may together spend no more than the enclosing account has left, less what is set aside there. Reservation in the
-enclosing accounts holds even where this law is wrong.
+run may together spend no more than the enclosing account has left, less what is set aside there. Even if
+this calculation were wrong, the enclosing accounts would refuse.
 """
 
 from __future__ import annotations

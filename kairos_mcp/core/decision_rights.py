@@ -16,23 +16,23 @@ from typing import Literal, get_args
 
 from kairos_mcp.core.errors import ApprovalRequired
 
-Approvals = Literal["ask", "host", "person"]
+ApprovalsSetting = Literal["ask", "host", "person"]
 """The setting `approvals`: a client's dialog decides; whoever calls a tool decides too; nobody but a command does."""
 
-Kind = Literal["approval", "settlement", "registration", "rule", "release"]
+DecisionKind = Literal["approval", "settlement", "registration", "rule", "release"]
 """A call that waits for approval; one whose outcome is unknown; a tool or server that an agent proposed; a remembered
 approval; the runs of a server that was stopped."""
 
-Way = Literal["argument", "dialog", "command"]
+DecisionWay = Literal["argument", "dialog", "command"]
 """An argument of one of this server's tools, a dialog of the caller's client, a command in a terminal."""
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-WAYS: tuple[Way, ...] = get_args(Way)
-APPROVALS: tuple[Approvals, ...] = get_args(Approvals)
+KINDS: tuple[DecisionKind, ...] = get_args(DecisionKind)
+WAYS: tuple[DecisionWay, ...] = get_args(DecisionWay)
+APPROVALS: tuple[ApprovalsSetting, ...] = get_args(ApprovalsSetting)
 
 _ALWAYS = frozenset(APPROVALS)
 
-RIGHTS: Mapping[Kind, Mapping[Way, frozenset[Approvals]]] = MappingProxyType(
+RIGHTS: Mapping[DecisionKind, Mapping[DecisionWay, frozenset[ApprovalsSetting]]] = MappingProxyType(
     {
         "approval": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
         "settlement": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
@@ -43,9 +43,9 @@ RIGHTS: Mapping[Kind, Mapping[Way, frozenset[Approvals]]] = MappingProxyType(
 )
 """For each kind of decision the ways to make it, and the settings under which each is open."""
 
-_WAY_OF: Mapping[str, Way] = MappingProxyType({"elicitation": "dialog", "command": "command"})
+_WAY_OF: Mapping[str, DecisionWay] = MappingProxyType({"elicitation": "dialog", "command": "command"})
 
-_WORDS: Mapping[Kind, str] = MappingProxyType(
+_WORDS: Mapping[DecisionKind, str] = MappingProxyType(
     {
         "approval": "whether this call may be made",
         "settlement": "what became of this call",
@@ -56,18 +56,18 @@ _WORDS: Mapping[Kind, str] = MappingProxyType(
 )
 
 
-def decision_way(through: str) -> Way:
+def decision_way(through: str) -> DecisionWay:
     """Return the way that a row names in `through`: what is neither a dialog nor a command is a tool's argument."""
     return _WAY_OF.get(through, "argument")
 
 
-def may_decide(kind: Kind, way: Way, approvals: Approvals) -> bool:
+def may_decide(kind: DecisionKind, way: DecisionWay, approvals: ApprovalsSetting) -> bool:
     """Whether this kind of decision may be made in this way under this setting."""
     return approvals in RIGHTS[kind].get(way, ())
 
 
 def check_decision_right(
-    kind: Kind, way: Way, approvals: Approvals, command: str = "", *, run_id: str | None = None
+    kind: DecisionKind, way: DecisionWay, approvals: ApprovalsSetting, command: str = "", *, run_id: str | None = None
 ) -> None:
     """Raise ApprovalRequired where the decision may not be made in this way. `command`: how a person makes it."""
     if may_decide(kind, way, approvals):
@@ -78,7 +78,7 @@ def check_decision_right(
     raise ApprovalRequired(f"A person decides {_WORDS[kind]}, not {whoever}.", hint, run_id=run_id)
 
 
-def table_cells() -> Iterator[tuple[Kind, Way, str]]:
+def table_cells() -> Iterator[tuple[DecisionKind, DecisionWay, str]]:
     """Yield the README's table: for each kind and way `yes`, `no such way`, or the settings that allow it."""
     for kind in KINDS:
         for way in WAYS:

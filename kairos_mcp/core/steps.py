@@ -59,14 +59,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Mechanical:
-    """No model is available to write a summary; the flow shortens the conversation by itself."""
+    """No model is available; the flow shortens the conversation by itself."""
 
     kind: Literal["mechanical"] = "mechanical"
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The call was started and its outcome is not known. It is never repeated without a decision."""
+    """The call was started and its outcome is not known: in records of older versions. Today such a call becomes an
+    open step, which a person settles."""
 
     kind: Literal["unknown"] = "unknown"
 
@@ -182,12 +183,13 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class Branch(Generic[R_co]):
-    """A flow that may run beside others: a generator, or, where it waits for others (`Gather.after`), a function
-    that is given their outcomes by name and returns one.
+    """A flow that may run beside others: a generator, or, where it waits for others (`Gather.depends_on`), a
+    function that is given their outcomes by name and returns one.
 
     With `limits` it has an account of its own: it may use that much, and no more than an equal share of what is left
     where the Gather stands (UNLIMITED: that share). A limit that it meets is answered `Refused` to its steps alone.
-    `agent` names whose its steps are, for rules of the gate and for the books; without it, whose those around it are.
+    `agent` names whose its steps are, for rules of the gate and for reports; without it, whose those around it are. No
+    flow of ours makes a branch with limits or an agent yet.
     """
 
     flow: Generator[Any, Any, R_co] | Callable[[Mapping[str, Any]], Generator[Any, Any, R_co]]
@@ -211,9 +213,10 @@ class Gather(Generic[R]):
     """Branches that may run side by side. Answered with {name: outcome or Failed}, in declared order.
 
     A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
-    `after[name]` names the branches that must have ended before, declared before it; `limit` is how many run at once.
+    `depends_on[name]` names the branches that must have ended before, declared before it; `max_parallel` is how many
+    run at once.
     They start in declared order, none overtakes another: a function of the answers alone, so that it replays.
-    `aside` is kept from branches with limits, for what the flow asks after them.
+    `reserved` is kept from branches with limits, for what the flow asks after them.
     """
 
     branches: Mapping[str, Branch[R] | CallTool]

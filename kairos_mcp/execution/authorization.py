@@ -19,7 +19,7 @@ from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import count_of, make_visible
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
-from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest
+from kairos_mcp.gate import Gate, GatedCall, approval_digest
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.registry import ToolRegistry
@@ -51,7 +51,7 @@ Authorization = Allowed | ToolResult | ApprovalRequest
 """The call may be made; its result without being made; or what a person is to be asked."""
 
 
-def authorize_at_once(gate: Gate, call: ToolCallRequest, tool: Tool | None) -> Allowed | ToolResult | None:
+def authorize_at_once(gate: Gate, call: GatedCall, tool: Tool | None) -> Allowed | ToolResult | None:
     """Decide without looking at files: allowed or denied. None: `authorize` has to decide.
 
     A call that changes something and can be previewed always needs a look: its arguments may not name all that it
@@ -70,7 +70,7 @@ def authorize_at_once(gate: Gate, call: ToolCallRequest, tool: Tool | None) -> A
 
 
 def authorize(
-    gate: Gate, call: ToolCallRequest, tool: Tool | None, ctx: ToolContext, approval: ApprovalContext
+    gate: Gate, call: GatedCall, tool: Tool | None, ctx: ToolContext, approval: ApprovalContext
 ) -> Authorization:
     """Decide whether the call may be made, with a look at the files that it touches.
 
@@ -114,7 +114,7 @@ def _format_touched_paths(touched: TouchedSet) -> str:
     return ", ".join(parts[:LISTED_PATHS]) + more
 
 
-def gate_denial(call: ToolCallRequest, because: str) -> ToolResult:
+def gate_denial(call: GatedCall, because: str) -> ToolResult:
     """The result of a call that the gate denies."""
     name = call.tool.name if call.tool is not None else "The tool"
     return error_result(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
@@ -186,12 +186,10 @@ class ToolAccess:
         """The tool that performs a call. A tool that was removed still answers the calls begun before."""
         return search_tool(self.searchable, self._late_tools) if self._is_search(name) else self.registry.find(name)
 
-    def gate_call(self, path: str, step: CallTool) -> ToolCallRequest:
+    def gate_call(self, path: str, step: CallTool) -> GatedCall:
         """The call in the form that the gate judges."""
         call, agent = step.call, self.agent_of(path)
-        return ToolCallRequest(
-            self.find_spec(call.name), call.arguments, agent, self.mandate, declared_risk=step.declared
-        )
+        return GatedCall(self.find_spec(call.name), call.arguments, agent, self.mandate, declared_risk=step.declared)
 
     def hidden_filter(self, path: str, step: CallTool) -> Callable[[str], bool] | None:
         """Whether a path must not be shown to this call, by the rules of the gate; None: they hide nothing from it."""
@@ -202,7 +200,7 @@ class ToolAccess:
             else self.gate.hidden_path_test(self.gate_call(path, step))
         )
 
-    def must_authorize(self, path: str, step: CallTool) -> bool:
+    def needs_preview(self, path: str, step: CallTool) -> bool:
         """Whether files have to be read before it is known if this call may be made."""
         spec = self.find_spec(step.call.name)
         if spec is None or step.call.unreadable is not None or self._is_always_allowed(spec):

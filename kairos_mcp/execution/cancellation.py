@@ -62,7 +62,7 @@ def final_commit(
         answers,
         notes=[note for finished in state.finished for note in finished.result.notes],
         texts=[finished.result.text for finished in state.finished if finished.result.text],
-        released=released,
+        dropped_steps=released,
         branches=state.branches,
         outcome=encode(make_outcome("cancelled", summary)),
     )

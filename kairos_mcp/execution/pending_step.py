@@ -12,7 +12,7 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import reviewer_comment
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts
+from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, StepStarted
@@ -44,7 +44,7 @@ class PendingStep:
     sent: Sent
     grant: Reservation | None = None
     tries: int = 1
-    shared: SharedAccounts = NO_SHARED_ACCOUNTS
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     # The newest attempt, once it has ended without an answer.
     ended_attempt: EndedAttempt | None = None
     failed_result: StepResult | None = None  # its result, until the step begins again
@@ -59,7 +59,7 @@ class PendingStep:
     # Permission.
     awaits_approval: bool = False
     approval_expired: bool = False  # nobody decided in time: somebody is to be asked anew
-    approved_base: BaseHashes | None = None  # the files as they were when a person approved the call
+    approved_base: BaseHashes | None = None  # the files as they were shown to whoever approved the call ({}: none)
     reviewer_comment: str | None = None  # what that person said
 
     def apply_grant(self, started: StepStarted, grant: Reservation) -> None:
@@ -177,7 +177,9 @@ def restore_step(row: StepRow, step: Step) -> PendingStep:
         row.sent,
         tries=row.attempts + 1,
         shared=row.shared,
-        ended_attempt=EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0)) if row.outcome_unknown else None,
+        ended_attempt=EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0))
+        if row.is_begun_unanswered
+        else None,
         begun_at=(row.newest or row).at,
         needs_settlement=row.needs_settlement,
     )

@@ -27,9 +27,9 @@ from kairos_mcp.execution.retry import outage_pause
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
-    BranchAccounts,
+    BranchAccountIds,
     NewBranch,
-    SharedAccounts,
+    SharedAccountIds,
     read_branch_accounts,
 )
 from kairos_mcp.store.approvals import ApprovalRequest
@@ -51,7 +51,7 @@ class ChargedAccounts(NamedTuple):
     model call.
     """
 
-    shared: SharedAccounts = NO_SHARED_ACCOUNTS
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     pause_when_used_up: Paused | None = None
     is_barred: bool = False
 
@@ -73,7 +73,7 @@ class RunState:
     finished: list[FinishedStep] = field(default_factory=list)
     authorizations: dict[str, Authorization] = field(default_factory=dict)
     handled_requests: list[int] = field(default_factory=list)
-    branches: BranchAccounts = field(default_factory=dict)
+    branches: BranchAccountIds = field(default_factory=dict)
 
     def rebuild(self, connection: apsw.Connection, running: Iterable[str] = ()) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
@@ -161,7 +161,7 @@ class RunState:
             and (
                 self.pending[path].approval_expired
                 if path in self.pending
-                else self.executor.tool_access.must_authorize(path, step)
+                else self.executor.tool_access.needs_preview(path, step)
             )
         ]
 
@@ -290,7 +290,7 @@ class RunState:
             if (
                 authorization is None
                 and step.kind == "tool_call"
-                and self.executor.tool_access.must_authorize(path, step)
+                and self.executor.tool_access.needs_preview(path, step)
             ):
                 continue
             # What is left of an account is divided among the steps of its branch that are planned together.
@@ -361,7 +361,7 @@ class RunState:
                 case _:
                     pass
 
-    def _needs_settlement(self, step: PendingStep) -> bool:
+    def _must_ask_person(self, step: PendingStep) -> bool:
         """Whether a person has to settle the call: its outcome is unknown and it may have changed something, so that it
         is never repeated by itself."""
         if not step.outcome_unknown or step.may_begin_again:
@@ -387,7 +387,7 @@ class RunState:
         request = self.executor.reservation_request(path, step.step, route or "", counts)
         is_same_route = route == step.sent.route
         sent = step.sent if is_same_route else self.executor.completion_sent(path, route or "", step.sent.tail)
-        if step.is_backing_off or stays_open or self._needs_settlement(step):
+        if step.is_backing_off or stays_open or self._must_ask_person(step):
             request = request._replace(external=True)
         never_begun = WAITED if is_same_route else f"rerouted to {route}"  # it was open, or waited for an approval
         ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)

@@ -14,7 +14,7 @@ COMMIT_TIMEOUT_S = 30  # a commit takes milliseconds; a tool never waits for a l
 
 
 def run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> ToolMemory:
-    """The memory of a run that this server owns. Its `keep` and `check` raise FenceLost once it does not any more."""
+    """Return the memory of a run that this server owns; once it does not, `keep` and `check_owner` raise FenceLost."""
     loop = asyncio.get_running_loop()
 
     def keep(name: str, text: str) -> None:

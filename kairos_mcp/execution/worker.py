@@ -128,8 +128,9 @@ class RunWorker:
                 return True
         no_new_steps = self._is_stopping or self.state.run.paused is not None
         if not no_new_steps:
-            # Both read files, in worker threads. They come before the commit because a transaction must not wait for a
-            # disk, and because the commit records what they found.
+            # The first may finish an edit that a crash interrupted, the second only reads, both in worker threads. They
+            # come before the commit because a transaction must not wait for a disk, and because the commit records what
+            # they found.
             for path, call, step in self.state.calls_to_probe():
                 step.probe_result = await self.state.executor.probe(path, call, step.approved_base)
             for path, call in self.state.calls_to_authorize():

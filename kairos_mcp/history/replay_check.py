@@ -25,7 +25,7 @@ SHOWN_CHARS = 400
 
 @dataclass(frozen=True, slots=True)
 class RecordedEntry:
-    """A step as it was recorded: what was asked (a digest), and the answer if there is one. `masked`: a secret was
+    """A step as it was recorded: what was asked (a digest), and the answer if there is one. `is_redacted`: a secret was
     taken out of that answer since, so that what was asked after it has another digest now."""
 
     path: str
@@ -37,7 +37,7 @@ class RecordedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A run to be built again. `outcome`: as it was encoded, null while it has not ended. `masked`: a secret was
+    """A run to be built again. `outcome`: as it was encoded, null while it has not ended. `is_redacted`: a secret was
     taken out of its texts, so that no digest is that of then."""
 
     run_id: str

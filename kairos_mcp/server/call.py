@@ -107,7 +107,7 @@ class ResumedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRequest:
+class ServerCall:
     """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_beat`: reports progress
     to the client; `tasks`: run what the client is asked. `skipped`: keys of approvals that this call does not ask about
     again, since the user left them undecided or is not there.

@@ -15,14 +15,14 @@ from kairos_mcp.app.client_requests import ClientReply, UserDecision, UserSettle
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation, push
-from kairos_mcp.server.call import ResumedRequest, ToolRequest
+from kairos_mcp.server.call import ResumedRequest, ServerCall
 from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import is_approval_key
 from kairos_mcp.store.client_requests import RequestOutcome
 
 
-async def ask_client(call: ToolRequest, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
+async def ask_client(call: ServerCall, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
     """Ask the client what its run waits for. Returns the result for the client, or whether the run has moved.
 
     `until_s`: when this call ends, by `time.monotonic`. What is unanswered then waits for the next call.
@@ -41,7 +41,7 @@ async def ask_client(call: ToolRequest, run_id: str, until_s: float) -> wire.Inp
     return False if rounds >= call.policy.rounds else await _input_required(call, run_id, found, rounds + 1)
 
 
-def _find_requests(call: ToolRequest, run_id: str) -> PushableRequests:
+def _find_requests(call: ServerCall, run_id: str) -> PushableRequests:
     """What the client can be asked now, by the capabilities that it declared."""
     asks, client = call.app.client_requests, call.client
     return PushableRequests(
@@ -50,7 +50,7 @@ def _find_requests(call: ToolRequest, run_id: str) -> PushableRequests:
     )
 
 
-async def take_responses(call: ToolRequest, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:
+async def take_responses(call: ServerCall, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:
     """Store a client's responses to what it was asked. False if its model refused and the run's route was fixed.
 
     Unknown keys are ignored; keys that are missing, or answered with another kind, are asked again.
@@ -69,7 +69,7 @@ async def take_responses(call: ToolRequest, resumed: ResumedRequest, responses: 
 
 
 async def _take_completions(
-    call: ToolRequest, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]
+    call: ServerCall, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]
 ) -> str | None:
     """Store completions; return why the client's model refused, if it did."""
     waiting = {request.path: request for request in call.app.client_requests.open_requests(resumed.run_id, call.caller)}
@@ -89,9 +89,7 @@ async def _take_completions(
     return refusal
 
 
-async def _take_decisions(
-    call: ToolRequest, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]
-) -> None:
+async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str, answers: Mapping[str, object]) -> None:
     took_s = (call.app.client_requests.now() - resumed.at) / 1000
     decisions: dict[str, UserDecision | UserSettlement] = {}
     digests = dict(resumed.digests)
@@ -111,7 +109,7 @@ async def _take_decisions(
 
 
 async def _input_required(
-    call: ToolRequest, run_id: str, found: PushableRequests, rounds: int
+    call: ServerCall, run_id: str, found: PushableRequests, rounds: int
 ) -> wire.InputRequiredResult | bool:
     """Make the result that asks the client, or fall back: a client that calls again without a requestState, some time
     after it was asked, has refused; nothing else tells."""

@@ -18,7 +18,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.server.call import ClientCapabilities, ResumedRequest, ToolRequest, WaitPolicy, current_principal
+from kairos_mcp.server.call import ClientCapabilities, ResumedRequest, ServerCall, WaitPolicy, current_principal
 from kairos_mcp.server.client_requests import take_responses
 from kairos_mcp.server.handlers import Result
 from kairos_mcp.server.results import error_result
@@ -66,7 +66,7 @@ async def dispatch(
         caller = Caller(principal, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
         app.wake()
         async with session.open_tasks() as tasks:
-            call = ToolRequest(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)
+            call = ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)
             if resumed is not None and not await take_responses(call, resumed, params.input_responses):
                 call = replace(call, client=replace(client, refused=True))
             return await tool.handle(call, arguments)

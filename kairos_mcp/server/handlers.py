@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import mcp_types as wire
 
 from kairos_mcp.server import client_requests, results
-from kairos_mcp.server.call import ToolRequest
+from kairos_mcp.server.call import ServerCall
 
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import Phase
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Result = wire.CallToolResult | wire.InputRequiredResult
 
 
-async def report_when_at_rest(call: ToolRequest, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
+async def report_when_at_rest(call: ServerCall, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
     """The run's report once nothing of it moves or the wait is over; or a request to the client that has to come first.
 
     A run that needs the client's model moves only while such a call is open.
@@ -40,7 +40,7 @@ async def report_when_at_rest(call: ToolRequest, run_id: str, wait_s: float, *, 
     return results.run_result(call.app.report(run_id, call.caller, attached=attached))
 
 
-async def _wait_for_rest(call: ToolRequest, run_id: str, until_s: float) -> None:
+async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float) -> None:
     """Wait until the run rests. One whose completions come from clients gets a moment more: the client can be asked
     only once the run is seen waiting."""
     settle_s = call.policy.settle_s if call.app.client_requests.goes_through_clients(run_id, call.caller) else 0.0
@@ -48,24 +48,24 @@ async def _wait_for_rest(call: ToolRequest, run_id: str, until_s: float) -> None
     await call.app.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat)
 
 
-async def planner_run(call: ToolRequest, arguments: planner.PlannerRun) -> Result:
+async def planner_run(call: ServerCall, arguments: planner.PlannerRun) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
     started = await call.app.start_planner(arguments.request(), call.caller)
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
 
 
-async def ooda_run(call: ToolRequest, arguments: ooda.OodaRun) -> Result:
+async def ooda_run(call: ServerCall, arguments: ooda.OodaRun) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
     started = await call.app.start_cycles(arguments.mandate_ref, arguments.options, call.caller)
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
 
 
-def phase_handler(name: Phase) -> Callable[[ToolRequest, ooda.OodaPhase], Awaitable[Result]]:
+def phase_handler(name: Phase) -> Callable[[ServerCall, ooda.OodaPhase], Awaitable[Result]]:
     """The handler of the tool that runs this phase alone."""
 
-    async def ooda_phase(call: ToolRequest, arguments: ooda.OodaPhase) -> Result:
+    async def ooda_phase(call: ServerCall, arguments: ooda.OodaPhase) -> Result:
         if call.resumed is not None:
             return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
         started = await call.app.start_phase(
@@ -76,17 +76,17 @@ def phase_handler(name: Phase) -> Callable[[ToolRequest, ooda.OodaPhase], Awaita
     return ooda_phase
 
 
-async def mandate_save(call: ToolRequest, arguments: ooda.MandateSave) -> wire.CallToolResult:
+async def mandate_save(call: ServerCall, arguments: ooda.MandateSave) -> wire.CallToolResult:
     return results.plain_result(await call.app.save_mandate(arguments.mandate, call.caller))
 
 
-async def mandate_list(call: ToolRequest, arguments: ooda.MandateList) -> wire.CallToolResult:
+async def mandate_list(call: ServerCall, arguments: ooda.MandateList) -> wire.CallToolResult:
     return results.plain_result(
         call.app.list_mandates(arguments.status, arguments.cursor, call.caller, everywhere=bool(arguments.all))
     )
 
 
-async def run_status(call: ToolRequest, arguments: runs.RunStatus) -> wire.CallToolResult:
+async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallToolResult:
     run_ids = arguments.run_ids or call.app.newest_runs(call.caller, results.NEWEST, everywhere=bool(arguments.all))
     if arguments.wait and run_ids:
         await call.app.wait(
@@ -104,7 +104,7 @@ async def run_status(call: ToolRequest, arguments: runs.RunStatus) -> wire.CallT
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 
-async def run_continue(call: ToolRequest, arguments: runs.RunContinue) -> Result:
+async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     if arguments.ask:
         call.app.client_requests.forget_ignored(arguments.run_id, call.caller)
     if call.resumed is None:
@@ -112,7 +112,7 @@ async def run_continue(call: ToolRequest, arguments: runs.RunContinue) -> Result
     return await report_when_at_rest(call, arguments.run_id, arguments.wait)
 
 
-async def run_control(call: ToolRequest, arguments: runs.RunControl) -> wire.CallToolResult:
+async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.CallToolResult:
     if arguments.action == "settle":
         assert arguments.key is not None
         assert arguments.settlement is not None
@@ -125,27 +125,27 @@ async def run_control(call: ToolRequest, arguments: runs.RunControl) -> wire.Cal
     return results.run_result(call.app.report(arguments.run_id, call.caller), steered=True)
 
 
-async def run_trace(call: ToolRequest, arguments: runs.RunTrace) -> wire.CallToolResult:
+async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:
     return results.plain_result(call.app.trace(arguments.run_id, arguments.query(), call.caller))
 
 
-async def registry_search(call: ToolRequest, arguments: runs.RegistrySearch) -> wire.CallToolResult:
+async def registry_search(call: ServerCall, arguments: runs.RegistrySearch) -> wire.CallToolResult:
     names = None if arguments.names is None else tuple(arguments.names)
     return results.plain_result(
         await call.app.registry_search(arguments.query, names, arguments.category, arguments.cursor)
     )
 
 
-async def registry_call(call: ToolRequest, arguments: runs.RegistryCall) -> Result:
+async def registry_call(call: ServerCall, arguments: runs.RegistryCall) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
     run_id = await call.app.start_call(arguments.name, arguments.arguments, call.caller)
     return await report_when_at_rest(call, run_id, arguments.wait)
 
 
-async def registry_register(call: ToolRequest, arguments: runs.RegistryRegister) -> wire.CallToolResult:
+async def registry_register(call: ServerCall, arguments: runs.RegistryRegister) -> wire.CallToolResult:
     return results.plain_result(await call.app.propose_tool(arguments.spec, call.caller))
 
 
-async def budget_status(call: ToolRequest, arguments: runs.BudgetStatus) -> wire.CallToolResult:
+async def budget_status(call: ServerCall, arguments: runs.BudgetStatus) -> wire.CallToolResult:
     return results.plain_result(call.app.read_spending(arguments.scope, call.caller))

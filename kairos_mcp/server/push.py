@@ -26,7 +26,7 @@ from kairos_mcp.core.errors import KairosError, UnknownRun
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation
-from kairos_mcp.server.call import ToolRequest
+from kairos_mcp.server.call import ServerCall
 from kairos_mcp.server.client_sessions import PushedRequest
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class PushableRequests:
     approvals: Sequence[Question]
 
 
-async def push_all(call: ToolRequest, run_id: str, find: Callable[[], PushableRequests], until_s: float) -> bool:
+async def push_all(call: ServerCall, run_id: str, find: Callable[[], PushableRequests], until_s: float) -> bool:
     """Push what `find` returns, side by side, until one has an effect: an answer, another route, or a change from
     elsewhere. True then; False if time is over or the client is gone."""
     asks, caller, watched, failed = call.app.client_requests, call.caller, dict[str, PushedRequest](), dict[str, str]()
@@ -69,7 +69,7 @@ async def push_all(call: ToolRequest, run_id: str, find: Callable[[], PushableRe
 
 
 def _record_end(
-    call: ToolRequest, push: PushedRequest, find: Callable[[], PushableRequests], failed: dict[str, str]
+    call: ServerCall, push: PushedRequest, find: Callable[[], PushableRequests], failed: dict[str, str]
 ) -> None:
     """Take note of how a push ended. A dialog left undecided is not shown again in this call; if nobody saw it, nobody
     sees the others either."""
@@ -83,7 +83,7 @@ def _record_end(
         failed[push.key] = push.failure
 
 
-def _find_silent(call: ToolRequest, pending: Sequence[PushedRequest]) -> PushedRequest | None:
+def _find_silent(call: ServerCall, pending: Sequence[PushedRequest]) -> PushedRequest | None:
     """A push whose client has been silent for too long, to be reported once. Beside an open dialog no client is silent,
     and a push that another session took over does not count."""
     if any(push.is_dialog for push in call.session.pushes.values()):
@@ -96,7 +96,7 @@ def _find_silent(call: ToolRequest, pending: Sequence[PushedRequest]) -> PushedR
 
 
 async def _start_pushes(
-    call: ToolRequest, run_id: str, found: PushableRequests, watched: dict[str, PushedRequest], failed: dict[str, str]
+    call: ServerCall, run_id: str, found: PushableRequests, watched: dict[str, PushedRequest], failed: dict[str, str]
 ) -> None:
     """Push what is open and was not pushed in this session yet, and watch what was. Completions go first, since some
     clients take one request after the other."""
@@ -126,14 +126,14 @@ async def _start_pushes(
             call.tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
 
 
-def _max_silence_s(call: ToolRequest, number: int) -> float:
+def _max_silence_s(call: ServerCall, number: int) -> float:
     """How long a client may take for an answer. Some answer one push after the other, so the time grows with their
     number."""
     policy = call.policy
     return (policy.later_s if call.app.client_requests.has_answered(call.caller) else policy.first_s) * number
 
 
-async def _push_one(call: ToolRequest, push: PushedRequest, ask: Callable[[], object]) -> None:
+async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], object]) -> None:
     """Run one push until it is answered or the answer is no longer needed. Raises nothing but cancellation."""
     try:
         async with anyio.create_task_group() as tasks:
@@ -149,7 +149,7 @@ async def _push_one(call: ToolRequest, push: PushedRequest, ask: Callable[[], ob
         call.app.client_requests.signal_change()
 
 
-async def _cancel_when_unneeded(call: ToolRequest, push: PushedRequest, scope: anyio.CancelScope) -> None:
+async def _cancel_when_unneeded(call: ServerCall, push: PushedRequest, scope: anyio.CancelScope) -> None:
     asks, caller = call.app.client_requests, call.caller
     while True:
         await asks.wait_for_change(urgent=False)
@@ -166,7 +166,7 @@ async def _cancel_when_unneeded(call: ToolRequest, push: PushedRequest, scope: a
             return
 
 
-async def _ask_model(call: ToolRequest, push: PushedRequest, waiting: OpenRequest) -> None:
+async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest) -> None:
     """Ask the client's model, and store its answer. A request that is given up is charged, whatever ended it."""
     asks, caller, number = call.app.client_requests, call.caller, push.row_number
     assert number is not None
@@ -201,7 +201,7 @@ async def _ask_model(call: ToolRequest, push: PushedRequest, waiting: OpenReques
         raise
 
 
-async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> None:
+async def _ask_user(call: ServerCall, push: PushedRequest, row: Question) -> None:
     """Show a question to the client's user, and store what they decide about exactly that."""
     asks, began = call.app.client_requests, time.monotonic()
     try:
@@ -228,7 +228,7 @@ async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> No
             pass
 
 
-async def _send_request(call: ToolRequest, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
+async def _send_request(call: ServerCall, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
     """Send a request and return the client's answer. If that may come after the call, the request goes over the
     connection, not in the call's stream."""
     ctx = call.client.ctx

@@ -20,7 +20,7 @@ from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.validation import listed_schema
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.call import ToolRequest
+    from kairos_mcp.server.call import ServerCall
 
 TEXT: JsonObject = {"type": "string"}
 ERROR: JsonObject = {"required": ["code", "message"]}
@@ -59,7 +59,7 @@ class ServerTool:
     description: str
     effect: Effect
     arguments: type[Arguments]
-    handle: Callable[[ToolRequest, Any], Awaitable[handlers.Result]]
+    handle: Callable[[ServerCall, Any], Awaitable[handlers.Result]]
     output_schema: JsonObject | None = None
 
     def as_tool(self) -> wire.Tool:

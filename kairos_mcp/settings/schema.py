@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.decision_rights import Approvals
+from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import CAPS
 from kairos_mcp.core.messages import Effect, Risk
@@ -120,7 +120,7 @@ class _SettingsFile(_StrictTable):
     keep_days: Annotated[int, Field(ge=1, le=100_000)] | None = None
     limits: _LimitsTable | None = None
     day: _DayTable | None = None
-    approvals: Approvals | None = None
+    approvals: ApprovalsSetting | None = None
     approval_hours: Annotated[int, Field(ge=1, le=10_000)] | None = None
     gate: list[_GateTable] | None = None
     servers: dict[ServerName, GivenServer] | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from kairos_mcp.core.decision_rights import Approvals
+from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.messages import Effect, Risk
@@ -120,7 +120,7 @@ class Settings:
     http_hosts: tuple[HostRule, ...] = ()
     private_hosts: tuple[HostRule, ...] = ()
     http_tools: tuple[HttpDefinition, ...] = ()
-    approvals: Approvals = "ask"
+    approvals: ApprovalsSetting = "ask"
     approval_hours: int = 72
     commands: CommandMode = "sandboxed"
     command_reads: tuple[Path, ...] = ()

@@ -72,8 +72,8 @@ def phase_of(flow: str) -> Phase | None:
 def make_flow(loaded: LoadedCycle) -> Flow[Outcome]:
     """Make the flow of a loaded spec: its phase, or its cycles."""
     if loaded.phase is None:
-        return cycles.mandate_run(loaded.context, loaded.cycles)
-    return phases.phase_run(loaded.context, loaded.phase, loaded.given)
+        return cycles.mandate_flow(loaded.context, loaded.cycles)
+    return phases.phase_flow(loaded.context, loaded.phase, loaded.given)
 
 
 def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:

@@ -21,15 +21,15 @@ from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.step_path import enclosing_paths
 from kairos_mcp.store.connection import Row, fetch_all, fetch_one, json_or_null
 
-SharedAccounts = tuple[int, ...]
+SharedAccountIds = tuple[int, ...]
 """Ids of the shared accounts that a step is charged to, besides the run's own."""
 
-NO_SHARED_ACCOUNTS: SharedAccounts = ()
+NO_SHARED_ACCOUNTS: SharedAccountIds = ()
 
-BranchAccounts = Mapping[str, int]
+BranchAccountIds = Mapping[str, int]
 """The id of each branch's account, by the branch's path."""
 
-NO_BRANCHES: BranchAccounts = MappingProxyType({})
+NO_BRANCHES: BranchAccountIds = MappingProxyType({})
 
 
 def unit_columns(*kinds: str) -> list[str]:
@@ -89,7 +89,7 @@ def _limits(caps: tuple[int | None, ...]) -> Limits:
     return Limits(*caps)
 
 
-def encode_shared(shared: SharedAccounts) -> str | None:
+def encode_shared(shared: SharedAccountIds) -> str | None:
     """Return the ids of shared accounts as JSON; None where there are none."""
     return f"[{','.join(map(str, shared))}]" if shared else None
 
@@ -320,12 +320,12 @@ _INSERT_BRANCH = (
 )
 
 
-def read_branch_accounts(connection: apsw.Connection, account: int) -> BranchAccounts:
+def read_branch_accounts(connection: apsw.Connection, account: int) -> BranchAccountIds:
     """Return the accounts of all branches of the run whose account this is, outer ones first."""
     return dict(fetch_all(connection, _SELECT_BRANCHES, (account,)))
 
 
-def branches_above(branches: BranchAccounts, path: str) -> tuple[int, ...]:
+def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:
     """Return the ids of the accounts of the branches that the step at this path stands in, the nearest first."""
     if not branches:
         return ()

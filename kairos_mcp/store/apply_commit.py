@@ -22,7 +22,7 @@ from kairos_mcp.store import approvals, client_requests, queries, texts, tool_me
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
-    SharedAccounts,
+    SharedAccountIds,
     account_from_row,
     encode_shared,
 )
@@ -61,7 +61,7 @@ def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitRe
         batch.settle(answered.path, answered.held, answered.spent, answered.shared)
         if isinstance(answered.answer, ToolResult):
             tool_memory.forget_call(connection, commit.run, answered.path)
-    for mark, path, held, shared in commit.released:
+    for mark, path, held, shared in commit.dropped_steps:
         if not _is_answered(connection, mark):
             batch.settle(path, held, NOTHING, shared)
             step = queries.step_at(connection, commit.run, path)
@@ -183,7 +183,7 @@ def _start_step(
 
 def _reserve(
     commit: RunCommit, batch: ReservationBatch, path: str, request: ReservationRequest
-) -> tuple[SharedAccounts, Reservation | Refused]:
+) -> tuple[SharedAccountIds, Reservation | Refused]:
     """Reserve for a step; also return the shared accounts that it is charged to, which only model calls are."""
     if not request.counts.model_calls:
         return NO_SHARED_ACCOUNTS, batch.reserve(path, request, NO_SHARED_ACCOUNTS)
@@ -208,7 +208,7 @@ def _insert_mark(
     new: NewStep,
     held: Units | None,
     sent: Sent,
-    shared: SharedAccounts = NO_SHARED_ACCOUNTS,
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS,
 ) -> int:
     """Insert the row of a step and return its id. `held` None: the step is not begun here."""
     begun = encode_units(held) if held is not None else None
@@ -242,8 +242,8 @@ def _start_attempt(
         return StepStarted(attempt.mark, None, decode_answer(found), attempt.sent)
     lost = attempt.lost
     if attempt.withdrawn_requests:
-        lost = batch.cap_to_remaining(attempt.path, attempt.released, attempt.lost, attempt.shared)
-    batch.settle(attempt.path, attempt.released, lost, attempt.shared)
+        lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.lost, attempt.shared)
+    batch.settle(attempt.path, attempt.freed, lost, attempt.shared)
     if not attempt.request.external:
         tool_memory.forget_call(connection, commit.run, attempt.path)
     shared, reserved = _reserve(commit, batch, attempt.path, attempt.request)
@@ -254,7 +254,7 @@ def _start_attempt(
         answered = AnsweredStep(attempt.mark, attempt.path, reserved, NOTHING, lost, SERVER_ROUTE, exactness="bounded")
         insert_answer(connection, answered, commit.at)
         client_requests.record_charge(connection, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
-        batch.settle(attempt.path, attempt.held.minus(attempt.released), NOTHING, NO_SHARED_ACCOUNTS)
+        batch.settle(attempt.path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
         return StepStarted(attempt.mark, None, reserved, attempt.sent)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = attempt.request.external or refusal is not None

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import apsw
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
-from kairos_mcp.store.accounts import SharedAccounts
+from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.codec import decode_shared, decode_units, encode_units
 from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
@@ -260,7 +260,7 @@ def _refund_bound(connection: apsw.Connection, batch: ReservationBatch, step: St
     fetch_all(connection, not_begun, (encode_units(NOTHING), attempt))
 
 
-def _shared_before(connection: apsw.Connection, step: StepRow, attempt: int) -> SharedAccounts:
+def _shared_before(connection: apsw.Connection, step: StepRow, attempt: int) -> SharedAccountIds:
     """Return the shared accounts that an attempt's `lost` was charged to: those of the attempt before it."""
     before = "select shared from attempt where mark = ? and id < ? order by id desc limit 1"
     found = fetch_one(connection, before, (step.id, attempt))

@@ -12,7 +12,7 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store.accounts import NO_BRANCHES, NO_SHARED_ACCOUNTS, BranchAccounts, NewBranch, SharedAccounts
+from kairos_mcp.store.accounts import NO_BRANCHES, NO_SHARED_ACCOUNTS, BranchAccountIds, NewBranch, SharedAccountIds
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 
 
@@ -30,7 +30,7 @@ class AnsweredStep(NamedTuple):
     by_route: str
     cached: int = 0
     exactness: Exactness | None = None
-    shared: SharedAccounts = NO_SHARED_ACCOUNTS
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
 
 
 class NewStep(NamedTuple):
@@ -53,7 +53,7 @@ class NewStep(NamedTuple):
 class NewAttempt(NamedTuple):
     """A further attempt at the step at `path`, whose row is `mark`.
 
-    The attempt before it ended as `ended`, releases `released` (a part of `held`) and stays charged with `lost`.
+    The attempt before it ended as `ended`, frees `freed` (a part of `held`) and stays charged with `lost`.
     `withdrawn_requests`: requests to a client's model that got no answer; `lost` is then the most that they can have
     cost, and is charged as far as so much is left.
     """
@@ -63,10 +63,10 @@ class NewAttempt(NamedTuple):
     request: ReservationRequest
     sent: Sent
     held: Units
-    released: Units
+    freed: Units
     lost: Units
     ended: str
-    shared: SharedAccounts = NO_SHARED_ACCOUNTS
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     withdrawn_requests: Sequence[int] = ()
 
 
@@ -82,7 +82,7 @@ class RunCommit(NamedTuple):
 
     `may_release`: nothing of the run is being executed. It is released if all new steps are open, and no control
     request, nor an answer for one of `open_marks`, has come in the meantime.
-    `released`: open steps that the run no longer needs: (id, path, what it holds, shared accounts). One that was
+    `dropped_steps`: open steps that the run no longer needs: (id, path, what it holds, shared accounts). One that was
     answered meanwhile holds nothing.
     `branches`: the accounts of the run's branches by path; `new_branches`: those that begin, outer ones first.
     `shared`: what new model calls are charged to besides the run's account. Where nothing is left there, the step gets
@@ -104,13 +104,13 @@ class RunCommit(NamedTuple):
     attempts: Sequence[NewAttempt] = ()
     notes: Sequence[str] = ()
     texts: Sequence[tuple[str, str]] = ()
-    released: Sequence[tuple[int, str, Units, SharedAccounts]] = ()
+    dropped_steps: Sequence[tuple[int, str, Units, SharedAccountIds]] = ()
     outcome: str | None = None
     may_release: bool = False
     open_marks: Sequence[int] = ()
-    branches: BranchAccounts = NO_BRANCHES
+    branches: BranchAccountIds = NO_BRANCHES
     new_branches: Sequence[NewBranch] = ()
-    shared: SharedAccounts = NO_SHARED_ACCOUNTS
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     handled_requests: Sequence[int] = ()
     pause: Paused | None = None
     pause_when_used_up: Paused | None = None
@@ -136,7 +136,7 @@ class StepStarted(NamedTuple):
     answer: Answer | None
     sent: Sent
     is_open: bool = False
-    shared: SharedAccounts = NO_SHARED_ACCOUNTS
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     refusal: Refused | None = None
 
 
@@ -152,4 +152,4 @@ class CommitResult(NamedTuple):
     released: bool
     inbox_changed: bool
     paused: Paused | None = None
-    branches: BranchAccounts = NO_BRANCHES
+    branches: BranchAccountIds = NO_BRANCHES

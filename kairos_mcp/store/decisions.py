@@ -17,7 +17,7 @@ from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import approvals, settlements
 from kairos_mcp.store.approvals import LAPSED, find_by_key
 from kairos_mcp.store.connection import fetch_all, fetch_one
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers
+from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.runs import take_run
 from kairos_mcp.store.settlements import SettlementRequest
@@ -58,7 +58,7 @@ def decide_approvals(
 def record_responses(
     connection: apsw.Connection,
     run: RunRow,
-    deposits: Sequence[AnswerDeposit],
+    deposits: Sequence[SubmittedAnswer],
     decisions: Sequence[Decision],
     by_route: str,
     owner: int,
@@ -79,7 +79,7 @@ def record_responses(
         for settlement in settlement_requests
         if settlements.must_record(connection, run, settlement, actor.principal)
     ]
-    fence = deposit_answers(connection, run, deposits, by_route, owner, at, dead=dead)
+    fence = insert_submitted_answers(connection, run, deposits, by_route, owner, at, dead=dead)
     write_decisions(connection, run, new, at)
     for settlement in unsettled:
         settlements.record_settlement(connection, run, settlement, actor, at)

@@ -19,7 +19,7 @@ from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, tool_memory
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
-    SharedAccounts,
+    SharedAccountIds,
     read_account,
     read_branch_accounts,
     unit_columns,
@@ -43,7 +43,7 @@ class AbandonedStep(NamedTuple):
 
     path: str
     held: Units
-    shared: SharedAccounts
+    shared: SharedAccountIds
     answered: AnsweredStep | None = None
 
 
@@ -98,7 +98,7 @@ def _abandoned_steps(
         left = NOTHING if not step.is_open else left
 
 
-def _read_hold(step: StepRow) -> tuple[Units | None, SharedAccounts]:
+def _read_hold(step: StepRow) -> tuple[Units | None, SharedAccountIds]:
     try:
         shared = step.shared
     except Unreadable:
@@ -110,7 +110,7 @@ def _read_hold(step: StepRow) -> tuple[Units | None, SharedAccounts]:
 
 
 def _abandon_step(
-    step: StepRow, held: Units, shared: SharedAccounts, answer_for: Callable[[str], Answer]
+    step: StepRow, held: Units, shared: SharedAccountIds, answer_for: Callable[[str], Answer]
 ) -> AbandonedStep:
     if step.is_open:
         return AbandonedStep(step.path, held, shared)

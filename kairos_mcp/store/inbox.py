@@ -25,7 +25,7 @@ from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.notes import exceeded_cap_notes
-from kairos_mcp.store.ownership import NOBODY
+from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
@@ -36,7 +36,7 @@ Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerDeposit:
+class SubmittedAnswer:
     """An answer that somebody brings for the open step at `path`, and what it costs.
 
     `dialect`: in which the step was asked. `request`: the client request that it answers, if any.
@@ -53,10 +53,10 @@ class AnswerDeposit:
     notes: Sequence[str] = ()
 
 
-def deposit_answers(
+def insert_submitted_answers(
     connection: apsw.Connection,
     run: RunRow,
-    deposits: Sequence[AnswerDeposit],
+    answers: Sequence[SubmittedAnswer],
     by_route: str,
     owner: int,
     at: int,
@@ -69,27 +69,31 @@ def deposit_answers(
     taken over. Raises NotWaiting, AlreadyAnswered.
     """
     run = run_by_number(connection, run.n)
-    new = [(step, deposit) for deposit in deposits if (step := _find_open_step(connection, run, deposit)) is not None]
+    found = [(_find_open_step(connection, run, submitted), submitted) for submitted in answers]
+    new = [(step, submitted) for step, submitted in found if step is not None]
     batch = ReservationBatch(
         connection, read_account(connection, run.account), read_branch_accounts(connection, run.account)
     )
-    for step, deposit in new:
-        spent = deposit.tokens.plus(counts_of(step.kind))
-        if isinstance(deposit.answer, Refused):  # no model answered: its requests are charged as attempts of their own
-            spent = spent._replace(model_calls=0)
+    for step, submitted in new:
+        spent = submitted.tokens.plus(counts_of(step.kind))
+        if isinstance(submitted.answer, Refused):
+            spent = spent._replace(
+                model_calls=0
+            )  # no model answered: its requests are charged as attempts of their own
         answered = AnsweredStep(
-            step.id, step.path, deposit.answer, step.held, spent, by_route, deposit.cached, deposit.exactness
+            step.id, step.path, submitted.answer, step.held, spent, by_route, submitted.cached, submitted.exactness
         )
         insert_answer(connection, answered, at)
         batch.settle(step.path, step.held, spent, step.shared)
-        client_requests.settle_answered(connection, batch, step, deposit.request, run.fence, at)
-        _record_dialect(connection, step, deposit.dialect)
-        if deposit.text is not None:
-            texts.keep_texts(connection, (deposit.text,))
+        client_requests.settle_answered(connection, batch, step, submitted.request, run.fence, at)
+        _record_dialect(connection, step, submitted.dialect)
+        if submitted.text is not None:
+            texts.keep_texts(connection, (submitted.text,))
     if not new:
         return None
     batch.write()
-    for text in (*exceeded_cap_notes(batch.exceeded_caps()), *(text for _, deposit in new for text in deposit.notes)):
+    notes = [text for _, submitted in new for text in submitted.notes]
+    for text in (*exceeded_cap_notes(batch.exceeded_caps()), *notes):
         add_note(connection, run, text)
     return take_run(connection, run.n, owner, dead)
 
@@ -104,17 +108,17 @@ def _record_dialect(connection: apsw.Connection, step: StepRow, dialect: Dialect
     fetch_all(connection, statement, (dialect, step.id))
 
 
-def _find_open_step(connection: apsw.Connection, run: RunRow, deposit: AnswerDeposit) -> StepRow | None:
+def _find_open_step(connection: apsw.Connection, run: RunRow, submitted: SubmittedAnswer) -> StepRow | None:
     """Return the step that this answers; None where the same answer is recorded already."""
-    found = step_at(connection, run.n, deposit.path)
+    found = step_at(connection, run.n, submitted.path)
     if found is None or (found.body is None and (not found.is_open or run.outcome is not None)):
-        raise NotWaiting(f"Nothing waits under {deposit.path!r}.", "run_status shows what waits now.", run_id=run.id)
+        raise NotWaiting(f"Nothing waits under {submitted.path!r}.", "run_status shows what waits now.", run_id=run.id)
     if found.body is None:
         return found
-    if found.body == encode_answer(deposit.answer):
+    if found.body == encode_answer(submitted.answer):
         return None
     raise AlreadyAnswered(
-        f"{deposit.path!r} was answered before, otherwise.",
+        f"{submitted.path!r} was answered before, otherwise.",
         "Call run_status to see where the run stands.",
         run_id=run.id,
     )
@@ -134,7 +138,7 @@ def submit_request(
 ) -> int | None:
     """Leave a control request for the owner; take the run over if no living server owns it, and return the fence then.
 
-    `who`: the columns principal, via and client. `because` is noted with it. Raises Stale.
+    `actor`: the columns principal, via and client. `reason` is noted with it. Raises Stale.
     """
     go_on = f'Go on from it with planner_run continues="{run.id}".'
     if run_by_number(connection, run.n).outcome is not None:
@@ -149,7 +153,7 @@ def submit_request(
     )
     if reason is not None:
         add_note(connection, run, reason)
-    if action == "pause" and owner == NOBODY and _pause_at_once(connection, run, body, dead, at):
+    if action == "pause" and owner == ANY_SERVER and _pause_at_once(connection, run, body, dead, at):
         return None
     return take_run(connection, run.n, owner, dead)
 

@@ -14,7 +14,7 @@ from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, create_
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, submit_request
+from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers, submit_request
 from kairos_mcp.store.queries import RunRow, open_steps, run_by_number
 from kairos_mcp.store.runs import add_note
 from kairos_mcp.store.settlements import SettlementRequest
@@ -123,7 +123,7 @@ def record_ask_decisions(
 
 
 def deposit_ask_answers(
-    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
+    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
 ) -> int | None:
     """Consume the ask and deposit its answers; only the first caller that brings them stores anything.
 
@@ -139,7 +139,7 @@ def deposit_ask_answers(
 
 
 def deposit_still_open(
-    connection: apsw.Connection, run: RunRow, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
+    connection: apsw.Connection, run: RunRow, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
 ) -> int | None:
     """Deposit the answers whose steps still wait; late ones store nothing.
 
@@ -149,7 +149,7 @@ def deposit_still_open(
         return None
     waiting = open_steps(connection, run.n)
     still_open = [deposit for deposit in deposits if deposit.path in waiting]
-    return deposit_answers(connection, run, still_open, "sampling", owner, at) if still_open else None
+    return insert_submitted_answers(connection, run, still_open, "sampling", owner, at) if still_open else None
 
 
 def reroute(

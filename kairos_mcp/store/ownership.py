@@ -15,7 +15,7 @@ from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import Row, fetch_all, fetch_one
 
 LOCK_FOLDER = "owners"
-NOBODY = 0  # the owner of a run that was changed while there was no server to continue it
+ANY_SERVER = 0  # the owner of a run that was changed while there was no server to continue it
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def release_runs(connection: apsw.Connection, number: int) -> int:
     Their fencing numbers rise, so that whatever that owner still commits is refused.
     """
     taken = "update run set owner = ?, fence = fence + 1 where owner = ? and outcome is null"
-    fetch_all(connection, taken, (NOBODY, number))
+    fetch_all(connection, taken, (ANY_SERVER, number))
     return connection.changes()
 
 

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import UnknownRun, Unreadable
 from kairos_mcp.core.messages import Exactness, JsonObject
 from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
-from kairos_mcp.store.accounts import SharedAccounts
+from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
 from kairos_mcp.store.connection import Row, fetch_all, fetch_one
 
@@ -120,7 +120,7 @@ class StepRow(NamedTuple):
         return bool(self.newest.open) if self.newest is not None else self.held_text is None
 
     @property
-    def shared(self) -> SharedAccounts:
+    def shared(self) -> SharedAccountIds:
         """The accounts beside the run's own that it is charged to."""
         return decode_shared((self.newest or self).shared_text)
 
@@ -151,7 +151,7 @@ class StepRow(NamedTuple):
         return self.newest is not None and self.kind == "call" and self.is_waiting and self.newest.ended == UNKNOWN
 
     @property
-    def outcome_unknown(self) -> bool:
+    def is_begun_unanswered(self) -> bool:
         """Begun by a server, without an answer: after a crash nobody knows how it ended."""
         return self.body is None and not self.is_open
 

@@ -17,9 +17,9 @@ from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
-    BranchAccounts,
+    BranchAccountIds,
     NewBranch,
-    SharedAccounts,
+    SharedAccountIds,
     branches_above,
     insert_branch_account,
     read_account,
@@ -82,7 +82,7 @@ class ReservationBatch:
     )
 
     def __init__(
-        self, connection: apsw.Connection, run_account: Account, branches: BranchAccounts = NO_BRANCHES
+        self, connection: apsw.Connection, run_account: Account, branches: BranchAccountIds = NO_BRANCHES
     ) -> None:
         self.run_account = self._run_account_before = run_account
         self.branches = branches
@@ -106,7 +106,7 @@ class ReservationBatch:
         branch_ids = branches_above(self.branches, path)
         return self._branch(branch_ids[0]) if branch_ids else self.run_account
 
-    def settle(self, path: str, held: Units, spent: Units, shared: SharedAccounts) -> None:
+    def settle(self, path: str, held: Units, spent: Units, shared: SharedAccountIds) -> None:
         """Release what the step at this path held, and charge what it has cost."""
         branch_ids = branches_above(self.branches, path)
         self.run_account = self.run_account.settle(held, spent)
@@ -121,7 +121,7 @@ class ReservationBatch:
         ):
             self._exceeded.update((self.run_account.id, *branch_ids, *shared))
 
-    def cap_to_remaining(self, path: str, held: Units, spent: Units, shared: SharedAccounts) -> Units:
+    def cap_to_remaining(self, path: str, held: Units, spent: Units, shared: SharedAccountIds) -> Units:
         """Return as much of `spent` as every account that the step is charged to has left, once `held` is released."""
         own = [self.run_account, *(self._branch(number) for number in branches_above(self.branches, path))]
         remaining = [account.settle(held, NOTHING).remaining for account in own]
@@ -135,7 +135,7 @@ class ReservationBatch:
         written = min(least["output_tokens"], least["total_tokens"] - read)
         return Units(**{**least, "input_tokens": read, "output_tokens": written, "total_tokens": read + written})
 
-    def reserve(self, path: str, request: ReservationRequest, shared: SharedAccounts) -> Reservation | Refused:
+    def reserve(self, path: str, request: ReservationRequest, shared: SharedAccountIds) -> Reservation | Refused:
         """Reserve for the step at this path in every account that it is charged to, or return the first refusal."""
         branch_ids = branches_above(self.branches, path)
         nearest, outer = self._nearest_and_outer(branch_ids)
@@ -175,7 +175,7 @@ class ReservationBatch:
                 if cap is not None and getattr(account.spent, unit) + getattr(account.held, unit) > cap:
                     yield account, unit
 
-    def _reserve_shared(self, request: ReservationRequest, reserved: Reservation, shared: SharedAccounts) -> bool:
+    def _reserve_shared(self, request: ReservationRequest, reserved: Reservation, shared: SharedAccountIds) -> bool:
         """Reserve in the shared accounts without reading them; False if one has no room for all of it."""
         if request.external or request.price is None:
             return False

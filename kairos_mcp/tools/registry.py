@@ -151,7 +151,7 @@ class ToolRegistry:
 
     def resolve(self, spec: ToolSpec) -> Tool:
         """Return the tool that a run was offered as `spec`. Raises ToolNotOffered if it is gone, waits for approval, or
-        has another pin now."""
+        has another source now, which carries the pin of a server's tool."""
         tool = self._tools.get(spec.name) or self._internal.get(spec.name)
         if tool is None:
             reason = next((reason for source in self._sources if (reason := source.why_withheld(spec.name))), None)
@@ -169,7 +169,7 @@ class ToolRegistry:
     ) -> None:
         """Wait for the sources that the globs, or these names, may match. Blocks: call it in a worker thread.
 
-        Where a tool that is not known yet is named exactly, it is waited for up to NAMED_S, else up to `soon_s`.
+        Where a tool that is not known yet is named exactly, it is waited for up to NAMED_WAIT_S, else up to `soon_s`.
         """
         unknown = tuple(name for name in (*named, *(globs or ())) if not _is_glob(name) and name not in self._tools)
         now = time.monotonic()

@@ -53,7 +53,7 @@ class StopSignal:
         self._callbacks: list[Callable[[], None]] = []
 
     def add_callback(self, callback: Callable[[], None]) -> None:
-        """Call `act` (from another thread) when the signal is set; at once if it is set already."""
+        """Call `callback` (from another thread) when the signal is set; at once if it is set already."""
         self._callbacks.append(callback)
         if self.is_set:
             callback()
@@ -146,8 +146,8 @@ class Tool:
     """A tool and the function behind it. `run` blocks and is called in a worker thread.
 
     `run` raises a subclass of KairosError for what the model can act on. `preview` returns what an approver is shown
-    before the call (raising as `run` would); without it the arguments are shown. `probe` finds out after a crash
-    whether a call of effect `checked` was carried out. `internal`: called by our own flows only; it is offered to no
+    before the call (raising as `run` would); without it the arguments are shown. `probe` finishes, reverts or reports
+    a call of effect `checked` that a crash interrupted. `internal`: called by our own flows only; it is offered to no
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
     only reads.
     """

@@ -122,8 +122,8 @@ MIN_SHOWN_WAIT_MS = 1_000  # what takes less is no wait
 
 
 class BackOff(NamedTuple):
-    """An attempt at the step at `path` that failed, as `why` says, and the moment of the next one (milliseconds since
-    1970), which is number `attempt` of `of`."""
+    """An attempt at the step at `path` that failed, as `reason` says, and the moment of the next one (milliseconds
+    since 1970), which is number `attempt` of `of`."""
 
     path: str
     reason: str
@@ -140,7 +140,7 @@ def current_waits(connection: apsw.Connection, run: RunRow, at: int, backing_off
         if pause is not None:
             again = f"it is asked again at {format_time(pause.retry_at)} (attempt {pause.attempt} of {pause.of})"
             yield f"Waiting: {step.path}: {_describe_awaited(step)} failed ({pause.reason}); {again}."
-        elif step.outcome_unknown and step.held.milliseconds:
+        elif step.is_begun_unanswered and step.held.milliseconds:
             since = step.at if step.newest is None else step.newest.at
             if step.attempts or at - since >= MIN_SHOWN_WAIT_MS:
                 tries = f", attempt {step.attempts + 1}" if step.attempts else ""

@@ -44,7 +44,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, queries
 from kairos_mcp.store.approvals import LAPSED, MAX_PER_RUN, MAX_PER_WORKSPACE
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import AnswerDeposit
+from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.views.waiting import decision_command
 
 UNDECIDED = [(None, None, None, None)]
@@ -335,7 +335,7 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
         run_id = await waiting(host, place)
         yes = Decision(KEY, "approve", digest(place, run_id), ME.actor)
         with writing(place) as connection:
-            run, stray = queries.run_by_id(connection, run_id), AnswerDeposit("round-7", ToolResult("x"))
+            run, stray = queries.run_by_id(connection, run_id), SubmittedAnswer("round-7", ToolResult("x"))
             with pytest.raises(NotWaiting):
                 decisions.record_responses(connection, run, [stray], [yes], "caller", 0, NOW)
         assert verdicts(place) == UNDECIDED

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Effect, ToolSpec
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest, risk_of, tool_pin
+from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule
 from kairos_mcp.tools.touched_paths import read_named_paths
@@ -33,7 +33,7 @@ OFTEN, THEIRS = tool("touch", "idempotent"), tool("theirs", "irreversible", "cal
 
 
 def decided(rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, Any] | None = None, **more: Any) -> str:
-    return Gate(rules, Scopes().scope_of).judge(ToolCallRequest(spec, arguments or {}, **more)).decision
+    return Gate(rules, Scopes().scope_of).judge(GatedCall(spec, arguments or {}, **more)).decision
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_no_rule_however_broad_lets_a_tool_through_that_nobody_knows() -> None:
     broad = [GateRule("*", "allow"), GateRule("", "allow"), *(GateRule("*", "allow", effect=each) for each in EFFECTS)]
     for rule in broad:
         assert decided([rule], None, {"path": "docs/a.md"}) == "deny", rule
-    assert Gate([], Scopes().scope_of).risk(ToolCallRequest(None, {"path": "docs/a.md"})) == "high"
+    assert Gate([], Scopes().scope_of).risk(GatedCall(None, {"path": "docs/a.md"})) == "high"
 
 
 def test_TENANCY_010_a_deny_rule_holds_beyond_any_number_of_paths() -> None:
@@ -170,9 +170,9 @@ def test_tools_whose_calls_differ_say_so_where_no_rule_does() -> None:
         return "allow" if arguments.get("method") == "GET" else "ask"
 
     gate = Gate([GateRule("*", "deny", agent="x")], Scopes().scope_of, {"http_fetch": by_method})
-    assert gate.judge(ToolCallRequest(FETCH, {"method": "GET"})).decision == "allow"
-    assert gate.judge(ToolCallRequest(FETCH, {"method": "PUT"})).decision == "ask"
-    assert gate.judge(ToolCallRequest(FETCH, {"method": "GET"}, agent="x")).decision == "deny"
+    assert gate.judge(GatedCall(FETCH, {"method": "GET"})).decision == "allow"
+    assert gate.judge(GatedCall(FETCH, {"method": "PUT"})).decision == "ask"
+    assert gate.judge(GatedCall(FETCH, {"method": "GET"}, agent="x")).decision == "deny"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ rules = st.builds(
 
 @given(st.lists(rules, max_size=6), st.sampled_from([EDIT, READ, RUN]), st.sampled_from(["docs/a", "src/a", ".git/a"]))
 def test_law_a_deny_that_matches_wins_wherever_it_stands(table: list[GateRule], spec: ToolSpec, path: str) -> None:
-    wanted = ToolCallRequest(spec, {"path": path})
+    wanted = GatedCall(spec, {"path": path})
     denied = any(
         Gate(alone, Scopes().scope_of).judge(wanted).decision == "deny" for alone in ([], *([r] for r in table))
     )

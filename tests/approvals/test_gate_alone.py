@@ -10,7 +10,7 @@ import pytest
 from kairos_mcp.core.errors import Denied, StaleFile
 from kairos_mcp.core.messages import Effect, ToolSpec
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, ToolCallRequest, risk_of, unused_rules
+from kairos_mcp.gate import Gate, GatedCall, risk_of, unused_rules
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths
 
@@ -40,7 +40,7 @@ def gate(*rules: GateRule) -> Gate:
 def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and_nothing_else() -> None:
     for rules in ((), (GateRule("search_*", "ask"),), (GateRule("edit_*", "deny", SECRETS),)):
         for tool in (SEARCH, SEVERAL):
-            shut = gate(*rules).hidden_path_test(ToolCallRequest(tool, {"path": "."}))
+            shut = gate(*rules).hidden_path_test(GatedCall(tool, {"path": "."}))
             assert shut is not None
             assert [shut(path) for path in (".env", "sub/.ENV.local", ".env.example", "a.txt")] == [
                 *(True, True, False, False),
@@ -49,13 +49,13 @@ def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and
 
 def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     allowed = GateRule("search_files", "allow")
-    assert gate(allowed).hidden_path_test(ToolCallRequest(SEARCH, {"path": "."})) is None
+    assert gate(allowed).hidden_path_test(GatedCall(SEARCH, {"path": "."})) is None
     elsewhere = gate(GateRule("search_files", "allow", ("docs/**",)))
-    assert elsewhere.hidden_path_test(ToolCallRequest(SEARCH, {"path": "docs/a"})) is None
-    assert elsewhere.hidden_path_test(ToolCallRequest(SEARCH, {"path": "src"})) is not None
-    assert elsewhere.allows_by_rule(ToolCallRequest(SEARCH, {"path": "docs/a"}))
-    assert not elsewhere.allows_by_rule(ToolCallRequest(SEARCH, {"path": "src"}))
-    assert not gate(GateRule("*", "ask")).allows_by_rule(ToolCallRequest(SEARCH, {"path": "docs/a"}))
+    assert elsewhere.hidden_path_test(GatedCall(SEARCH, {"path": "docs/a"})) is None
+    assert elsewhere.hidden_path_test(GatedCall(SEARCH, {"path": "src"})) is not None
+    assert elsewhere.allows_by_rule(GatedCall(SEARCH, {"path": "docs/a"}))
+    assert not elsewhere.allows_by_rule(GatedCall(SEARCH, {"path": "src"}))
+    assert not gate(GateRule("*", "ask")).allows_by_rule(GatedCall(SEARCH, {"path": "docs/a"}))
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     [LIST, ours("file_tree", **PATH), SKILL, ours("clock"), EDIT, theirs("read"), theirs("read", "caller"), None],
 )
 def test_what_shows_no_texts_of_ours_has_nothing_to_keep_shut(tool: ToolSpec | None) -> None:
-    assert gate().hidden_path_test(ToolCallRequest(tool, {"path": "."})) is None
+    assert gate().hidden_path_test(GatedCall(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [EDIT, theirs("read"), theirs("read", "caller"), None])
 def test_a_rule_on_paths_shuts_nothing_of_what_another_finds_or_of_what_is_changed(tool: ToolSpec | None) -> None:
-    assert gate(GateRule("*", "deny", SECRETS)).hidden_path_test(ToolCallRequest(tool, {"path": "."})) is None
+    assert gate(GateRule("*", "deny", SECRETS)).hidden_path_test(GatedCall(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [SEARCH, LIST])
 def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> None:
     shut = gate(GateRule("*", "deny", SECRETS), GateRule("other", "deny")).hidden_path_test(
-        ToolCallRequest(tool, {"path": "."})
+        GatedCall(tool, {"path": "."})
     )
     assert shut is not None
     assert [shut(path) for path in ("secrets/key", "secrets", "docs/a", "a/.env")] == [
@@ -87,21 +87,21 @@ def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> Non
 
 def test_what_a_person_would_be_asked_about_there_is_shut_unless_they_are_asked_already() -> None:
     there = GateRule("search_files", "ask", SECRETS)
-    shut = gate(there).hidden_path_test(ToolCallRequest(SEARCH, {"path": "docs"}))
+    shut = gate(there).hidden_path_test(GatedCall(SEARCH, {"path": "docs"}))
     assert shut is not None
     assert (shut("secrets/key"), shut("docs/a")) == (True, False)
     asked = gate(there, GateRule("*", "deny", ("keys/**",)), GateRule("*", "ask")).hidden_path_test(
-        ToolCallRequest(SEARCH, {"path": "."})
+        GatedCall(SEARCH, {"path": "."})
     )
     assert asked is not None
     assert (asked("secrets/key"), asked("keys/a"), asked("docs/a")) == (False, True, False)
 
 
 def test_a_rule_on_scopes_shuts_as_one_on_paths_does_and_one_that_allows_shuts_nothing() -> None:
-    scoped = gate(GateRule("*", "deny", scope="L1")).hidden_path_test(ToolCallRequest(LIST, {"path": "."}))
+    scoped = gate(GateRule("*", "deny", scope="L1")).hidden_path_test(GatedCall(LIST, {"path": "."}))
     assert scoped is not None
     assert (scoped("AGENTS.md"), scoped("a.txt")) == (True, False)
-    assert gate(GateRule("*", "allow", SECRETS)).hidden_path_test(ToolCallRequest(LIST, {"path": "."})) is None
+    assert gate(GateRule("*", "allow", SECRETS)).hidden_path_test(GatedCall(LIST, {"path": "."})) is None
 
 
 # -- what may be read without a look at the arguments ----------------------------------------------------------
@@ -167,7 +167,7 @@ def on(ws: Path, *rules: GateRule) -> Gate:
 
 
 ALLOWED = GateRule("x__do", "allow")
-NOTES = ToolCallRequest(theirs(), {"path": "notes"})
+NOTES = GatedCall(theirs(), {"path": "notes"})
 SHOWN = {"notes": None, "docs/a.md": "1" * 64}
 
 
@@ -209,14 +209,14 @@ def test_no_leave_holds_for_what_is_denied_by_now(ws: Path) -> None:
 
 def test_of_a_tool_of_ours_and_of_one_that_nobody_knows_nothing_is_looked_at_again(ws: Path) -> None:
     for tool in (EDIT, None, theirs(source="caller")):
-        on(ws).recheck(ToolCallRequest(tool, {"path": "notes"}), {})
+        on(ws).recheck(GatedCall(tool, {"path": "notes"}), {})
 
 
 # -- what no rule can give -------------------------------------------------------------------------------------
 
 
 def because(gate: Gate, tool: ToolSpec, arguments: dict[str, Any], **more: Any) -> tuple[str, str]:
-    verdict = gate.judge(ToolCallRequest(tool, arguments, **more))
+    verdict = gate.judge(GatedCall(tool, arguments, **more))
     return verdict.decision, verdict.reason
 
 
@@ -289,11 +289,11 @@ def test_a_rule_by_risk_is_for_calls_of_that_risk_which_a_model_can_raise() -> N
     assert because(table, EDIT, one)[0] == "allow"
     assert because(table, EDIT, one, declared_risk="medium")[0] == "ask"
     assert because(table, EDIT, one, declared_risk="high")[0] == "deny"
-    assert [table.risk(ToolCallRequest(EDIT, one, declared_risk=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
+    assert [table.risk(GatedCall(EDIT, one, declared_risk=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
         *("low", "medium", "high"),
     ]
-    assert table.risk(ToolCallRequest(EDIT, {"path": "AGENTS.md"})) == "medium"
-    assert table.risk(ToolCallRequest(theirs(), {}, declared_risk="low")) == "high"
+    assert table.risk(GatedCall(EDIT, {"path": "AGENTS.md"})) == "medium"
+    assert table.risk(GatedCall(theirs(), {}, declared_risk="low")) == "high"
 
 
 @pytest.mark.parametrize("field", ["agent", "mandate"])

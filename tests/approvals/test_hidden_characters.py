@@ -14,7 +14,7 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.text import adds_hidden_characters, has_hidden_characters
-from kairos_mcp.gate import Gate, ToolCallRequest
+from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
@@ -82,8 +82,8 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
     theirs = ToolSpec("x__do", "", {"type": "object"}, source="mcp:x#1")
     gate = Gate((GateRule("x__do", "allow"),), Scopes().scope_of)
     for given in ({"path": "docs/a", "content": "a\u200bb"}, {"files": {"docs/a": ["\u202e"]}}):
-        assert gate.judge(ToolCallRequest(theirs, given)).decision == "ask"
-    assert gate.judge(ToolCallRequest(theirs, {"message": "a\u200bb c"})).decision == "allow"
+        assert gate.judge(GatedCall(theirs, given)).decision == "ask"
+    assert gate.judge(GatedCall(theirs, {"message": "a\u200bb c"})).decision == "allow"
     assert has_hidden_characters("\u202e")
 
 

@@ -25,9 +25,9 @@ from kairos_mcp.core.decision_rights import (
     KINDS,
     RIGHTS,
     WAYS,
-    Approvals,
-    Kind,
-    Way,
+    ApprovalsSetting,
+    DecisionKind,
+    DecisionWay,
     check_decision_right,
     decision_way,
     may_decide,
@@ -93,13 +93,13 @@ def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
     return ran([sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)])
 
 
-def written(place: Place, setting: Approvals) -> None:
+def written(place: Place, setting: ApprovalsSetting) -> None:
     """The same setting for the commands, which read the file."""
     place.home.mkdir(parents=True, exist_ok=True)
     (place.home / "kairos.toml").write_text(f'approvals = "{setting}"\ncommands = "bare"\n')
 
 
-async def approval(place: Place, way: Way, setting: Approvals) -> bool:
+async def approval(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with opened(place, approvals=setting) as host, seated(host, "2025-11-25", person) as door:
         run_id = await waiting(host, place)
@@ -115,7 +115,7 @@ async def approval(place: Place, way: Way, setting: Approvals) -> bool:
         return verdicts(place)[0][0] == "approve"
 
 
-async def settlement(place: Place, way: Way, setting: Approvals) -> bool:
+async def settlement(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     run_id = await a_lost_call(place)
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
@@ -137,7 +137,7 @@ async def settlement(place: Place, way: Way, setting: Approvals) -> bool:
         return bool(place.rows("select 1 from deposit where kind = 'settle'"))
 
 
-async def registration(place: Place, way: Way, setting: Approvals) -> bool:
+async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     written(place, setting)
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
@@ -162,7 +162,7 @@ async def registration(place: Place, way: Way, setting: Approvals) -> bool:
         return place.rows("select state from definition where name = 'pet'") == [("approved",)]
 
 
-async def rule(place: Place, way: Way, setting: Approvals) -> bool:
+async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     """Whether what was approved with `always` is let through the second time."""
     person = Person([accepts(**EVERYTHING), accepts(decision="deny")]) if way == "dialog" else None
     lines = ({"tool_calls": [COMMAND]}, {"tool_calls": [COMMAND]}, says("done"))
@@ -183,7 +183,7 @@ async def rule(place: Place, way: Way, setting: Approvals) -> bool:
         return bool(place.rows("select 1 from approval where through = 'rule'"))
 
 
-async def release(place: Place, way: Way, setting: Approvals) -> bool:
+async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     async with opened(place, approvals=setting) as host:
         run_id = await waiting(host, place)
     with stopped_owner(place) as number:
@@ -229,7 +229,7 @@ connection.close()
 time.sleep(600)
 """
 
-TRIED: dict[Kind, Callable[[Place, Way, Approvals], Awaitable[bool]]] = {
+TRIED: dict[DecisionKind, Callable[[Place, DecisionWay, ApprovalsSetting], Awaitable[bool]]] = {
     "approval": approval,
     "settlement": settlement,
     "registration": registration,
@@ -240,7 +240,7 @@ TRIED: dict[Kind, Callable[[Place, Way, Approvals], Awaitable[bool]]] = {
 
 @pytest.mark.parametrize(("kind", "way", "setting"), CELLS)
 async def test_every_cell_of_the_table_is_what_the_doors_do(
-    place: Place, kind: Kind, way: Way, setting: Approvals
+    place: Place, kind: DecisionKind, way: DecisionWay, setting: ApprovalsSetting
 ) -> None:
     assert await TRIED[kind](place, way, setting) == may_decide(kind, way, setting)
 

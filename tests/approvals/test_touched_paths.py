@@ -14,7 +14,7 @@ from support.app import law
 from kairos_mcp.core.messages import Effect, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, ToolCallRequest
+from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
 from kairos_mcp.tools.touched_paths import MAX_TEXTS, TouchedPaths, TouchedSet, base_folders
@@ -42,7 +42,7 @@ def touched(ws: Path, arguments: dict[str, Any], spec: ToolSpec | None = None) -
 
 def decided(ws: Path, arguments: dict[str, Any], *rules: GateRule, effect: Effect = "irreversible") -> str:
     gate = Gate(rules, Scopes().scope_of, paths=TouchedPaths(ws, Scopes(), [ws.parent / "home"]))
-    return gate.judge(ToolCallRequest(theirs(effect), arguments)).decision
+    return gate.judge(GatedCall(theirs(effect), arguments)).decision
 
 
 SECRET = "secrets/key"
@@ -255,7 +255,7 @@ def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
         return ToolResult("made")
 
     gate = Gate([ALLOWED], Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
-    wanted = ToolCallRequest(theirs(), {"path": "notes"})
+    wanted = GatedCall(theirs(), {"path": "notes"})
 
     def called() -> str | None:
         ctx = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.recheck(wanted, None))
@@ -274,7 +274,7 @@ def test_a_tool_of_ours_is_judged_by_its_own_words_alone(ws: Path) -> None:
     rule = GateRule("write_file", "allow")
     gate = Gate([rule], Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
     assert not gate.reads_file_system(ours)
-    assert gate.judge(ToolCallRequest(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
+    assert gate.judge(GatedCall(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
 
 
 json_values = st.recursive(

@@ -20,7 +20,7 @@ from kairos_mcp.budget.reservation import (
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.steps import Refused
-from kairos_mcp.store.accounts import NewBranch, SharedAccounts, branches_above, read_account, unit_columns
+from kairos_mcp.store.accounts import NewBranch, SharedAccountIds, branches_above, read_account, unit_columns
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.schema import MIGRATIONS
 
@@ -37,7 +37,7 @@ class Held:
 
     path: str
     units: Units
-    shared: SharedAccounts
+    shared: SharedAccountIds
     request: ReservationRequest
 
 
@@ -49,7 +49,7 @@ class Books:
     spent: dict[int, Units] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
 
-    def add(self, book: dict[int, Units], path: str, shared: SharedAccounts, amount: Units) -> None:
+    def add(self, book: dict[int, Units], path: str, shared: SharedAccountIds, amount: Units) -> None:
         for number in (OWN, *(n for branch, n in self.opened.items() if path.startswith(f"{branch}/"))):
             book[number] = book.get(number, NOTHING).plus(amount)
         for number in shared:
@@ -146,7 +146,7 @@ def hold(
     batch: ReservationBatch,
     path: str,
     request: ReservationRequest,
-    numbers: SharedAccounts,
+    numbers: SharedAccountIds,
     under_way: list[Held],
     books: Books,
 ) -> None:
@@ -190,7 +190,7 @@ def settle(batch: ReservationBatch, each: Held, chance: random.Random, books: Bo
     books.add(books.spent, each.path, each.shared, spent)
 
 
-def agree(connection: apsw.Connection, books: Books, numbers: SharedAccounts) -> None:
+def agree(connection: apsw.Connection, books: Books, numbers: SharedAccountIds) -> None:
     for number in (OWN, *numbers, *books.opened.values()):
         account = read_account(connection, number)
         assert account.held == books.held.get(number, NOTHING)

@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall
 from kairos_mcp.core.steps import CallTool, Pause, RequestCompletion, Step
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import AnswerDeposit
+from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.views.waiting import decision_command, resume_command
@@ -50,7 +50,7 @@ APPROVED = ApprovalRow(
 
 def brought(
     answers: dict[str, Any], approved: dict[str, ApprovalRow] | None = None, shown: int = 400
-) -> list[AnswerDeposit]:
+) -> list[SubmittedAnswer]:
     return make_deposits(answers, WAITING, approved or {}, "run-7", shown)
 
 
@@ -60,7 +60,7 @@ def brought(
 def test_a_completion_is_charged_with_what_its_route_reports() -> None:
     usage = {"input_tokens": 100, "output_tokens": 20, "cached_tokens": 30}
     (one,) = brought({"round-1": {"content": "hello", "usage": usage}})
-    assert one == AnswerDeposit(
+    assert one == SubmittedAnswer(
         "round-1",
         Completion("hello", usage=Usage(100, 20, 30)),
         Units(input_tokens=100, output_tokens=20, total_tokens=120),
@@ -84,7 +84,7 @@ def test_one_that_reports_none_or_what_can_not_be_is_charged_with_an_estimate(us
 def test_the_result_of_a_call_costs_no_tokens_and_is_kept_whole_where_it_is_shortened() -> None:
     long = "".join(f"line {n}\n" for n in range(500))
     short, shortened = brought({"round-1/call-1": {"content": "yes"}, "round-1/call-2": {"content": long}})
-    assert short == AnswerDeposit("round-1/call-1", ToolResult("yes"))
+    assert short == SubmittedAnswer("round-1/call-1", ToolResult("yes"))
     answer = shortened.answer
     assert isinstance(answer, ToolResult)
     assert (shortened.path, shortened.tokens, shortened.dialect) == ("round-1/call-2", NOTHING, None)

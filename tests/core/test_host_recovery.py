@@ -32,7 +32,7 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import apply_commit, queries, runs
 from kairos_mcp.store.commit import AnsweredStep, RunCommit
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, submit_request
+from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers, submit_request
 
 DONE = {"content": "done", "finish": "stop"}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
@@ -397,8 +397,11 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
         owner = await host._store.register_owner(1)
         fence = await host._store.submit(lambda c: runs.take_run(c, run.n, owner, ()))
         if came == "an answer":
-            brought = AnswerDeposit("round-1", Completion("done", finish="stop"))
-            assert await host._store.submit(lambda c: deposit_answers(c, run, [brought], "caller", owner, 1)) is None
+            brought = SubmittedAnswer("round-1", Completion("done", finish="stop"))
+            assert (
+                await host._store.submit(lambda c: insert_submitted_answers(c, run, [brought], "caller", owner, 1))
+                is None
+            )
         elif came == "a wish":
             assert (
                 await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, owner, 1)) is None

@@ -21,7 +21,7 @@ from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import RunCommit
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, drain_inbox, submit_request
+from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitted_answers, submit_request
 from kairos_mcp.store.ownership import Ownership
 
 
@@ -61,8 +61,8 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
         run, mine, _ = await owned(host)
 
         def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
-            deposits = [AnswerDeposit(path, Completion(text, finish="stop"))]
-            return lambda connection: deposit_answers(connection, run, deposits, "caller", mine, 1)
+            deposits = [SubmittedAnswer(path, Completion(text, finish="stop"))]
+            return lambda connection: insert_submitted_answers(connection, run, deposits, "caller", mine, 1)
 
         place.rows("update mark set held = '[1,1,0,0,0,0,0,0]'")  # begun by the owner itself
         with pytest.raises(NotWaiting):
@@ -79,11 +79,11 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
     async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
         (waits,) = queries.open_steps(host._store.reader, run.n).values()
-        brought = [AnswerDeposit("round-1", Completion("came", finish="stop"))]
-        await host._store.submit(lambda c: deposit_answers(c, run, brought, "caller", mine, 1))
+        brought = [SubmittedAnswer("round-1", Completion("came", finish="stop"))]
+        await host._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(make_outcome("cancelled", "cancelled"))
-        turn = RunCommit(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
+        turn = RunCommit(run.n, run.id, mine, fence, run.account, 1, dropped_steps=released, outcome=outcome)
         await host._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))
         assert_lawful(place, run.id)
 
@@ -117,7 +117,7 @@ async def test_a_release_raises_the_fence(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as host:
         _, mine, fence = await owned(host)
         assert await host._store.submit(lambda c: ownership.release_runs(c, mine)) == 1
-        assert place.rows("select owner, fence from run") == [(ownership.NOBODY, fence + 1)]
+        assert place.rows("select owner, fence from run") == [(ownership.ANY_SERVER, fence + 1)]
 
 
 async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun(place: Place) -> None:

@@ -25,7 +25,7 @@ from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.store import integrity, ownership, queries
 from kairos_mcp.store.connection import connect
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers
+from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 
 HOSTS = st.sampled_from((0, 1))
 PICKS = st.integers(0, 2**16)
@@ -166,7 +166,9 @@ class Servers(RuleBasedStateMachine):
             }
             for path, step in list(waits.items())[:1]:
                 brought = Completion("brought", finish="stop") if step.kind == "round" else ToolResult("brought")
-                deposit_answers(connection, row, [AnswerDeposit(path, brought)], "caller", ownership.NOBODY, 1)
+                insert_submitted_answers(
+                    connection, row, [SubmittedAnswer(path, brought)], "caller", ownership.ANY_SERVER, 1
+                )
             connection.execute("commit")
         finally:
             connection.close()

@@ -167,7 +167,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "store/inbox.py",
-        "    if found.body == encode_answer(deposit.answer):\n        return None\n",
+        "    if found.body == encode_answer(submitted.answer):\n        return None\n",
         "    if found.body:\n        return None\n",
         OWNERS + "an_answer_is_taken_for_an_open_step_and_another_one_is_refused",
     ),
@@ -301,7 +301,7 @@ SPENDING = (
     ),
     Guard(
         "store/apply_commit.py",
-        "batch.settle(attempt.path, attempt.released, lost, attempt.shared)",
+        "batch.settle(attempt.path, attempt.freed, lost, attempt.shared)",
         "batch.settle(attempt.path, attempt.released, NOTHING, attempt.shared)",
         "providers/test_runs.py::test_an_attempt_whose_end_is_unknown_stays_charged",
     ),
@@ -456,7 +456,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        'return Verdict("deny", "there is no tool of this name")',
+        'return GateRuling("deny", "there is no tool of this name")',
         "pass",
         GATE + "no_rule_however_broad_lets_a_tool_through_that_nobody_knows",
     ),

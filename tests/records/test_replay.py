@@ -46,8 +46,8 @@ def changed(flow: Flow[Outcome], change: Change) -> Flow[Outcome]:
 
 
 def differs(recorded: Recording, change: Change) -> Difference:
-    thawed = replace(recorded.loaded, flow=lambda: changed(recorded.loaded.flow(), change))
-    report = replay(replace(recorded, thawed=thawed))
+    loaded = replace(recorded.loaded, flow=lambda: changed(recorded.loaded.flow(), change))
+    report = replay(replace(recorded, loaded=loaded))
     assert report.difference is not None
     return report.difference
 

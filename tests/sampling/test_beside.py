@@ -27,7 +27,7 @@ from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
-from kairos_mcp.store.inbox import AnswerDeposit
+from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
@@ -134,8 +134,8 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         connection = apsw.Connection(str(place.db))
         try:
             run = queries.run_by_id(connection, run_id)
-            late = [AnswerDeposit("task-1/round-1", Completion("late"))]
-            assert open_completions.deposit_still_open(connection, run, late, owner=ownership.NOBODY, at=0) is None
+            late = [SubmittedAnswer("task-1/round-1", Completion("late"))]
+            assert open_completions.deposit_still_open(connection, run, late, owner=ownership.ANY_SERVER, at=0) is None
         finally:
             connection.close()
         assert bodies(place, run_id) == before

@@ -12,7 +12,7 @@ from kairos_mcp.core.env_files import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, ToolCallRequest
+from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
 
 TEXT = "# the shop\nNAME=plainword\nexport DB_PASSWORD='two\nlines'\nEMPTY=\n"
@@ -116,14 +116,13 @@ def test_another_tool_that_reads_such_a_file_is_asked_about_and_the_callers_own_
     schema = {"type": "object"}
     theirs = ToolSpec("x__read", "", schema, "read", source="mcp:x#1")
     for path in ("a/.env", "/etc/.ENV.local", "file:///x/.env", "~/x"):
-        assert gate.judge(ToolCallRequest(theirs, {"path": path})).decision == "ask", path
-    assert gate.judge(ToolCallRequest(theirs, {"path": "a/.env.example"})).decision == "allow"
+        assert gate.judge(GatedCall(theirs, {"path": path})).decision == "ask", path
+    assert gate.judge(GatedCall(theirs, {"path": "a/.env.example"})).decision == "allow"
     assert (
-        gate.judge(ToolCallRequest(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision
-        == "allow"
+        gate.judge(GatedCall(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision == "allow"
     )
     rule = Gate([GateRule("x__*", "allow", (".env",))], Scopes().scope_of)
-    assert rule.judge(ToolCallRequest(theirs, {"path": "a/.env"})).decision == "allow"
+    assert rule.judge(GatedCall(theirs, {"path": "a/.env"})).decision == "allow"
 
 
 @pytest.mark.parametrize(

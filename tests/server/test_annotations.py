@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.core.messages import Effect, ToolSpec
-from kairos_mcp.gate import Gate, ToolCallRequest
+from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.server.annotations import BUILT_IN, EFFECTS, MOVES_RUNS, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
@@ -80,5 +80,5 @@ def test_what_the_gate_lets_through_is_never_above_what_is_stated() -> None:
 
 def _stated(gate: Gate, name: str, effect: Effect, path: str, most: Effect) -> bool:
     spec = ToolSpec(name, "", {"type": "object", "properties": {"path": {"type": "string"}}}, effect=effect)
-    let_through = gate.judge(ToolCallRequest(spec, {"path": path})).decision == "allow"
+    let_through = gate.judge(GatedCall(spec, {"path": path})).decision == "allow"
     return not let_through or EFFECTS.index(most) >= EFFECTS.index(effect)

@@ -40,8 +40,8 @@ def _difference(connection: apsw.Connection, n: int) -> str | None:
         for row in queries.read_record(connection, n)
     ]
     try:
-        thawed = load_spec(run.spec, lambda content_hash: texts.read_text(connection, content_hash) or "")
-        found = replay(Recording(run.id, thawed, entries, run.outcome))
+        loaded = load_spec(run.spec, lambda content_hash: texts.read_text(connection, content_hash) or "")
+        found = replay(Recording(run.id, loaded, entries, run.outcome))
     except KairosError as unreadable:
         return f"{run.id}: {unreadable}"
     return None if found.identical else f"{run.id}: {found.first_difference}"

@@ -19,7 +19,7 @@ from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.cli.doctor_checks import check_environment
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import Gate, ToolCallRequest
+from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
 from kairos_mcp.tools.files.scopes import build_scopes
@@ -226,7 +226,7 @@ def test_skills_that_a_person_named_are_instructions_and_the_users_own_are_the_s
 
 def test_the_paths_of_a_skill_are_no_paths_of_the_workspace() -> None:
     spec = desk(packaged_skills()).tool("read_skill").spec
-    wanted = ToolCallRequest(spec, {"name": "tidy", "path": "secrets/key.md"})
+    wanted = GatedCall(spec, {"name": "tidy", "path": "secrets/key.md"})
     assert Gate([GateRule("*", "deny", paths=("secrets/**",))]).judge(wanted).decision == "allow"
     assert Gate([GateRule("read_skill", "deny")]).judge(wanted).decision == "deny"
 

@@ -129,7 +129,7 @@ def run_cycle(
     return CycleResult(number, orientation, act_result, reflection)
 
 
-def mandate_run(context: CycleContext, cycles: int) -> Flow[Outcome]:
+def mandate_flow(context: CycleContext, cycles: int) -> Flow[Outcome]:
     """Run at most `cycles` cycles of the mandate. Counts and streaks begin anew with each run."""
     done: list[CycleResult] = []
     carry_over = context.carry_over

@@ -58,7 +58,7 @@ def check_phase_input(phase: Phase, given: JsonObject | None) -> None:
         raise BadArguments(f"{name}: {error.reason}.", hint) from None
 
 
-def phase_run(context: CycleContext, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
+def phase_flow(context: CycleContext, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
     """Run one phase alone; its steps begin with its name. `given` has passed `check_phase_input`."""
     output = yield from _run_phase(context, phase, given or {})
     match output:

@@ -100,12 +100,12 @@ def _judge_check(context: CycleContext, check: Check, path: str, result: ToolRes
             return CheckResult(check, False, f"It is not so that {describe_check(check)}.")
 
 
-Verdict = Literal["failure", "partial", "success"]
+ReflectionVerdict = Literal["failure", "partial", "success"]
 
 MAX_TOKENS = 512
 SURE_CONFIDENCE = 0.9
-VERDICTS: tuple[Verdict, ...] = ("failure", "partial", "success")
-_BEST_VERDICT: dict[ActStatus, Verdict] = {
+VERDICTS: tuple[ReflectionVerdict, ...] = ("failure", "partial", "success")
+_BEST_VERDICT: dict[ActStatus, ReflectionVerdict] = {
     "applied": "success",
     "noop": "success",
     "denied": "partial",
@@ -118,7 +118,7 @@ _BEST_VERDICT: dict[ActStatus, Verdict] = {
 class Assessment:
     """A model's own view of an act."""
 
-    assessment: Verdict
+    assessment: ReflectionVerdict
     lessons: tuple[str, ...]
     confidence: float
     remaining: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Reflection:
     """The judgement of an act. `verdict` is what counts; `capped` says why it is worse than `model_assessment`."""
 
     model_assessment: Assessment
-    verdict: Verdict
+    verdict: ReflectionVerdict
     checks: tuple[CheckResult, ...] = ()
     capped: tuple[str, ...] = ()
 
@@ -205,7 +205,7 @@ def reflect(
 def _cap_verdict(model_assessment: Assessment, act_result: ActResult, checks: tuple[CheckResult, ...]) -> Reflection:
     verdict = model_assessment.assessment
     capped: list[str] = []
-    caps: list[tuple[Verdict, str]] = [(_BEST_VERDICT[act_result.status], f"the act was {act_result.status}")]
+    caps: list[tuple[ReflectionVerdict, str]] = [(_BEST_VERDICT[act_result.status], f"the act was {act_result.status}")]
     if any(not check.holds for check in checks):
         caps.append(("partial", "an acceptance check does not hold"))
     for best, reason in caps:

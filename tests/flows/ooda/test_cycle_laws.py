@@ -15,7 +15,7 @@ from kairos_mcp.core.steps import Answer, Failure, RecordedStep, Refused, Reques
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.act import make_call
 from kairos_mcp.flows.ooda.context import CycleContext
-from kairos_mcp.flows.ooda.cycles import mandate_run
+from kairos_mcp.flows.ooda.cycles import mandate_flow
 from kairos_mcp.flows.ooda.decision import parse_decision
 
 READING = {"file_tree", "read_file", "search_files", "read_mandate", "check_file"}
@@ -94,7 +94,7 @@ class _Chaos:
 
 
 def _ran(of: CycleContext, thoughts: list[Answer], results: dict[int, Answer]) -> Fed:
-    return run(mandate_run(of, 3), _Chaos(world(of), thoughts, results))
+    return run(mandate_flow(of, 3), _Chaos(world(of), thoughts, results))
 
 
 _cases = st.tuples(_orders, _thoughts, _results)
@@ -106,7 +106,7 @@ def test_interrupted_anywhere_and_fed_again_it_asks_and_ends_the_same(case: Any,
     of, thoughts, results = case
     whole = _ran(of, thoughts, results)
     record = [RecordedStep(path, step.digest, answer) for path, step, answer in whole.asked]
-    again = Runner(mandate_run(of, 3))
+    again = Runner(mandate_flow(of, 3))
     again.replay_all(record[:at])
     assert list(again.waiting)[:1] == whole.paths[at : at + 1]
     again.replay_all(record[at:])

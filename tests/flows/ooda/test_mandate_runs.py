@@ -14,7 +14,7 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet
 from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF
 from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
-from kairos_mcp.flows.ooda.cycles import mandate_run
+from kairos_mcp.flows.ooda.cycles import mandate_flow
 
 EDITS = [EDIT | {"old_string": old, "new_string": new} for old, new in (("broken", "b1"), ("b1", "b2"), ("b2", "b3"))]
 STALE = ToolResult("It has changed.", is_error=True, code="stale_file")
@@ -23,7 +23,7 @@ DENIED = ToolResult("Not in this file.", is_error=True, code="denied")
 
 def cycles(number: int = 3, of: CycleContext | None = None, place: World | None = None, **changes: Any) -> Fed:
     of = of or order()
-    return run(mandate_run(of, number), place or world(of, **{"phases": {"decide": EDITS}, **changes}))
+    return run(mandate_flow(of, number), place or world(of, **{"phases": {"decide": EDITS}, **changes}))
 
 
 def pauses(fed: Fed) -> list[tuple[str, str]]:
@@ -126,7 +126,7 @@ def drifted(times: int) -> Fed:
             return ToolResult("The mandate.", data={"id": "m", "goal_hash": "0" * 64})
         return place(step)
 
-    return run(mandate_run(of, 1), answering)
+    return run(mandate_flow(of, 1), answering)
 
 
 def test_a_changed_goal_pauses_before_anything_else_until_it_is_what_it_was() -> None:
@@ -341,7 +341,7 @@ def test_a_proposal_is_the_same_whatever_the_file_held_when_it_was_read() -> Non
             place.texts["a.md"] += "somebody writes\n"
         return place(step)
 
-    fed = run(mandate_run(of, 5), answering)
+    fed = run(mandate_flow(of, 5), answering)
     bases = [step.call.arguments["base"]["a.md"] for step in fed.calls if step.call.name == "edit_file"]
     assert len(set(bases)) == len(bases) == 3
     assert fed.outcome.stop_reason == "loop_detected"

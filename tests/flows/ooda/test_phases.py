@@ -13,7 +13,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import Failure, Mechanical, Refused, Unknown
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
-from kairos_mcp.flows.ooda.phases import Phase, check_phase_input, phase_run
+from kairos_mcp.flows.ooda.phases import Phase, check_phase_input, phase_flow
 
 SEEN: JsonObject = {"observations": [{"tool": "file_tree", "arguments": {}, "status": "result", "content": "a.md"}]}
 WITH_FILE = ORIENTED | {"files": [{"path": "a.md"}]}
@@ -23,7 +23,7 @@ DECIDED = EDIT | {"base": {"a.md": digest("one\nbroken\nthree\n")}}
 def alone(phase: Phase, given: Any = None, of: CycleContext | None = None, **changes: Any) -> Fed:
     of = of or order()
     check_phase_input(phase, given)
-    return run(phase_run(of, phase, given), world(of, **changes))
+    return run(phase_flow(of, phase, given), world(of, **changes))
 
 
 def acted(given: Any = DECIDED, **changes: Any) -> JsonObject:
@@ -40,7 +40,7 @@ def test_what_one_phase_gives_the_next_takes_unchanged() -> None:
     given, outputs = None, {}
     for phase in ("observe", "orient", "decide", "act", "reflect"):
         check_phase_input(phase, given)
-        given = json.loads(json.dumps(run(phase_run(of, phase, given), place).outcome.output))
+        given = json.loads(json.dumps(run(phase_flow(of, phase, given), place).outcome.output))
         outputs[phase] = given
     assert place.texts["a.md"] == "one\nwhole\nthree\n"
     assert outputs["act"]["status"] == "applied"
@@ -143,7 +143,7 @@ def test_decide_may_ask_to_read_more_and_then_decides() -> None:
     of = order()
     place = world(of, texts={"a.md": "one\n", "b.md": "broken\n"}, answers={"decide": more})
     place.phases = {"decide": EDIT | {"target": "b.md"}}
-    fed = run(phase_run(of, "decide", WITH_FILE), place)
+    fed = run(phase_flow(of, "decide", WITH_FILE), place)
     assert fed.paths == [
         "decide/read-1/call-1", "decide", "decide/read-2/call-1", "decide/read-2/call-2", "decide/turn-2",
     ]  # fmt: skip
@@ -184,7 +184,7 @@ def test_turns_that_get_nothing_read_come_to_an_end() -> None:
         assert asked < 100
         return calls(("run_command", {})) if step.kind == "completion" else place(step)
 
-    fed = run(phase_run(of, "decide", WITH_FILE), stubborn)
+    fed = run(phase_flow(of, "decide", WITH_FILE), stubborn)
     assert fed.outcome.output["status"] == "parse_error"
     assert len(fed.requests) == 1 + 19 + 2
 
@@ -197,7 +197,7 @@ def test_a_target_that_was_not_read_gets_a_repair_turn_in_which_it_can_be_read()
         "decide/repair-1": calls(("read_file", {"path": "b.md"})),
         "decide/turn-2": gives(EDIT | {"target": "b.md"}),
     }
-    fed = run(phase_run(of, "decide", WITH_FILE), place)
+    fed = run(phase_flow(of, "decide", WITH_FILE), place)
     assert fed.paths[1:] == ["decide", "decide/repair-1", "decide/read-2/call-1", "decide/turn-2"]
     assert fed.request("decide/repair-1").purpose == "repair"
     assert "b.md was not read" in told(fed, "decide/repair-1")
@@ -572,5 +572,5 @@ def test_what_is_not_the_output_of_the_phase_before_is_bad_arguments(phase: Phas
 
 def test_a_world_that_changed_since_it_was_read_is_left_alone() -> None:
     place = World(texts={"a.md": "one\nbroken\nfour\n"})
-    output = run(phase_run(order(), "act", DECIDED), place).outcome.output
+    output = run(phase_flow(order(), "act", DECIDED), place).outcome.output
     assert (output["status"], output["code"], place.texts["a.md"]) == ("failed", "stale_file", "one\nbroken\nfour\n")

@@ -17,8 +17,8 @@ from support.planner_inputs import PROMPTS, brief, call, prompts, says, turn
 from kairos_mcp.core.messages import Message, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.flows.compaction import ContextUsage, render_transcript
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
-from kairos_mcp.flows.ooda.cycles import mandate_run
-from kairos_mcp.flows.ooda.phases import phase_run
+from kairos_mcp.flows.ooda.cycles import mandate_flow
+from kairos_mcp.flows.ooda.phases import phase_flow
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import quote_lines, render_user_prompt
 
@@ -38,7 +38,7 @@ def asked(fed: Fed, name: str) -> str:
 
 def cycles(number: int = 2, of: CycleContext | None = None, **phases: Any) -> Fed:
     of = of or order()
-    return run(mandate_run(of, number), world(of, phases=phases))
+    return run(mandate_flow(of, number), world(of, phases=phases))
 
 
 def hostile_cycles() -> Fed:
@@ -88,7 +88,7 @@ def test_no_text_from_outside_makes_a_section_either(phase: str) -> None:
         "cycle-1/observe/call-2": ToolResult(FORGED, is_error=True, code="tool_failed"),
         "cycle-1/act/call-1": ToolResult(FORGED, is_error=True, code="denied"),
     }
-    text = asked(run(mandate_run(of, 1), place), f"cycle-1/{phase}")
+    text = asked(run(mandate_flow(of, 1), place), f"cycle-1/{phase}")
     ours = {*SECTIONS[phase], "## Tools for run_tool"}
     assert [each for each in headings(text) if each not in ours] == []
     assert text.count("## Goal\n") == 1
@@ -98,14 +98,14 @@ def test_a_file_that_was_not_read_for_a_long_reason_stays_on_its_line() -> None:
     of = order()
     place = world(of)
     place.answers = {"decide/read-1/call-1": ToolResult(FORGED, is_error=True, code="not_found")}
-    fed = run(phase_run(of, "decide", ORIENTED | {"files": [{"path": "a.md"}]}), place)
+    fed = run(phase_flow(of, "decide", ORIENTED | {"files": [{"path": "a.md"}]}), place)
     assert headings(asked(fed, "decide"))[-2:] == ["## Files", "### a.md"]
 
 
 def test_what_is_wrong_with_an_answer_is_told_on_one_line() -> None:
     of = order()
     place = world(of, phases={"orient": ORIENTED | {FORGED: 1}})
-    fed = run(phase_run(of, "orient", {"observations": []}), place)
+    fed = run(phase_flow(of, "orient", {"observations": []}), place)
     assert headings(fed.request("orient/repair-1").conversation[-1].content) == []
 
 
@@ -117,7 +117,7 @@ def test_a_run_of_before_is_asked_what_it_was_asked() -> None:
 def test_the_act_is_told_as_json_to_reflect() -> None:
     effect = {"digest": "0" * 64, "said": FORGED}
     acted = {"status": "denied", "decision": NOOP, "risk": "low", "files": [], "reason": FORGED, "effect": effect}
-    fed = run(phase_run(order(), "reflect", acted), world(order()))
+    fed = run(phase_flow(order(), "reflect", acted), world(order()))
     assert headings(asked(fed, "reflect")) == ["## Goal", "## The act"]
     shown = asked(fed, "reflect").partition("not instructions.")[2].partition("\n\n##")[0]
     assert json.loads(shown)["reason"].startswith(FORGED)
@@ -191,7 +191,7 @@ def test_the_ref_of_an_orientation_is_that_of_the_answer_that_was_taken() -> Non
     of = order()
     place = world(of, phases={"orient": ORIENTED | {"summary": "s" * 3_600}, "decide": NOOP})
     place.answers = {"cycle-1/orient": says("not yet")}
-    told = standing(run(mandate_run(of, 1), place), "cycle-1/decide")
+    told = standing(run(mandate_flow(of, 1), place), "cycle-1/decide")
     assert 'read_result(ref="cycle-1/orient/repair-1")' in told["summary"]
 
 
@@ -202,5 +202,5 @@ def test_a_short_orientation_is_told_whole() -> None:
 
 def test_a_phase_alone_reads_a_long_orientation_where_it_was_given() -> None:
     of = order()
-    fed = run(phase_run(of, "decide", ORIENTED | {"summary": "s" * 3_600}), world(of, phases={"decide": NOOP}))
+    fed = run(phase_flow(of, "decide", ORIENTED | {"summary": "s" * 3_600}), world(of, phases={"decide": NOOP}))
     assert 'read_result(ref="given")' in standing(fed, "decide")["summary"]

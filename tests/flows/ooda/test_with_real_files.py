@@ -15,7 +15,7 @@ from support.flow_runner import Fed
 from kairos_mcp.core.messages import JsonObject, ToolSet
 from kairos_mcp.core.steps import Answer, CallTool, Step
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS, CycleContext
-from kairos_mcp.flows.ooda.cycles import mandate_run
+from kairos_mcp.flows.ooda.cycles import mandate_flow
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import shorten
@@ -49,7 +49,7 @@ def cycle(folder: Path, decide: Any, before: dict[str, Callable[[], Any]] | None
     of: CycleContext = replace(order(**mandate), reads=reads, runnable=reads)
     files = [{"path": name} for name in sorted(path.name for path in folder.iterdir())]
     place = world(of, phases={"decide": decide, "orient": ORIENTED | {"files": files}})
-    return run(mandate_run(of, 1), Hands(registry, place, before or {}, ToolMemory.in_process()))
+    return run(mandate_flow(of, 1), Hands(registry, place, before or {}, ToolMemory.in_process()))
 
 
 def act_of(fed: Fed) -> JsonObject:
