@@ -111,7 +111,8 @@ def _settings() -> Iterator[tuple[str, str, str]]:
     section = ""
     for line in (ROOT / "config" / "kairos.toml").read_text().splitlines():
         if heading := re.fullmatch(r"(?:# )?\[+(\w+(?:\.\w+)?)\]+", line):
-            section = heading[1] + "."
+            table, _, example = heading[1].partition(".")
+            section = f"{table}.NAME." if example else f"{table}."
         elif setting := re.fullmatch(r"(# )?(\w+) = (.*)", line):
             shown = "none" if setting[1] else f"`{setting[3]}`"
             if comment:
