@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -24,16 +25,33 @@ COMMANDS = [
 HEAVY = {"typer", "click", "rich", "jsonschema", "re2", "platformdirs"}
 
 
+# One process for all commands: a start for each takes half a minute.
+EACH_IN_TURN = """
+import contextlib, io, json, sys
+from kairos_mcp.cli.main import run_command
+answers = []
+for words in json.loads(sys.argv[1]):
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run_command(words)
+    answers.append((code, *(stream.buffer.getvalue().decode() for stream in (out, err))))
+print(json.dumps(answers))
+"""
+
+
 def test_the_help_is_the_snapshot(kairos) -> None:
+    asked = [[*command.split(), "--help"] for command in ("", *COMMANDS)]
+    program = [sys.executable, "-c", EACH_IN_TURN, json.dumps(asked)]
+    done = subprocess.run(program, env=kairos.environ(), capture_output=True, text=True, check=True)
     parts = []
-    for words in ([], *(command.split() for command in COMMANDS)):
-        said = kairos(*words, "--help")
-        assert (said.code, said.err) == (0, "")
-        parts.append(f"$ {' '.join(['kairos-mcp', *words, '--help'])}\n{said.out}")
+    for words, (code, out, err) in zip(asked, json.loads(done.stdout), strict=True):
+        assert (code, err) == (0, ""), words
+        parts.append(f"$ {' '.join(['kairos-mcp', *words])}\n{out}")
     text = "\n".join(parts)
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOT.write_text(text, encoding="utf-8")
     assert text == SNAPSHOT.read_text(encoding="utf-8")
+    assert kairos("--help").out == json.loads(done.stdout)[0][1]  # and so it is in a process of its own
 
 
 @pytest.mark.parametrize("words", [["bogus"], ["serve", "--bogus"], ["serve", "--home"], ["run", "--limit"], ["show"]])
