@@ -69,7 +69,7 @@ class LineCutter:
         self._left_out = 0
         self._tail = b""
 
-    def cut(self, chunk: bytes) -> Iterator[FramedLine]:
+    def split_chunk(self, chunk: bytes) -> Iterator[FramedLine]:
         """The lines that the chunk ends. Only \\n ends a line: JSON may hold other characters that look like an end."""
         *ended, unfinished = chunk.split(b"\n")
         for piece in ended:

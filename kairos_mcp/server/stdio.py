@@ -188,7 +188,7 @@ def _read_lines(source: int, dispatcher: _ReadDispatcher, on_end: Callable[[], N
 def _cut_lines(source: int) -> Iterator[FramedLine]:
     cutter = LineCutter()
     while chunk := os.read(source, CHUNK_BYTES):
-        yield from cutter.cut(chunk)
+        yield from cutter.split_chunk(chunk)
     yield from cutter.flush()
 
 

@@ -240,9 +240,9 @@ def _start_attempt(
     if (found := queries.answer_body_at(connection, commit.run, attempt.path)) is not None:
         # It was answered while this commit was being prepared.
         return StepStarted(attempt.mark, None, decode_answer(found), attempt.sent)
-    lost = attempt.lost
+    lost = attempt.previous_charge
     if attempt.withdrawn_requests:
-        lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.lost, attempt.shared)
+        lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.previous_charge, attempt.shared)
     batch.settle(attempt.path, attempt.freed, lost, attempt.shared)
     if not attempt.request.external:
         tool_memory.forget_call(connection, commit.run, attempt.path)
@@ -259,7 +259,7 @@ def _start_attempt(
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = attempt.request.external or refusal is not None
     figures = encode_units(reserved.held), encode(sent), encode_units(lost)
-    bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.ended, is_open, encode_shared(shared))
+    bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.previous_end, is_open, encode_shared(shared))
     connection.execute(_INSERT_ATTEMPT, bindings)
     client_requests.record_charge(connection, attempt.withdrawn_requests, connection.last_insert_rowid())
     return StepStarted(attempt.mark, reserved, None, sent, is_open, shared, refusal)

@@ -53,9 +53,10 @@ class NewStep(NamedTuple):
 class NewAttempt(NamedTuple):
     """A further attempt at the step at `path`, whose row is `mark`.
 
-    The attempt before it ended as `ended`, frees `freed` (a part of `held`) and stays charged with `lost`.
-    `withdrawn_requests`: requests to a client's model that got no answer; `lost` is then the most that they can have
-    cost, and is charged as far as so much is left.
+    The attempt before it ended as `previous_end`, frees `freed` (a part of `held`) and stays charged with
+    `previous_charge`.
+    `withdrawn_requests`: requests to a client's model that got no answer; `previous_charge` is then the most that
+    they can have cost, and is charged as far as so much is left.
     """
 
     path: str
@@ -64,8 +65,8 @@ class NewAttempt(NamedTuple):
     sent: Sent
     held: Units
     freed: Units
-    lost: Units
-    ended: str
+    previous_charge: Units
+    previous_end: str
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     withdrawn_requests: Sequence[int] = ()
 

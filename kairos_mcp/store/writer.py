@@ -141,7 +141,7 @@ class Writer:
         self._is_committing = True
         loop = asyncio.get_running_loop()
 
-        def committed() -> None:
+        def finish_commit() -> None:
             self._is_committing = False
             self.commits += 1
             self._checkpoint_if_grown()
@@ -156,7 +156,7 @@ class Writer:
             except BaseException as error:  # whatever it was, everyone who waits has to be told
                 for queued in group:
                     queued.error = queued.error or as_store_error(error)
-            loop.call_soon_threadsafe(committed)
+            loop.call_soon_threadsafe(finish_commit)
 
         self._commit_thread.submit(work)
 

@@ -23,7 +23,7 @@ from kairos_mcp.server.stdio import connect_streams
 def test_lines_are_the_same_however_they_arrive(lines, step):
     stream = b"".join(line + b"\n" for line in lines)
     cutter = LineCutter(limit=20)
-    cut = [line for start in range(0, len(stream), step) for line in cutter.cut(stream[start : start + step])]
+    cut = [line for start in range(0, len(stream), step) for line in cutter.split_chunk(stream[start : start + step])]
     assert [line.text for line in cut] == [line[:20] for line in lines]
     assert [line.left_out for line in cut] == [max(0, len(line) - 20) for line in lines]
     assert list(cutter.flush()) == []
@@ -31,7 +31,7 @@ def test_lines_are_the_same_however_they_arrive(lines, step):
 
 def test_a_last_line_without_its_end_counts():
     cutter = LineCutter()
-    assert list(cutter.cut(b'{"a":1}')) == []
+    assert list(cutter.split_chunk(b'{"a":1}')) == []
     assert [line.text for line in cutter.flush()] == [b'{"a":1}']
 
 
@@ -56,7 +56,7 @@ def test_a_request_that_can_not_be_parsed_is_answered_under_its_own_id(line, num
 
 def test_the_id_at_the_end_of_a_line_too_long_is_found():
     cutter = LineCutter(limit=64)
-    (line,) = cutter.cut(b'{"method":"x","params":{"a":"' + b"z" * 5_000 + b'"},"jsonrpc":"2.0","id":7}\n')
+    (line,) = cutter.split_chunk(b'{"method":"x","params":{"a":"' + b"z" * 5_000 + b'"},"jsonrpc":"2.0","id":7}\n')
     assert line.request_id() == 7
     assert len(line.text) + len(line.tail) < 1_000
 

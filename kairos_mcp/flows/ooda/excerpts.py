@@ -55,7 +55,7 @@ class FileExcerpts:
         self.known_tools = self.context.shown_reads
 
     @property
-    def offered(self) -> ToolSet:
+    def callable_tools(self) -> ToolSet:
         """The tools that the next turn may call: none once the reads are used up."""
         return self.known_tools if self.reads_left > 0 else ToolSet()
 

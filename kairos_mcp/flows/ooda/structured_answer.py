@@ -72,7 +72,7 @@ class ReadingTools(Protocol):
     """The tools that a model may call before it answers."""
 
     @property
-    def offered(self) -> ToolSet: ...
+    def callable_tools(self) -> ToolSet: ...
 
     def execute_calls(self, turn: Completion) -> Flow[tuple[AnsweredCall, ...]]: ...
 
@@ -109,7 +109,7 @@ def request_answer(
     repairs, turns = _RepairCounter(name), count(2)
     step, purpose = name, _PHASE
     while True:
-        tools = reading_tools.offered if reading_tools is not None else ToolSet()
+        tools = reading_tools.callable_tools if reading_tools is not None else ToolSet()
         turn = yield from RequestCompletion(
             step, purpose, conversation, tools, form.schema, max_tokens=form.max_tokens, reminder=form.reminder
         )

@@ -63,7 +63,7 @@ def lock_out_programs(
                     "A program is running in this workspace; files that instruct agents can't be changed meanwhile.",
                     "Call again when it has ended.",
                 )
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # a lock tried without blocking, since a deadline and a cancellation have to be heeded
         for name in names:
             _remove_placeholder(folder_fd, name, ())
         yield
@@ -88,7 +88,7 @@ def _take_shared_lock(folder_fd: int) -> bool:
                     "Another program holds a lock on the workspace's folder, so no program can be run in it.",
                     "Call again later; a person can find it by `lslocks`.",
                 ) from None
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # flock has no deadline of its own
         except OSError:
             return False
         else:

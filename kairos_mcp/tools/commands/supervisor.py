@@ -89,7 +89,7 @@ def _kill_all(*, including_self: bool) -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # a killed process is a child of ours, or gone, only a moment later
 
 
 def _try_kill(pid: int) -> bool:

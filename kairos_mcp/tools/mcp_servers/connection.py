@@ -247,12 +247,12 @@ class _BoundedHttp(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         rechecks = self._rechecks.get(iter(()))
 
-        async def traced(event: str, _info: object) -> None:
+        async def recheck_before_send(event: str, _info: object) -> None:
             if event.endswith("send_request_headers.started"):
                 for recheck in rechecks:
                     recheck()
 
-        request.extensions = {**request.extensions, "trace": traced}
+        request.extensions = {**request.extensions, "trace": recheck_before_send}
         response = await self._inner.handle_async_request(request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_event_stream = "text/event-stream" in response.headers.get("content-type", "")
