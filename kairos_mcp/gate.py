@@ -20,26 +20,24 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Literal
 
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
-from kairos_mcp.core.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.patterns import compile_glob, may_match_prefix
+from kairos_mcp.core.risk import Risk, raise_risk, table_risk
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
-from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
 NAME_LISTING_TOOLS = frozenset({"list_files", "file_tree"})  # they show names and no text
 DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherwise
 MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # they may edit several files
-RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 
-GateAction = Literal["allow", "ask", "deny"]
 ScopeOf = Callable[[str], Scope]
-Default = Callable[[JsonObject], GateAction]
+Default = Callable[[JsonObject], GateVerdict]
 PathTest = Callable[[str], bool]
 
 _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
@@ -49,7 +47,7 @@ _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are
 class GateRuling:
     """What is decided; `reason` names the rule, or the default, in words that a model may read."""
 
-    decision: GateAction
+    decision: GateVerdict
     reason: str
 
 
@@ -286,23 +284,9 @@ def _own_file_reason(facts: _CallFacts) -> str:
 
 def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "low") -> Risk:
     """Return the risk by a fixed table; `scopes` are those of the call's paths. A model can only raise it."""
-    return max(_table_risk(tool, scopes), declared, key=RISKS.index)
-
-
-def _table_risk(tool: ToolSpec | None, scopes: Sequence[Scope]) -> Risk:
-    match tool:
-        case ToolSpec(effect="read"):
-            return "low"
-        case None | ToolSpec(effect="irreversible"):
-            return "high"
-        case _ if "L0" in scopes:
-            return "high"
-        case ToolSpec(effect="idempotent"):
-            return "medium"
-        case ToolSpec(name=name) if name in MULTI_FILE_EDITS or "L1" in scopes or len(scopes) > 1:
-            return "medium"
-        case _:
-            return "low" if scopes else "high"  # what it changes is not known
+    if tool is None:
+        return raise_risk(table_risk(None, (), edits_several=False), declared)
+    return raise_risk(table_risk(tool.effect, scopes, edits_several=tool.name in MULTI_FILE_EDITS), declared)
 
 
 def tool_pin(tool: ToolSpec) -> str:

@@ -24,6 +24,7 @@ from kairos_mcp.app.server_facts import describe_served_runs
 from kairos_mcp.app.start import StartResult
 from kairos_mcp.app.tool_admin import DecidedDefinitions, DefinitionDecision, ToolDetails, ToolSummary
 from kairos_mcp.core.calendar import DAY_MS
+from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject
@@ -33,10 +34,8 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, queries
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.decisions import Verdict
 from kairos_mcp.store.inbox import Action
 from kairos_mcp.store.ownership import ServedRuns
-from kairos_mcp.store.settlements import Settlement
 from kairos_mcp.views import health
 from kairos_mcp.views.run_report import Heartbeat, RunReport
 from kairos_mcp.views.trace import TraceQuery

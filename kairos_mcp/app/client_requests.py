@@ -16,7 +16,7 @@ from kairos_mcp.app.context import AppContext
 from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.decision_rights import DecisionKind, may_decide
+from kairos_mcp.core.decision_rights import DecisionKind, Settlement, Verdict, may_decide
 from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.routes import route_after_sampling
@@ -28,11 +28,11 @@ from kairos_mcp.store import approvals, client_requests, open_completions, owner
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
-from kairos_mcp.store.decisions import Decision, Verdict
+from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow, WaitingRow
-from kairos_mcp.store.settlements import Settlement, SettlementRequest
+from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import format_call
 from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
 

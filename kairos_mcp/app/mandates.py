@@ -20,12 +20,12 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
-from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
+from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
 from kairos_mcp.core.schedule import due_times
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
-from kairos_mcp.flows.ooda.phases import PHASES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings
 from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW, read_mandate

@@ -12,6 +12,7 @@ from kairos_mcp.app import answers as answering
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.run_pool import IDLE_POLL_S, POLL_S
 from kairos_mcp.core import placeholders, redact_values
+from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, KairosError, NotFound, NotWaiting
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
@@ -22,10 +23,10 @@ from kairos_mcp.store import approvals, decisions, ownership, queries, settlemen
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
-from kairos_mcp.store.decisions import Decision, Verdict
+from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Action, SubmittedAnswer, submit_request
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.settlements import KEY_SUFFIX, Settlement, SettlementRequest
+from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.views.waiting import decision_command
 
 CONTROL_POLL_S = 1.0

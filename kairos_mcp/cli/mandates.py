@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED, exit_code_of
-from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Route
+from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, RouteOption
 from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
 from kairos_mcp.cli.session import PERSON, follow_run, print_ending, with_app
 from kairos_mcp.cli.settings import parse_limits, settings_for_list, settings_here
@@ -93,7 +93,7 @@ def run(
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with its open run if that is paused.")] = False,
     cycles: Annotated[int | None, typer.Option(min=1, max=10, metavar="N", help="Fewer than its max_cycles.")] = None,
-    route: Route = None,
+    route: RouteOption = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As model_calls=8; repeatable.")
     ] = None,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from kairos_mcp.core.routes import Route
 from kairos_mcp.settings.settings import Flags
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
@@ -22,8 +23,8 @@ Digest = Annotated[
 ]
 Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
 Principal = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token.")]
-Route = Annotated[
-    Literal["auto", "provider", "sampling", "caller", "scripted"] | None,
+RouteOption = Annotated[
+    Route | None,
     typer.Option(help="Where completions come from."),
 ]
 AllWorkspaces = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from kairos_mcp.cli.options import AllFlags, AsJson, Digest, Drive, Key, Princip
 from kairos_mcp.cli.session import PERSON, follow_run, person_for, print_ending, settings_for_run, with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import DiffLine, diff_lines, emit, print_line, print_note
+from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
@@ -25,7 +26,6 @@ from kairos_mcp.settings.settings import Flags
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.store.approvals import ApprovalRow
-    from kairos_mcp.store.decisions import Verdict
     from kairos_mcp.views.run_report import RunReport
 
 
@@ -99,9 +99,7 @@ def deny(
 def settle(
     run: Run,
     key: Annotated[str, typer.Argument(metavar="KEY", help="As `show` prints it.")],
-    settlement: Annotated[
-        Literal["reattempt", "already_done"], typer.Argument(metavar="SETTLEMENT", help="reattempt or already_done.")
-    ],
+    settlement: Annotated[Settlement, typer.Argument(metavar="SETTLEMENT", help="reattempt or already_done.")],
     *,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="What you saw; the model reads it.")] = None,
     digest: Digest = None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING
-from kairos_mcp.cli.options import AllFlags, AsJson, Route
+from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import shell_command
 from kairos_mcp.cli.session import PERSON, follow_run, print_ending
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
@@ -39,7 +39,7 @@ def run(
         bool,
         typer.Option("--interactive", "-i", help="A conversation: each line goes on from the run before."),
     ] = False,
-    route: Route = None,
+    route: RouteOption = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As rounds=8; repeatable.")
     ] = None,

@@ -26,6 +26,12 @@ approval; the runs of a server that was stopped."""
 DecisionWay = Literal["argument", "dialog", "command"]
 """An argument of one of this server's tools, a dialog of the caller's client, a command in a terminal."""
 
+Verdict = Literal["approve", "deny"]
+"""What is decided about a call that waits for approval."""
+
+Settlement = Literal["reattempt", "already_done"]
+"""What is decided about a call whose outcome is unknown: make it again, or go on as if it had been made."""
+
 KINDS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 WAYS: tuple[DecisionWay, ...] = get_args(DecisionWay)
 APPROVALS: tuple[ApprovalsSetting, ...] = get_args(ApprovalsSetting)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, limits_from_json, limits_to_json
-from kairos_mcp.core.messages import JsonObject, Risk, canonical_json
+from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
 from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
 from kairos_mcp.core.strict_json import find_unfit_value
@@ -34,7 +35,7 @@ MandateStatus = Literal[
 A paused run gives the reason of its pause, an ended one `terminated` or `interrupted`.
 """
 
-ACTIONS: tuple[Action, ...] = ("code_edit", "edit_plan", "create_file", "run_tool", "noop")
+ACTIONS: tuple[Action, ...] = get_args(Action)
 DEFAULT_EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
 DEFAULT_OBSERVE: tuple[str, ...] = ("file_tree",)
 

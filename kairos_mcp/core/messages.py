@@ -14,7 +14,6 @@ from pydantic_core import to_json
 Role = Literal["system", "user", "assistant", "tool"]
 Effect = Literal["read", "idempotent", "checked", "irreversible"]
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
-Risk = Literal["low", "medium", "high"]
 Exactness = Literal["exact", "reported", "estimated", "bounded"]
 JsonObject = dict[str, Any]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kairos_mcp.core.errors import BadArguments
 
+Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
 SERVER_ROUTE = "server"  # of what asks no model: a tool that this server runs, and what it answers itself
 
 

@@ -7,10 +7,11 @@ content hash and stored once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
+from kairos_mcp.core.routes import Route
 from kairos_mcp.core.steps import DialectName
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ GIVEN = "given"
 """The ref under which a phase alone keeps what it was given."""
 
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
-Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 FlowName = Literal[
     "planner", "call", "ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"
 ]

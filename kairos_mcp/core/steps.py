@@ -15,13 +15,13 @@ from kairos_mcp.core.messages import (
     Completion,
     Conversation,
     JsonObject,
-    Risk,
     ToolCall,
     ToolResult,
     ToolSet,
     canonical_json,
     digest_of,
 )
+from kairos_mcp.core.risk import Risk
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.settlements import Settlement, SettlementRequest
+from kairos_mcp.store.settlements import SettlementRequest
 
 MAX_FEEDBACK_CHARS = 4_000
 _Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that every JSON reader holds exactly
@@ -58,7 +59,7 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of what the person
 
 
 class _DecisionModel(_AnswerModel):
-    decision: Literal["approve", "deny"]
+    decision: Verdict
     digest: _Digest
     feedback: Annotated[str, Field(max_length=MAX_FEEDBACK_CHARS)] | None = None
 

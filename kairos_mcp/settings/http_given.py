@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.http_tool import HttpDefinition, Method, Parameter, Place
+from kairos_mcp.settings.settings import DeclaredEffect
 
 Text = Annotated[str, Field(min_length=1, max_length=8_000)]
 
@@ -53,7 +54,7 @@ class GivenTool(_StrictModel):
     parameters: list[GivenParameter] = Field(default_factory=list, max_length=100)
     headers: dict[str, str] = Field(default_factory=dict, max_length=30)
     result: Annotated[str, Field(max_length=1_000)] = ""
-    effect: Literal["read", "idempotent", "irreversible"] = "irreversible"
+    effect: DeclaredEffect = "irreversible"
     timeout_s: float = 30.0
 
     def to_definition(self) -> HttpDefinition:

@@ -15,7 +15,9 @@ from pydantic_core import PydanticCustomError
 from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import CAPS
-from kairos_mcp.core.messages import Effect, Risk
+from kairos_mcp.core.messages import Effect
+from kairos_mcp.core.risk import Risk
+from kairos_mcp.core.routes import Route
 from kairos_mcp.core.scopes import Scope
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.urls import parse_host_rule
@@ -28,7 +30,7 @@ from kairos_mcp.settings.settings import (
     CommandMode,
     Durability,
     GateRule,
-    Route,
+    GateVerdict,
     ServerSetting,
     variable_name,
 )
@@ -74,7 +76,7 @@ class _DayTable(_StrictTable):
 
 class _GateTable(_StrictTable):
     tools: Text
-    verdict: Literal["allow", "ask", "deny", "auto", "propose"]
+    verdict: Literal[GateVerdict, "auto", "propose"]
     paths: list[Text] | None = None
     scope: Scope | None = None
     effect: Effect | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.settings import DeclaredEffect, ServerSetting
 
 Text = Annotated[str, Field(min_length=1)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*$", max_length=24)]
@@ -25,7 +25,7 @@ class GivenServer(BaseModel):
     headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")], str] | None = None
     cwd: Text | None = None
     sandbox: bool = True
-    effects: dict[Text, Literal["read", "idempotent", "irreversible"]] | None = None
+    effects: dict[Text, DeclaredEffect] | None = None
     tools: list[Text] | None = None
     timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
-from kairos_mcp.core.messages import Effect, Risk
+from kairos_mcp.core.messages import Effect
+from kairos_mcp.core.risk import Risk
+from kairos_mcp.core.routes import Route
 from kairos_mcp.core.scopes import Scope
 from kairos_mcp.core.steps import DialectName
 
@@ -23,8 +25,9 @@ if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.urls import HostRule
     from kairos_mcp.settings.http_tool import HttpDefinition
 
+GateVerdict = Literal["allow", "ask", "deny"]
 Durability = Literal["full", "process"]
-Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
+DeclaredEffect = Literal["read", "idempotent", "irreversible"]  # of a foreign tool: none has a probe
 Origin = Literal["flag", "environment", "file", "default"]
 CommandMode = Literal["sandboxed", "bare", "off"]
 
@@ -41,7 +44,7 @@ class GateRule:
     """
 
     tools: str
-    verdict: Literal["allow", "ask", "deny"]
+    verdict: GateVerdict
     paths: tuple[str, ...] = ()
     scope: Scope | None = None
     effect: Effect | None = None

@@ -14,6 +14,7 @@ from typing import Literal
 
 import apsw
 
+from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.codec import decode_texts
@@ -70,7 +71,7 @@ class ApprovalRow:
     base_hashes: Mapping[str, str | None]
     asked_at: int
     expires_at: int
-    verdict: Literal["approve", "deny", "expired"] | None
+    verdict: Verdict | Literal["expired"] | None
     decided_by: str | None
     via: str | None
     client: str | None

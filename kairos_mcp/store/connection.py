@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
 from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.settings.settings import Durability
 
-Durability = Literal["full", "process"]
 Row = tuple[Any, ...]
 Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:name)
 

@@ -13,10 +13,11 @@ import apsw
 
 from kairos_mcp.core.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.core.run_spec import GIVEN
+from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store import approvals, schema, texts
 from kairos_mcp.store import ownership as owners
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.connection import Durability, connect, fetch_one, json_or_null, translate_errors
+from kairos_mcp.store.connection import connect, fetch_one, json_or_null, translate_errors
 from kairos_mcp.store.ownership import Ownership, ServedRuns
 from kairos_mcp.store.writer import Job, Writer
 

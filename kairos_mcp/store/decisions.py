@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import apsw
 
+from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import approvals, settlements
@@ -22,7 +22,6 @@ from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.runs import take_run
 from kairos_mcp.store.settlements import SettlementRequest
 
-Verdict = Literal["approve", "deny"]
 NO_ACTOR = Actor("", "", "")
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal
 
 import apsw
 
+from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import canonical_json
@@ -23,8 +23,6 @@ from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_st
 
 KEY_SUFFIX = "/settle"  # a waiting key is the step's path with it
 DEPOSIT_KIND = "settle"
-
-Settlement = Literal["reattempt", "already_done"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import apsw
 
 from kairos_mcp.core.errors import KairosError, NotForCallers
-from kairos_mcp.store.connection import Durability, as_store_error, connect, make_busy_handler
+from kairos_mcp.settings.settings import Durability
+from kairos_mcp.store.connection import as_store_error, connect, make_busy_handler
 
 T = TypeVar("T")
 Job = Callable[[apsw.Connection], T]

@@ -11,13 +11,13 @@ from kairos_mcp.core import placeholders
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.run_spec import PHASES, Spec
 from kairos_mcp.core.step_path import last_part, split_path
 from kairos_mcp.core.steps import Pause, Step
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
-from kairos_mcp.flows.ooda.phases import INPUT_NAMES, PHASES
+from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.specs.load_ooda import RUN_FLOW, read_mandate
 from kairos_mcp.store import mandates, report_queries, texts

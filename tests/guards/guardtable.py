@@ -564,8 +564,8 @@ LEAVES = (
         "::test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_followed",
     ),
     Guard(
-        "gate.py",
-        "max(_table_risk(tool, scopes), declared, key=RISKS.index)",
+        "core/risk.py",
+        "max(risk, declared, key=RISKS.index)",
         "declared",
         GATE + "the_risk_is_a_fixed_table_that_a_model_can_only_raise",
     ),

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import JsonObject, Risk, ToolCall, ToolResult, canonical_json, digest_of
+from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
+from kairos_mcp.core.risk import RISKS, Risk
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.core.text import truncate
@@ -172,7 +173,7 @@ ACT_RESULT_SCHEMA = object_schema(
     ("status", "decision", "risk", "files", "effect"),
     status={"enum": list(get_args(ActStatus))},
     decision={"type": "object"},
-    risk={"enum": ["low", "medium", "high"]},
+    risk={"enum": list(RISKS)},
     files={
         "type": "array",
         "items": object_schema(("path", "before", "after"), path=text_schema(4_096), before=_HASH, after=_HASH),

@@ -8,7 +8,8 @@ from typing import Literal
 
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import ACTIONS, Action
-from kairos_mcp.core.messages import JsonObject, Risk
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.risk import RISKS, Risk
 from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.structured_answer import object_schema, text_schema
@@ -122,7 +123,7 @@ def edits_of(decision: Decision) -> tuple[Edit, ...]:
             return ()
 
 
-_RISK: JsonObject = {"enum": ["low", "medium", "high"]}
+_RISK: JsonObject = {"enum": list(RISKS)}
 _TEXT: JsonObject = {"type": "string"}  # of a file: its size is limited by the mandate
 _EDIT = object_schema(
     ("path", "old_string", "new_string"),

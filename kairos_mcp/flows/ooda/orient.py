@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
-from kairos_mcp.core.messages import Conversation, JsonObject, Message, Risk
+from kairos_mcp.core.messages import Conversation, JsonObject, Message
+from kairos_mcp.core.risk import RISKS, Risk
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
 from kairos_mcp.core.steps import Flow
@@ -68,7 +69,7 @@ ORIENTATION_SCHEMA = object_schema(
     ("summary", "priorities", "risk_level"),
     summary=text_schema(4_000),
     priorities=text_list_schema(10, 1_000),
-    risk_level={"enum": ["low", "medium", "high"]},
+    risk_level={"enum": list(RISKS)},
     files={
         "type": "array",
         "maxItems": MAX_FILES,

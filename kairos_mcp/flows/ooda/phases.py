@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
+from kairos_mcp.core.run_spec import PHASES, Phase
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.act import ActResult, act, parse_act_result
@@ -19,10 +20,7 @@ from kairos_mcp.flows.ooda.orient import Orientation, orient, parse_orientation
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
 from kairos_mcp.flows.ooda.structured_answer import PhaseFailure
 
-Phase = Literal["observe", "orient", "decide", "act", "reflect"]
-
 VERSION = 2
-PHASES: tuple[Phase, ...] = ("observe", "orient", "decide", "act", "reflect")
 INPUT_NAMES: dict[Phase, str] = {
     "orient": "observation",
     "decide": "orientation",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import Risk, ToolSpec
+from kairos_mcp.core.risk import RISKS, Risk, raise_risk, table_risk
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import (
     CodeEdit,
@@ -18,8 +18,6 @@ from kairos_mcp.flows.ooda.decision import (
     edits_of,
     target_paths,
 )
-
-RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 
 
 def find_problems(context: CycleContext, decision: Decision) -> list[str]:
@@ -41,7 +39,7 @@ def find_problems(context: CycleContext, decision: Decision) -> list[str]:
 
 def assess_risk(context: CycleContext, decision: Decision) -> Risk:
     """Return the risk of the decision by a fixed table; the risk that the model declared counts only if higher."""
-    return max(_table_risk(context, decision), decision.risk or "low", key=RISKS.index)
+    return raise_risk(_table_risk(context, decision), decision.risk or "low")
 
 
 def exceeds_risk_budget(context: CycleContext, risk: Risk) -> bool:
@@ -52,28 +50,12 @@ def _table_risk(context: CycleContext, decision: Decision) -> Risk:
     match decision:
         case Noop():
             return "low"
-        case CodeEdit() | CreateFile():
-            return _path_risk(context, decision)
-        case EditPlan():
-            return max("medium", _path_risk(context, decision), key=RISKS.index)
         case RunTool(tool=tool):
-            return _tool_risk(context.runnable.find(tool))
-
-
-def _path_risk(context: CycleContext, decision: Decision) -> Risk:
-    by_scope: dict[str, Risk] = {"L0": "high", "L1": "medium", "L2": "low"}
-    return max((by_scope[context.scopes.scope_of(path)] for path in target_paths(decision)), key=RISKS.index)
-
-
-def _tool_risk(spec: ToolSpec | None) -> Risk:
-    """Return the risk of a tool: high where its effect is unknown, or is neither a read nor repeatable."""
-    match spec:
-        case ToolSpec(effect="read"):
-            return "low"
-        case ToolSpec(effect="idempotent"):
-            return "medium"
-        case _:
-            return "high"
+            spec = context.runnable.find(tool)
+            return table_risk(spec.effect if spec is not None else None, (), edits_several=False)
+        case CodeEdit() | EditPlan() | CreateFile():
+            scopes = [context.scopes.scope_of(path) for path in target_paths(decision)]
+            return table_risk("checked", scopes, edits_several=isinstance(decision, EditPlan))
 
 
 def _new_texts(decision: Decision) -> Iterator[str]:

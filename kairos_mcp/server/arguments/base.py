@@ -6,7 +6,7 @@ validation.py words the refusals.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,7 +18,6 @@ LONG_TEXT_CHARS = 100_000  # a longer text is refused, never cut in silence
 RunId = Annotated[str, Field(min_length=1, max_length=100)]
 LongText = Annotated[str, Field(max_length=LONG_TEXT_CHARS)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-RouteArgument = Literal["auto", "provider", "sampling", "caller", "scripted"]
 Wait = Annotated[float, Field(ge=0, le=600)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Amount = Annotated[float, Field(ge=0, le=10**6)]

@@ -9,7 +9,8 @@ from pydantic import Field
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RouteArgument, Wait
+from kairos_mcp.core.routes import Route
+from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Wait
 
 if TYPE_CHECKING:
     from kairos_mcp.app.mandates import MandateRef, RunOptions
@@ -22,7 +23,7 @@ class _MandateArguments(Arguments):
 
     mandate_id: MandateId | None = None
     mandate: JsonObject | None = None
-    route: RouteArgument | None = None
+    route: Route | None = None
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
     workspace: Annotated[str, Field(max_length=4_096)] | None = None
     wait_s: Wait | None = None

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
+from kairos_mcp.core.routes import Route
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
     LONG_TEXT_CHARS,
@@ -16,7 +17,6 @@ from kairos_mcp.server.arguments.base import (
     LimitsArgument,
     LongText,
     Name,
-    RouteArgument,
     RunId,
     Wait,
 )
@@ -74,7 +74,7 @@ class PlannerRun(Arguments):
         None,
         description="Tools you execute: {name, description, input_schema, effect?}",
     )
-    route: RouteArgument | None = Field(None, description="Model source; caller is you")
+    route: Route | None = Field(None, description="Model source; caller is you")
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description="For a provider: provider:model"
     )

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Name, RouteArgument, RunId, Wait
+from kairos_mcp.core.routes import Route
+from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Name, RunId, Wait
 
 if TYPE_CHECKING:
     from kairos_mcp.views.trace import TraceQuery
@@ -73,9 +75,9 @@ class RunControl(Arguments):
     run_id: RunId
     action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"]
     limits: LimitsArgument | None = Field(None, description="For extend: added to those of the run")
-    route: RouteArgument | None = Field(None, description="For reroute")
+    route: Route | None = Field(None, description="For reroute")
     key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="For settle")
-    settlement: Literal["reattempt", "already_done"] | None = Field(None, description="For settle")
+    settlement: Settlement | None = Field(None, description="For settle")
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(None, description="For settle: the item's")
 
     @model_validator(mode="after")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from kairos_mcp.core.errors import EgressDenied, HttpError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.urls import URL_CHARS, parse_url
+from kairos_mcp.settings.settings import GateVerdict
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.http.body import BodyText, decode_body, is_html, spell_out_line
 from kairos_mcp.tools.http.client import HEADER_CHARS, MAX_HEADERS, HttpClient, HttpReply, HttpRequest, check_request
@@ -55,7 +56,7 @@ FETCH_SPEC = ToolSpec(
 )
 
 
-def classify_fetch(arguments: JsonObject, client: HttpClient) -> Literal["allow", "ask", "deny"]:
+def classify_fetch(arguments: JsonObject, client: HttpClient) -> GateVerdict:
     """Decide on a call of http_fetch for which the gate has no rule; resolves no name.
 
     A plain GET or HEAD to a listed host is allowed. One with a body, or with a header that could make a server do more

@@ -11,9 +11,10 @@ from support.flow_runner import Fed
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.run_spec import Phase
 from kairos_mcp.core.steps import Failure, Mechanical, Refused, Unknown
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
-from kairos_mcp.flows.ooda.phases import Phase, check_phase_input, phase_flow
+from kairos_mcp.flows.ooda.phases import check_phase_input, phase_flow
 
 SEEN: JsonObject = {"observations": [{"tool": "file_tree", "arguments": {}, "status": "result", "content": "a.md"}]}
 WITH_FILE = ORIENTED | {"files": [{"path": "a.md"}]}
