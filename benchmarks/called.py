@@ -25,8 +25,8 @@ async def cpu(folder: Path, calls: int) -> tuple[float, float]:
             assert not call_tool(tool, arguments, around).is_error
         between = time.process_time()
         for _ in range(calls):
-            run = await host.start_call("read_file", arguments, subjects.ME)
-            await host.wait([run], until="done", wait_s=60, caller=subjects.ME)
+            run = await host.runs.start_call("read_file", arguments, subjects.ME)
+            await host.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
         ended = time.process_time()
     return (between - began) / calls, (ended - between) / calls
 

@@ -39,17 +39,17 @@ async def grown(folder: Path, runs: int, rounds: int) -> tuple[float, float]:
 async def _park(host: App, runs: int, rounds: int, name: str) -> None:
     for n in range(runs):
         request = PlannerRequest(f"{name} {n}", route="caller", limits=Limits(rounds=100))
-        run = (await host.start_planner(request, subjects.ME)).run_id
+        run = (await host.runs.start_planner(request, subjects.ME)).run_id
         await answered(host, run, rounds)
 
 
 async def answered(host: App, run: str, rounds: int) -> None:
     """Bring the answers of so many rounds; the run then waits for the next one."""
-    await host.wait([run], until="rest", wait_s=60, caller=subjects.ME)
+    await host.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
     for n in range(1, rounds + 1):
-        await host.answer(run, {f"round-{n}": subjects.turn(n, "read_file")}, subjects.ME)
-        await host.wait([run], until="rest", wait_s=60, caller=subjects.ME)
-    assert [item["key"] for item in host.report(run, subjects.ME).waiting] == [f"round-{rounds + 1}"]
+        await host.answers.submit(run, {f"round-{n}": subjects.turn(n, "read_file")}, subjects.ME)
+        await host.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
+    assert [item["key"] for item in host.runs.report(run, subjects.ME).waiting] == [f"round-{rounds + 1}"]
 
 
 def _size() -> int:

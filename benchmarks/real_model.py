@@ -37,9 +37,9 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         request = PlannerRequest(goal, system=SYSTEM, tools=("read_file",), temperature=0.2, limits=limits)
         began = time.monotonic()
         async with App.open(settings, via="command") as host:
-            run_id = (await host.start_planner(request, Caller())).run_id
-            await host.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
-            report = host.report(run_id, Caller())
+            run_id = (await host.runs.start_planner(request, Caller())).run_id
+            await host.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
+            report = host.runs.report(run_id, Caller())
     return {
         "dialect": dialect,
         "read": any(call["name"] == "read_file" and call["ok"] for call in report.calls),

@@ -25,7 +25,7 @@ async def waiting(folder: Path, rounds: int) -> str:
     """A run of so many rounds whose next answer is to come; its id."""
     async with App.open(_settings(folder), via="serve") as host:
         request = PlannerRequest("measured", route="caller", limits=Limits(rounds=rounds + 5))
-        run = (await host.start_planner(request, subjects.ME)).run_id
+        run = (await host.runs.start_planner(request, subjects.ME)).run_id
         await answered(host, run, rounds)
     return run
 
@@ -33,16 +33,16 @@ async def waiting(folder: Path, rounds: int) -> str:
 async def resume(folder: Path, run: str) -> tuple[float, float]:
     """CPU seconds: of folding the rows alone, and of bringing the last answer until the run has ended."""
     async with App.open(_settings(folder), via="serve") as host:
-        other = await host.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
+        other = await host.runs.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
         await answered(host, other.run_id, 2)
         began = time.process_time()
-        waits = host.report(run, subjects.ME, full=False).waiting[0]["key"]
-        await host.answer(run, {waits: subjects.ENDS}, subjects.ME)
-        await host.wait([run], until="done", wait_s=60, caller=subjects.ME)
+        waits = host.runs.report(run, subjects.ME, full=False).waiting[0]["key"]
+        await host.answers.submit(run, {waits: subjects.ENDS}, subjects.ME)
+        await host.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
         resumed = time.process_time()
-        assert host.report(run, subjects.ME).stop_reason == "assistant_stop"
+        assert host.runs.report(run, subjects.ME).stop_reason == "assistant_stop"
         told = time.process_time()
-        assert host.replay(run, subjects.ME).identical
+        assert host.runs.replay(run, subjects.ME).identical
         folded = time.process_time()
     return folded - told, resumed - began
 

@@ -138,23 +138,23 @@ async def charge_to(host: App, shared: int) -> None:
 async def start(host: App, rounds: int, goals: Sequence[str]) -> list[str]:
     """One run for each goal, each of so many rounds and a last word: frozen, recorded, and about to move."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
-    return [(await host.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
+    return [(await host.runs.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
 
 
 async def start_with(host: App, rounds: int, globs: Sequence[str]) -> str:
     """A run of so many rounds over the tools that the globs name."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
-    return (await host.start_planner(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
+    return (await host.runs.start_planner(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
 
 
 async def ended(host: App, runs: Sequence[str]) -> None:
-    await host.wait(runs, until="done", wait_s=600, caller=ME)
+    await host.runs.wait(runs, until="done", wait_s=600, caller=ME)
 
 
 def must_have_run(host: App, runs: Sequence[str], rounds: int) -> None:
     """A figure of a run that ended otherwise than meant is no figure."""
     for run in runs:
-        told = host.report(run, ME)
+        told = host.runs.report(run, ME)
         assert (told.stop_reason, told.rounds) == ("assistant_stop", rounds + 1), told
 
 

@@ -1,13 +1,16 @@
-"""Check answers for the open steps of a run against what waits, and price them: all or nothing."""
+"""Submit answers and decisions for what waits in a run: checked against it, priced, and stored, all or none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
-from kairos_mcp.core.identity import Actor
+from kairos_mcp.app.context import Operations
+from kairos_mcp.core import placeholders, redact_values
+from kairos_mcp.core.decision_rights import Settlement, Verdict
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, NotWaiting
+from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
@@ -19,12 +22,184 @@ from kairos_mcp.models.answers import (
     parse_settlement,
     parse_tool_result,
 )
-from kairos_mcp.store import settlements
+from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
 from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.tools.results import shorten
+from kairos_mcp.views.waiting import decision_command
+
+MAX_NAMED_KEYS = 8  # waiting keys in one refusal
+
+
+class Answers(Operations):
+    """Submit answers for open steps, decisions about approvals, and settlements of calls of unknown outcome."""
+
+    async def submit(self, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True) -> None:
+        """Submit answers and decisions for what waits; all are checked before any is stored.
+
+        `drive=False`: don't go on with the run here. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and
+        for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
+        """
+        await self._context.register_use()
+        placeholders.refuse_placeholders(dict(answers))
+        answers = {key: redact_values.redact_answer(value, self._factory.redactor) for key, value in answers.items()}
+        run = self._context.find_run_to_move(run_id, caller)
+        with queries.name_run_in_errors(run):
+            steps, decided, settled = split_answers(answers, lambda key: self._is_approval(run, key), caller.actor)
+            self._check_may_decide(run, decided, settled, caller)
+            approved = approvals.newest_approvals(self._store.reader, run.n) if steps else {}
+            try:
+                deposits = make_deposits(
+                    self._unanswered_steps(run, steps),
+                    self._context.open_steps(run),
+                    approved,
+                    run_id,
+                    self._settings.shown_chars,
+                )
+            except (NotWaiting, AlreadyAnswered) as stale:
+                raise type(stale)(stale.message, self._describe_waiting(run), run_id=run.id) from stale
+        if deposits or decided or settled:
+            await self._submit_responses(run, deposits, decided, caller, drive=drive, settled=settled)
+
+    async def decide(
+        self,
+        run_id: str,
+        key: str,
+        verdict: Verdict,
+        feedback: str | None,
+        caller: Caller,
+        *,
+        digest: str | None = None,
+        drive: bool = True,
+    ) -> ApprovalRow:
+        """Record a person's decision about the approval under this key, and return that approval.
+
+        `digest`: of what the person was shown. None: the whole key says what they mean, since nothing else can wait
+        under it. Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
+        """
+        await self._context.register_use()
+        run = self._context.find_run_to_move(run_id, caller)
+        with queries.name_run_in_errors(run):
+            found = approvals.find_by_key(self._store.reader, run.n, key)
+        if found is None:
+            waiting = ", ".join(approvals.read_waiting_items(self._store.reader, run.n).approvals) or "none"
+            raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
+        redacted = self._factory.redactor.redact_text(feedback).text if feedback else None
+        decision = Decision(key, verdict, digest or found.digest, caller.actor, redacted)
+        await self._submit_responses(run, [], [decision], caller, drive=drive)
+        return found
+
+    async def settle(
+        self,
+        run_id: str,
+        key: str,
+        settlement: Settlement,
+        caller: Caller,
+        *,
+        note: str | None = None,
+        digest: str | None = None,
+        drive: bool = True,
+    ) -> None:
+        """Resolve a call whose outcome is unknown after a crash: make it again, or take it as done.
+
+        `digest`: of what was shown. None: whatever waits under the key now is meant. Raises NotWaiting,
+        ApprovalRequired, ApprovalMismatch, AlreadyAnswered.
+        """
+        await self._context.register_use()
+        run, path = self._context.find_run_to_move(run_id, caller), key.removesuffix(KEY_SUFFIX)
+        with queries.name_run_in_errors(run):
+            shown_digest = digest or settlements.current_digest(self._store.reader, run, path) or ""
+        redacted = note and self._factory.redactor.redact_text(note).text
+        request = SettlementRequest(path, settlement, redacted, shown_digest)
+        await self._submit_responses(run, [], [], caller, drive=drive, settled=[request])
+
+    async def _submit_responses(
+        self,
+        run: RunRow,
+        deposits: Sequence[SubmittedAnswer],
+        decided: Sequence[Decision],
+        caller: Caller,
+        *,
+        drive: bool,
+        settled: Sequence[SettlementRequest] = (),
+    ) -> None:
+        """Store answers and decisions, all or none, and make sure that somebody goes on with the run.
+
+        Every decision passes here, whether a command or a tool brings it; those of dialogs pass
+        `ClientRequests.decide`.
+        """
+        self._check_may_decide(run, decided, settled, caller)
+        self._context.check_server_runs(run)
+        at, dead = self._clock(), self._context.dead_owners(run)
+        drives_here = drive and not self._context.is_served_elsewhere(run) and self._context.can_drive(run)
+        owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
+        route = "caller" if caller.via == "mcp" else caller.via
+
+        try:
+            with queries.name_run_in_errors(run):
+                fence = await self._store.submit(
+                    lambda connection: decisions.record_responses(
+                        connection,
+                        run,
+                        deposits,
+                        decided,
+                        route,
+                        owner,
+                        at,
+                        dead=dead,
+                        settlement_requests=settled,
+                        actor=caller.actor,
+                    )
+                )
+        except ApprovalExpired:
+            await self._expire_approvals()
+            raise
+        self._pool.continue_run(run, owner, fence)
+
+    def _check_may_decide(
+        self, run: RunRow, decided: Sequence[Decision], settled: Sequence[SettlementRequest], caller: Caller
+    ) -> None:
+        """Raise ApprovalRequired if this caller may not decide: it may be the very model that wants the call."""
+        for decision in decided:
+            self._context.check_may_decide("approval", caller, decision_command(run, decision.key), run_id=run.id)
+        for settlement in settled:
+            command = decision_command(run, settlement.path + KEY_SUFFIX)
+            self._context.check_may_decide("settlement", caller, command, run_id=run.id)
+
+    async def _expire_approvals(self) -> None:
+        """Mark the approvals that nobody decided in time as expired; their runs then go on."""
+        at = self._clock()
+        if await self._store.submit(lambda connection: decisions.expire_overdue(connection, at)):
+            await self._context.register_use()
+
+    def _describe_waiting(self, run: RunRow) -> str:
+        """Say what waits now, for a caller whose answer came too late."""
+        if run.outcome is not None:
+            return "The run has ended; run_status shows what it came to."
+        waiting = approvals.read_waiting_items(self._store.reader, run.n)
+        open_steps = [path for path, row in waiting.steps.items() if row.kind != "pause"]
+        keys = [*open_steps, *waiting.approvals, *(path + KEY_SUFFIX for path in waiting.lost_calls)]
+        more = f" and {len(keys) - MAX_NAMED_KEYS} more" if len(keys) > MAX_NAMED_KEYS else ""
+        text = f"Waiting now: {', '.join(keys[:MAX_NAMED_KEYS])}{more}." if keys else "Nothing waits for an answer now."
+        return f"{text} run_status shows where the run stands."
+
+    def _is_approval(self, run: RunRow, key: str) -> bool:
+        return approvals.find_by_key(self._store.reader, run.n, key) is not None
+
+    def _unanswered_steps(self, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
+        """Return the answers for steps that have none yet; an answer that repeats the recorded one is dropped."""
+        unanswered = {}
+        for path, value in answers.items():
+            body = queries.answer_body_at(self._store.reader, run.n, path)
+            if body is None:
+                unanswered[path] = value
+            else:
+                check_repeated_answer(path, value, decode_answer(body), run.id, self._settings.shown_chars)
+        return unanswered
 
 
 def make_deposits(

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kairos_mcp.app.context import AppContext
+from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core import redact_values
@@ -103,13 +103,11 @@ class UserSettlement:
     note: str | None = None
 
 
-class ClientRequests:
+class ClientRequests(Operations):
     """The requests of this server's runs to its clients."""
 
     def __init__(self, context: AppContext) -> None:
-        self._context = context
-        self._store = context.store
-        self._pool = context.pool
+        super().__init__(context)
         self._answered: set[tuple[str, str]] = set()
         self._askers: OrderedDict[int, str] = OrderedDict()
 
@@ -130,7 +128,7 @@ class ClientRequests:
         if not self.goes_through_clients(run_id, caller) or not self._context.serves(run.workspace):
             return []
         waiting = queries.open_steps(self._store.reader, run.n)
-        prompts = self._context.factory.load_spec(run).text_prompts
+        prompts = self._factory.load_spec(run).text_prompts
         found = []
         for path, step in self._context.open_steps(run).items():
             match step:
@@ -156,7 +154,7 @@ class ClientRequests:
         if not self._context.serves(run.workspace):  # the client's user sees another folder
             return []
         waiting = approvals.read_waiting_items(self._store.reader, run.n)
-        at, found = self._context.clock(), list[Question]()
+        at, found = self._clock(), list[Question]()
         if self._decides_by_dialog("approval"):
             found += [row for row in waiting.approvals.values() if row.expires_at > at]
         if waiting.lost_calls and self._decides_by_dialog("settlement"):
@@ -171,7 +169,7 @@ class ClientRequests:
         ]
 
     def _decides_by_dialog(self, kind: DecisionKind) -> bool:
-        return may_decide(kind, "dialog", self._context.settings.approvals)
+        return may_decide(kind, "dialog", self._settings.approvals)
 
     def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
         state = self._pool.state_of(run)
@@ -180,7 +178,7 @@ class ClientRequests:
                 case CallTool(call=call):
                     spec = state.executor.tool_access.find_spec(call.name)
                     text = call.name if spec is None else format_call(spec, call.arguments)
-                    preview = format_preview(text, self._context.factory.redactor)
+                    preview = format_preview(text, self._factory.redactor)
                     yield UnsettledCall(
                         path + settlements.KEY_SUFFIX,
                         path,
@@ -193,7 +191,7 @@ class ClientRequests:
 
     def now(self) -> int:
         """Return the server's time in milliseconds since 1970, as request states note it."""
-        return self._context.clock()
+        return self._clock()
 
     def wanted_keys(self, run_id: str, caller: Caller) -> Collection[str]:
         """Return the keys of the steps and approvals for which a client's answer still counts.
@@ -269,7 +267,7 @@ class ClientRequests:
 
         None: the step no longer waits, or a request to another session has to be withdrawn and charged first.
         """
-        run, at = self._context.find_run(run_id, caller), self._context.clock()
+        run, at = self._context.find_run(run_id, caller), self._clock()
         mine, new = await self._register_owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
         asked = await self._store.submit(
             lambda connection: client_requests.create_requests(connection, run, new, mine, at)
@@ -281,7 +279,7 @@ class ClientRequests:
 
     async def withdraw_request(self, run_id: str, request: int, caller: Caller) -> None:
         """Withdraw a request; it is charged with its bound."""
-        run, at = self._context.find_run(run_id, caller), self._context.clock()
+        run, at = self._context.find_run(run_id, caller), self._clock()
         mine = await self._register_owner(run)
         fence = await self._store.submit(
             lambda connection: client_requests.withdraw(connection, run, [request], mine, at)
@@ -290,7 +288,7 @@ class ClientRequests:
 
     async def mark_refused(self, request: int) -> None:
         """Record that the client refused a request, which costs nothing."""
-        at = self._context.clock()
+        at = self._clock()
         await self._store.submit(lambda connection: client_requests.end_requests(connection, [request], "refused", at))
 
     async def create_ask(
@@ -322,7 +320,7 @@ class ClientRequests:
         return await self._store.submit(lambda connection: open_completions.create_ask_once(connection, run, asking))
 
     def _new_ask(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> NewAsk:
-        at = self._context.clock()
+        at = self._clock()
         return NewAsk(
             paths=tuple(keys),
             client=(caller.principal, caller.client),
@@ -344,7 +342,7 @@ class ClientRequests:
         if replies:
             self._context.client_states.state_of(caller.session).is_silent = False
         run = self._context.find_run_to_move(run_id, caller)
-        deposits, at = self._make_answers(run, replies), self._context.clock()
+        deposits, at = self._make_answers(run, replies), self._clock()
         mine = await self._register_owner(run)
         fence = await self._store.submit(
             lambda connection: open_completions.deposit_ask_answers(connection, run, nonce, deposits, owner=mine, at=at)
@@ -357,7 +355,7 @@ class ClientRequests:
             self._answered.add((caller.principal, caller.client))
             self._context.client_states.state_of(caller.session).is_silent = False
         run = self._context.find_run_to_move(run_id, caller)
-        deposits, at = self._make_answers(run, {path: reply}), self._context.clock()
+        deposits, at = self._make_answers(run, {path: reply}), self._clock()
         mine = await self._register_owner(run)
         fence = await self._store.submit(
             lambda connection: open_completions.deposit_still_open(connection, run, deposits, owner=mine, at=at)
@@ -376,7 +374,7 @@ class ClientRequests:
 
         What comes too late, or may not be decided in a dialog, stores nothing.
         """
-        run, at = self._context.find_run_to_move(run_id, caller), self._context.clock()
+        run, at = self._context.find_run_to_move(run_id, caller), self._clock()
         who = Actor(caller.principal, "elicitation", caller.client)
         decided: list[Decision] = []
         settled: list[SettlementRequest] = []
@@ -400,7 +398,7 @@ class ClientRequests:
         self._pool.continue_run(run, mine, fence)
 
     def _redact(self, text: str | None) -> str | None:
-        return self._context.factory.redactor.redact_text(text or "").text or None
+        return self._factory.redactor.redact_text(text or "").text or None
 
     async def fall_back(self, run_id: str, reason: str, caller: Caller) -> bool:
         """Let the run take the next route, with a note. False where sampling was requested explicitly, or where nobody
@@ -411,9 +409,9 @@ class ClientRequests:
         if not self._can_fall_back(run):
             await self._store.submit(lambda connection: runs.add_note(connection, run, _waiting_note(reason)))
             return False
-        route = route_after_sampling(self._context.factory.available_routes(run, samples=True))
+        route = route_after_sampling(self._factory.available_routes(run, samples=True))
         note = f"sampling: {reason}; the run went on with the route {route}."
-        mine, at = await self._register_owner(run), self._context.clock()
+        mine, at = await self._register_owner(run), self._clock()
         fence = await self._store.submit(
             lambda connection: open_completions.reroute(
                 connection, run, route, caller.actor, owner=mine, at=at, reason=note
@@ -427,7 +425,7 @@ class ClientRequests:
     async def _register_owner(self, run: RunRow) -> int:
         """Return this server's owner number if it can go on with the run, else NOBODY."""
         if self._context.can_drive(run):
-            return await self._store.register_owner(self._context.clock())
+            return await self._store.register_owner(self._clock())
         return ownership.ANY_SERVER
 
     async def _has_left_route(self, run_id: str, caller: Caller) -> bool:
@@ -440,7 +438,7 @@ class ClientRequests:
         return True
 
     def _can_fall_back(self, run: RunRow) -> bool:
-        return self._context.factory.load_spec(run).spec.asked_route == "auto"
+        return self._factory.load_spec(run).spec.asked_route == "auto"
 
     def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
         """Return how many milliseconds an answer may take; a closing call has some when nothing is left."""
@@ -465,7 +463,7 @@ class ClientRequests:
         if reply.completion is None:
             refusal = account.refuse("milliseconds")
             return SubmittedAnswer(path, replace(refusal, used=refusal.allowed), NOTHING._replace(milliseconds=took_ms))
-        completion = redact_values.redact_completion(reply.completion, self._context.factory.redactor)
+        completion = redact_values.redact_completion(reply.completion, self._factory.redactor)
         usage = completion.usage or estimate_usage(step, completion)
         spent = usage_units(usage)._replace(milliseconds=took_ms)
         return SubmittedAnswer(

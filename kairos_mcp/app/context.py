@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
+from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.decision_rights import DecisionKind, check_decision_right, decision_way
@@ -80,6 +81,7 @@ class AppContext:
     store: Store
     factory: RunFactory
     pool: RunPool
+    retention: Retention
     clock: Callable[[], int]
     new_id: Callable[[], str]
     is_command: bool
@@ -208,3 +210,12 @@ class AppContext:
         if run.owner is None or ownership.is_owner_alive(self.store.reader, self.store.home, run.owner):
             return []
         return [run.owner]
+
+
+class Operations:
+    """Base of a group of operations: the parts of the App that they use."""
+
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self._settings, self._store, self._clock = context.settings, context.store, context.clock
+        self._factory, self._pool = context.factory, context.pool

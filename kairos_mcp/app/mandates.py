@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from kairos_mcp.app.context import AppContext
+from kairos_mcp.app.context import Operations
 from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
@@ -76,152 +76,283 @@ class RunOptions:
     due: int | None = None
 
 
-async def save(context: AppContext, given: JsonObject, caller: Caller) -> JsonObject:
-    """Save a mandate under its id, or one made from its digest, in the workspace that it names or this server's first.
+class Mandates(Operations):
+    """Save, move and list mandates, and start the runs that work on them."""
 
-    Raises BadArguments.
-    """
-    mandate, secrets = _parse_mandate(context, given)
-    workspace = context.factory.find_workspace(mandate.workspace)
-    registry = context.factory.registry(workspace)
-    mandate = _with_id(mandate)
-    changed = await _save_mandate(context, mandate, workspace, caller)
-    saved = mandates.find(context.store.reader, caller.principal, workspace or "", mandate.id or "")
-    assert saved is not None
-    notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_missing_tool_notes(registry, mandate)]
-    next_call = {"tool": RUN_FLOW, "arguments": _reference_to(context, saved), "why": "It runs its cycles."}
-    return {**_list_item(context, saved, caller), "changed": changed, "degraded": notes, "next": next_call}
+    async def save(self, given: JsonObject, caller: Caller) -> JsonObject:
+        """Save a mandate under its id, or under an id made from its digest. Raises BadArguments.
 
+        It belongs to the workspace that it names, else to this server's first.
+        """
+        mandate, secrets = self._parse_mandate(given)
+        workspace = self._factory.find_workspace(mandate.workspace)
+        registry = self._factory.registry(workspace)
+        mandate = _with_id(mandate)
+        changed = await self._save_mandate(mandate, workspace, caller)
+        saved = mandates.find(self._store.reader, caller.principal, workspace or "", mandate.id or "")
+        assert saved is not None
+        notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_missing_tool_notes(registry, mandate)]
+        next_call = {"tool": RUN_FLOW, "arguments": self._reference_to(saved), "why": "It runs its cycles."}
+        return {**self._list_item(saved, caller), "changed": changed, "degraded": notes, "next": next_call}
 
-async def move(context: AppContext, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
-    """Move a mandate into another workspace. Of several with this id, the one that belongs to no folder yet is moved.
+    async def move(self, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
+        """Move a mandate into another workspace. Raises UnknownMandate, BadArguments.
 
-    Raises UnknownMandate, BadArguments.
-    """
-    found = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
-    rows = [row for row in found if row.workspace is None] or found
-    if len(rows) != 1:
-        raise _ambiguous_mandate(rows, caller) if rows else _unknown_mandate(context, mandate_id, caller)
-    old, target = rows[0], context.factory.find_workspace(workspace) or ""
-    mandate = _mandate_of_row(old)
-    mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
-    new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
-    if target != old.workspace:
-        await context.store.submit(lambda connection: mandates.move(connection, old, new))
-    return _list_item(context, new, caller)
+        Of several with this id, the one that belongs to no folder yet is moved.
+        """
+        found = mandates.find_by_id(self._store.reader, caller.principal, mandate_id)
+        rows = [row for row in found if row.workspace is None] or found
+        if len(rows) != 1:
+            raise _ambiguous_mandate(rows, caller) if rows else self._unknown_mandate(mandate_id, caller)
+        old, target = rows[0], self._factory.find_workspace(workspace) or ""
+        mandate = _mandate_of_row(old)
+        mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
+        new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
+        if target != old.workspace:
+            await self._store.submit(lambda connection: mandates.move(connection, old, new))
+        return self._list_item(new, caller)
 
+    def list_page(
+        self, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
+    ) -> JsonObject:
+        """Return a page of the caller's mandates by id, each with its status; those of one status if `status` is given.
 
-def list_mandates(
-    context: AppContext, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
-) -> JsonObject:
-    """Return a page of the caller's mandates by id, each with its status; those of one status if `status` is given.
+        {mandates, total: how many there are of every status, elsewhere: how many more in other workspaces, cursor:
+        where the next page begins, null after the last}. A page may be empty and still have a next one, since it reads
+        a limited number of rows. `everywhere`: also those of other workspaces. Raises BadArguments.
+        """
+        if cursor is not None and not _CURSOR.fullmatch(cursor):
+            raise BadArguments(
+                "This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none."
+            )
+        reader, workspaces = self._store.reader, None if everywhere else self._context.listed_workspaces
+        start = (cursor or "").partition(".")[0]
+        rows = mandates.list_page(reader, caller.principal, workspaces, start, MAX_ROWS_PER_PAGE + 1)
+        rows = list(dropwhile(lambda row: row.id == start and _cursor_after(row) != cursor, rows)) if cursor else rows
+        rows = rows[1:] if rows and _cursor_after(rows[0]) == cursor else rows
+        found: list[JsonObject] = []
+        room, last = MAX_PAGE_CHARS, cursor
+        for row in rows[:MAX_ROWS_PER_PAGE]:
+            item = self._list_item(row, caller)
+            if status in (None, item["status"]):
+                room -= len(canonical_json(item))
+                if room < 0 and found:
+                    break
+                found.append(item)
+            last = _cursor_after(row)
+        next_cursor = last if rows and _cursor_after(rows[-1]) != last else None
+        total = mandates.count(reader, caller.principal, workspaces)
+        elsewhere = mandates.count(reader, caller.principal, None) - total
+        return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": next_cursor}
 
-    {mandates, total: how many there are of every status, elsewhere: how many more in other workspaces, cursor: where
-    the next page begins, null after the last}. A page may be empty and still have a next one, since it reads a limited
-    number of rows. `everywhere`: also those of other workspaces. Raises BadArguments.
-    """
-    if cursor is not None and not _CURSOR.fullmatch(cursor):
-        raise BadArguments("This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none.")
-    reader, workspaces = context.store.reader, None if everywhere else context.listed_workspaces
-    start = (cursor or "").partition(".")[0]
-    rows = mandates.list_page(reader, caller.principal, workspaces, start, MAX_ROWS_PER_PAGE + 1)
-    rows = list(dropwhile(lambda row: row.id == start and _cursor_after(row) != cursor, rows)) if cursor else rows
-    rows = rows[1:] if rows and _cursor_after(rows[0]) == cursor else rows
-    found: list[JsonObject] = []
-    room, last = MAX_PAGE_CHARS, cursor
-    for row in rows[:MAX_ROWS_PER_PAGE]:
-        item = _list_item(context, row, caller)
-        if status in (None, item["status"]):
-            room -= len(canonical_json(item))
-            if room < 0 and found:
-                break
-            found.append(item)
-        last = _cursor_after(row)
-    next_cursor = last if rows and _cursor_after(rows[-1]) != last else None
-    total = mandates.count(reader, caller.principal, workspaces)
-    elsewhere = mandates.count(reader, caller.principal, None) - total
-    return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": next_cursor}
+    async def start_cycles(self, mandate_ref: MandateRef, options: RunOptions, caller: Caller) -> StartResult:
+        """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
+        await self._context.register_use()
+        mandate, secrets, workspace = self._find_mandate(mandate_ref, caller)
+        mandate = _with_id(mandate)
+        request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
+        settings = await self._cycle_settings(mandate, workspace, caller)
+        built = note_redactions(build_ooda.build_cycles_spec(request, settings), secrets)
+        if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
+            await self._save_mandate(mandate, workspace, caller)
+        start = digest_of(
+            b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options)
+        )
+        plan = NewRunPlan(built, settings.workspace, start, mandate=mandate.id, due=options.due)
+        return await start_run(self._context, plan, caller)
+
+    async def start_phase(
+        self,
+        name: Phase,
+        mandate_ref: MandateRef,
+        given: JsonObject | None,
+        options: RunOptions,
+        caller: Caller,
+    ) -> StartResult:
+        """Start one phase alone. Raises BadArguments, also where `given` is not the whole output of the phase before;
+        UnknownMandate, ConfigError."""
+        await self._context.register_use()
+        mandate, secrets, workspace = self._find_mandate(mandate_ref, caller)
+        if mandate_ref.mandate is not None and mandate.day != UNLIMITED:
+            raise BadArguments(
+                "mandate: day is counted for mandates that are saved.",
+                "mandate_save it and give mandate_id, or leave day out.",
+            )
+        plain = None if given is None else redact_values.redact_value(given, self._factory.redactor)
+        before = PHASES[PHASES.index(name) - 1]
+        giver = (
+            None
+            if plain is None
+            else mandates.find_run_with_output(self._store.reader, caller.principal, PHASE_FLOWS[before], plain)
+        )
+        request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
+        settings = await self._cycle_settings(mandate, workspace, caller)
+        built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
+        about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
+        start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
+        return await start_run(self._context, NewRunPlan(built, settings.workspace, start), caller)
+
+    def list_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
+        """Return the scheduled times for which mandates of this server's workspaces have to be run now.
+
+        `only`: the id of the one that is meant. Raises UnknownMandate, BadArguments.
+        """
+        now, found = self._clock(), list[ScheduledTime]()
+        if only is not None:
+            rows = [self._find_saved(MandateRef(only), caller)]
+        else:
+            rows = mandates.list_page(self._store.reader, caller.principal, self._context.listed_workspaces)
+        for row in rows:
+            schedule = _mandate_of_row(row).schedule
+            if schedule is None and only is not None:
+                raise BadArguments(f"The mandate {row.id} has no schedule.", "Run it without --due.")
+            if schedule is not None and row.workspace is not None:
+                last = row.saved_at if row.last_due is None else row.last_due
+                found += [ScheduledTime(row.id, row.workspace, at) for at in due_times(schedule, last, now)]
+        return found
+
+    def unplaced_notes(self, caller: Caller) -> list[str]:
+        """Return a note for each mandate that belongs to no folder yet, and so is not run."""
+        rows = mandates.list_page(self._store.reader, caller.principal, ())
+        return [str(self._unplaced_error(row)) for row in rows if row.workspace is None]
+
+    def _parse_mandate(self, given: JsonObject) -> tuple[Mandate, int]:
+        """Parse a mandate from outside; also return how many secrets were redacted in it."""
+        checked = parse_mandate(given)
+        plain, secrets = redact_values.redact_arguments(checked.as_json(), self._factory.redactor)
+        return (parse_mandate(plain), secrets) if secrets else (checked, 0)
+
+    async def _save_mandate(self, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
+        """Save a mandate; its limits per day hold from now on, today included."""
+        row = MandateRow(
+            caller.principal,
+            place := workspace or "",
+            mandate.id or "",
+            encode(mandate.as_json()),
+            mandate.digest,
+            mandate.goal_hash,
+            self._clock(),
+        )
+        at, zone = self._clock(), self._settings.time_zone
+
+        def save(connection: apsw.Connection) -> bool:
+            changed = mandates.save(connection, row)
+            today = day_to_charge(connection, caller.principal, at, zone).day.name
+            day = accounts.find_day_account(connection, caller.principal, today) if changed else None
+            if day is not None and accounts.find_mandate_account(connection, day.id, place, row.id) is not None:
+                accounts.ensure_mandate_account(connection, day.id, place, row.id, mandate.day)
+            return changed
+
+        return await self._store.submit(save)
+
+    def _find_mandate(self, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
+        """Find the mandate that a call names: return it, how many secrets were redacted in it, and its workspace."""
+        match mandate_ref:
+            case MandateRef(mandate_id=str(), mandate=None, goal=None):
+                row = self._find_saved(mandate_ref, caller)
+                return _mandate_of_row(row), 0, row.workspace or None
+            case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
+                mandate, secrets = self._parse_mandate(given)
+            case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
+                mandate, secrets = self._parse_mandate({"goal": goal})
+            case _:
+                raise BadArguments(
+                    "Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal."
+                )
+        workspace = self._factory.find_workspace(
+            mandate_ref.workspace if mandate.workspace is None else mandate.workspace
+        )
+        if mandate_ref.workspace is not None and self._factory.find_workspace(mandate_ref.workspace) != workspace:
+            raise BadArguments(
+                "The mandate names another workspace than the call.", "Leave `workspace` out of the call."
+            )
+        return mandate, secrets, workspace
+
+    def _find_saved(self, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
+        """Find the saved mandate of this id in the named folder, else in any of this server's folders.
+
+        Raises UnknownMandate; BadArguments where two folders have one, or it belongs to no folder yet.
+        """
+        mandate_id = mandate_ref.mandate_id or ""
+        rows = mandates.find_by_id(self._store.reader, caller.principal, mandate_id)
+        workspaces = (
+            self._context.listed_workspaces
+            if mandate_ref.workspace is None
+            else (self._factory.find_workspace(mandate_ref.workspace) or "",)
+        )
+        found = [row for row in rows if row.workspace in workspaces]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _ambiguous_mandate(found, caller)
+        homeless = next((row for row in rows if row.workspace is None), None)
+        raise self._unplaced_error(homeless) if homeless is not None else self._unknown_mandate(mandate_id, caller)
+
+    def _unplaced_error(self, row: MandateRow) -> BadArguments:
+        folder = shlex.quote(str(self._settings.workspaces[0])) if len(self._settings.workspaces) == 1 else "DIR"
+        return BadArguments(
+            f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
+            f"A person says it: `kairos-mcp mandate edit {row.id} --workspace {folder}`.",
+        )
+
+    def _unknown_mandate(self, mandate_id: str, caller: Caller) -> UnknownMandate:
+        """Make the error for an unknown mandate. Another principal's looks unknown too; the caller's own mandate in
+        another folder is named with that folder."""
+        reader, principal = self._store.reader, caller.principal
+        elsewhere = [row.workspace for row in mandates.find_by_id(reader, principal, mandate_id) if row.workspace]
+        if elsewhere:
+            folders = " and ".join(map(caller.visible_path, elsewhere))
+            return UnknownMandate(
+                f"The mandate {mandate_id} belongs to {folders}, which is not served here.",
+                "Run it where that folder is served.",
+            )
+        ids = dict.fromkeys(
+            row.id
+            for row in mandates.list_page(reader, principal, self._context.listed_workspaces, limit=MAX_SHOWN_IDS)
+        )
+        saved = ", ".join(ids) or "none"
+        return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
+
+    def _reference_to(self, row: MandateRow) -> JsonObject:
+        """Return the arguments that name a saved mandate: with its folder only where another folder has its id too."""
+        rows = mandates.find_by_id(self._store.reader, row.principal, row.id)
+        alone = sum(each.workspace in self._context.listed_workspaces for each in rows) == 1
+        return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
+
+    async def _cycle_settings(self, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
+        observed = tuple(look.tool for look in mandate.observe)
+        registry = await self._factory.ready_registry(workspace, mandate.tools, observed)
+        output = None
+        if mandate.id is not None:
+            output = mandates.newest_output(self._store.reader, caller.principal, workspace or "", mandate.id)
+        return CycleSettings(self._settings, registry, workspace, caller.samples, output)
+
+    def _list_item(self, row: MandateRow, caller: Caller) -> JsonObject:
+        mandate, reader = _mandate_of_row(row), self._store.reader
+        goal = truncate(mandate.goal, GOAL_CHARS)
+        item: JsonObject = {
+            "mandate_id": row.id,
+            "goal": goal,
+            "workspace": caller.visible_path(row.workspace) if row.workspace else None,
+            "status": "created",
+            "digest": row.digest,
+            "saved_at": format_time(row.saved_at),
+        }
+        if mandate.schedule is not None:
+            item["schedule"] = mandate.schedule.as_json()
+            item["last_due"] = None if row.last_due is None else format_time(row.last_due)
+        if row.workspace is None:
+            item["hint"] = self._context.complete_commands(self._unplaced_error(row).hint, caller)
+        newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
+        if newest is None:
+            return item
+        waits = approvals.read_waiting_items(reader, newest.n) if newest.outcome is None else None
+        return {**item, **mandate_status(newest, waits), "run_id": newest.id}
 
 
 def _cursor_after(row: MandateRow) -> str:
     """Return the cursor of a page that ends with this row: its id, and a hash of its workspace, which may be secret."""
     return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
-
-
-async def run_mandate(context: AppContext, mandate_ref: MandateRef, options: RunOptions, caller: Caller) -> StartResult:
-    """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
-    await context.register_use()
-    mandate, secrets, workspace = _find_mandate(context, mandate_ref, caller)
-    mandate = _with_id(mandate)
-    request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
-    settings = await _cycle_settings(context, mandate, workspace, caller)
-    built = note_redactions(build_ooda.build_cycles_spec(request, settings), secrets)
-    if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
-        await _save_mandate(context, mandate, workspace, caller)
-    start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options))
-    plan = NewRunPlan(built, settings.workspace, start, mandate=mandate.id, due=options.due)
-    return await start_run(context, plan, caller)
-
-
-async def run_phase(
-    context: AppContext,
-    name: Phase,
-    mandate_ref: MandateRef,
-    given: JsonObject | None,
-    options: RunOptions,
-    caller: Caller,
-) -> StartResult:
-    """Start one phase alone. Raises BadArguments, also for what the phase before did not give; UnknownMandate."""
-    await context.register_use()
-    mandate, secrets, workspace = _find_mandate(context, mandate_ref, caller)
-    if mandate_ref.mandate is not None and mandate.day != UNLIMITED:
-        raise BadArguments(
-            "mandate: day is counted for mandates that are saved.",
-            "mandate_save it and give mandate_id, or leave day out.",
-        )
-    plain = None if given is None else redact_values.redact_value(given, context.factory.redactor)
-    before = PHASES[PHASES.index(name) - 1]
-    giver = (
-        None
-        if plain is None
-        else mandates.find_run_with_output(context.store.reader, caller.principal, PHASE_FLOWS[before], plain)
-    )
-    request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
-    settings = await _cycle_settings(context, mandate, workspace, caller)
-    built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
-    about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
-    start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
-    return await start_run(context, NewRunPlan(built, settings.workspace, start), caller)
-
-
-def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[ScheduledTime]:
-    """Return the scheduled times for which mandates have to be run now, as `App.due_mandates` does."""
-    now, found = context.clock(), list[ScheduledTime]()
-    if only is not None:
-        rows = [_find_saved(context, MandateRef(only), caller)]
-    else:
-        rows = mandates.list_page(context.store.reader, caller.principal, context.listed_workspaces)
-    for row in rows:
-        schedule = _mandate_of_row(row).schedule
-        if schedule is None and only is not None:
-            raise BadArguments(f"The mandate {row.id} has no schedule.", "Run it without --due.")
-        if schedule is not None and row.workspace is not None:
-            last = row.saved_at if row.last_due is None else row.last_due
-            found += [ScheduledTime(row.id, row.workspace, at) for at in due_times(schedule, last, now)]
-    return found
-
-
-def unplaced_notes(context: AppContext, caller: Caller) -> list[str]:
-    """Return a note for each mandate that belongs to no folder yet, and so is not run."""
-    rows = mandates.list_page(context.store.reader, caller.principal, ())
-    return [str(_unplaced_error(context, row)) for row in rows if row.workspace is None]
-
-
-def _parse_mandate(context: AppContext, given: JsonObject) -> tuple[Mandate, int]:
-    """Parse a mandate from outside; also return how many secrets were redacted in it."""
-    checked = parse_mandate(given)
-    plain, secrets = redact_values.redact_arguments(checked.as_json(), context.factory.redactor)
-    return (parse_mandate(plain), secrets) if secrets else (checked, 0)
 
 
 def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
@@ -241,147 +372,15 @@ def _with_id(mandate: Mandate) -> Mandate:
     return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
 
 
-async def _save_mandate(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
-    """Save a mandate; its limits per day hold from now on, today included."""
-    row = MandateRow(
-        caller.principal,
-        place := workspace or "",
-        mandate.id or "",
-        encode(mandate.as_json()),
-        mandate.digest,
-        mandate.goal_hash,
-        context.clock(),
-    )
-    at, zone = context.clock(), context.settings.time_zone
-
-    def save(connection: apsw.Connection) -> bool:
-        changed = mandates.save(connection, row)
-        today = day_to_charge(connection, caller.principal, at, zone).day.name
-        day = accounts.find_day_account(connection, caller.principal, today) if changed else None
-        if day is not None and accounts.find_mandate_account(connection, day.id, place, row.id) is not None:
-            accounts.ensure_mandate_account(connection, day.id, place, row.id, mandate.day)
-        return changed
-
-    return await context.store.submit(save)
-
-
-def _find_mandate(context: AppContext, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
-    """Find the mandate that a call names: return it, how many secrets were redacted in it, and its workspace."""
-    match mandate_ref:
-        case MandateRef(mandate_id=str(), mandate=None, goal=None):
-            row = _find_saved(context, mandate_ref, caller)
-            return _mandate_of_row(row), 0, row.workspace or None
-        case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
-            mandate, secrets = _parse_mandate(context, given)
-        case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
-            mandate, secrets = _parse_mandate(context, {"goal": goal})
-        case _:
-            raise BadArguments("Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal.")
-    workspace = context.factory.find_workspace(
-        mandate_ref.workspace if mandate.workspace is None else mandate.workspace
-    )
-    if mandate_ref.workspace is not None and context.factory.find_workspace(mandate_ref.workspace) != workspace:
-        raise BadArguments("The mandate names another workspace than the call.", "Leave `workspace` out of the call.")
-    return mandate, secrets, workspace
-
-
-def _find_saved(context: AppContext, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
-    """Find the saved mandate of this id in the named folder, else in any of this server's folders.
-
-    Raises UnknownMandate; BadArguments where two folders have one, or it belongs to no folder yet.
-    """
-    mandate_id = mandate_ref.mandate_id or ""
-    rows = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
-    workspaces = (
-        context.listed_workspaces
-        if mandate_ref.workspace is None
-        else (context.factory.find_workspace(mandate_ref.workspace) or "",)
-    )
-    found = [row for row in rows if row.workspace in workspaces]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise _ambiguous_mandate(found, caller)
-    homeless = next((row for row in rows if row.workspace is None), None)
-    raise _unplaced_error(context, homeless) if homeless is not None else _unknown_mandate(context, mandate_id, caller)
-
-
 def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:
     folders = " and ".join(caller.visible_path(row.workspace) if row.workspace else "no folder" for row in rows)
     return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
-
-
-def _unplaced_error(context: AppContext, row: MandateRow) -> BadArguments:
-    folder = shlex.quote(str(context.settings.workspaces[0])) if len(context.settings.workspaces) == 1 else "DIR"
-    return BadArguments(
-        f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
-        f"A person says it: `kairos-mcp mandate edit {row.id} --workspace {folder}`.",
-    )
-
-
-def _unknown_mandate(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
-    """Make the error for an unknown mandate. Another principal's looks unknown too; the caller's own mandate in another
-    folder is named with that folder."""
-    reader, principal = context.store.reader, caller.principal
-    elsewhere = [row.workspace for row in mandates.find_by_id(reader, principal, mandate_id) if row.workspace]
-    if elsewhere:
-        folders = " and ".join(map(caller.visible_path, elsewhere))
-        return UnknownMandate(
-            f"The mandate {mandate_id} belongs to {folders}, which is not served here.",
-            "Run it where that folder is served.",
-        )
-    ids = dict.fromkeys(
-        row.id for row in mandates.list_page(reader, principal, context.listed_workspaces, limit=MAX_SHOWN_IDS)
-    )
-    saved = ", ".join(ids) or "none"
-    return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
-
-
-def _reference_to(context: AppContext, row: MandateRow) -> JsonObject:
-    """Return the arguments that name a saved mandate: with its folder only where another folder has its id too."""
-    rows = mandates.find_by_id(context.store.reader, row.principal, row.id)
-    alone = sum(each.workspace in context.listed_workspaces for each in rows) == 1
-    return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
 
 
 def _mandate_of_row(row: MandateRow) -> Mandate:
     return read_mandate(row.body)
 
 
-async def _cycle_settings(
-    context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller
-) -> CycleSettings:
-    observed = tuple(look.tool for look in mandate.observe)
-    registry = await context.factory.ready_registry(workspace, mandate.tools, observed)
-    output = None
-    if mandate.id is not None:
-        output = mandates.newest_output(context.store.reader, caller.principal, workspace or "", mandate.id)
-    return CycleSettings(context.settings, registry, workspace, caller.samples, output)
-
-
 def _digest_of_options(options: RunOptions) -> bytes:
     values: dict[str, Any] = asdict(options)
     return canonical_json(values).encode()
-
-
-def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObject:
-    mandate, reader = _mandate_of_row(row), context.store.reader
-    goal = truncate(mandate.goal, GOAL_CHARS)
-    item: JsonObject = {
-        "mandate_id": row.id,
-        "goal": goal,
-        "workspace": caller.visible_path(row.workspace) if row.workspace else None,
-        "status": "created",
-        "digest": row.digest,
-        "saved_at": format_time(row.saved_at),
-    }
-    if mandate.schedule is not None:
-        item["schedule"] = mandate.schedule.as_json()
-        item["last_due"] = None if row.last_due is None else format_time(row.last_due)
-    if row.workspace is None:
-        item["hint"] = context.complete_commands(_unplaced_error(context, row).hint, caller)
-    newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
-    if newest is None:
-        return item
-    waits = approvals.read_waiting_items(reader, newest.n) if newest.outcome is None else None
-    return {**item, **mandate_status(newest, waits), "run_id": newest.id}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kairos_mcp.app.context import AppContext
+import apsw
+
+from kairos_mcp.app.context import Operations
 from kairos_mcp.budget.units import NOTHING, Account, Remaining, Units
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
@@ -12,139 +14,161 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
 from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.connection import fetch_all
 from kairos_mcp.store.notes import clock_behind_reason, unpriced_models, unpriced_models_by_account
 
 NEWEST_DAYS = 30
 MANDATE_PREFIX = "mandate:"  # before the id, as a scope
 
 
-def read_spending(context: AppContext, scope: str | None, caller: Caller) -> JsonObject:
-    """`scope` is `day` (the default), `days`, `mandate:ID`, or a run's id. Raises UnknownRun, UnknownMandate."""
-    match scope:
-        case None | "day":
-            return _day_spending(context, caller)
-        case "days":
-            found = accounts.list_days(context.store.reader, caller.principal, NEWEST_DAYS)
-            uncounted = unpriced_models_by_account(context.store.reader)
-            days = [
-                {
-                    "day": each.name,
-                    **_account_figures(each.account, DAY_CAPS),
-                    "unpriced": uncounted.get(each.account.id),
-                }
-                for each in found
+class Spending(Operations):
+    """Read what is spent and left, account by account."""
+
+    def read(self, scope: str | None, caller: Caller) -> JsonObject:
+        """Return what is spent and left.
+
+        `scope`: the caller's `day` (the default), their newest `days`, `mandate:ID`, or a run's id. Raises UnknownRun,
+        UnknownMandate.
+        """
+        match scope:
+            case None | "day":
+                return self._day_spending(caller)
+            case "days":
+                found = accounts.list_days(self._store.reader, caller.principal, NEWEST_DAYS)
+                uncounted = unpriced_models_by_account(self._store.reader)
+                days = [
+                    {
+                        "day": each.name,
+                        **_account_figures(each.account, DAY_CAPS),
+                        "unpriced": uncounted.get(each.account.id),
+                    }
+                    for each in found
+                ]
+                return {"scope": "days", "days": days}
+            case str(named) if named.startswith(MANDATE_PREFIX):
+                return self._mandate_spending(named.removeprefix(MANDATE_PREFIX), caller)
+            case run_id:
+                return self._run_spending(run_id, caller)
+
+    def _run_spending(self, run_id: str, caller: Caller) -> JsonObject:
+        """Return the spending of a run and of its branches by path, outer ones first."""
+        reader, run = self._store.reader, self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            inner = [
+                {"branch": path, **_account_figures(read_account(reader, number), None)}
+                for path, number in accounts.read_branch_accounts(reader, run.account).items()
             ]
-            return {"scope": "days", "days": days}
-        case str(named) if named.startswith(MANDATE_PREFIX):
-            return _mandate_spending(context, named.removeprefix(MANDATE_PREFIX), caller)
-        case run_id:
-            return _run_spending(context, run_id, caller)
+            whole = _account_figures(read_account(reader, run.account), None)
+            whole["unpriced"] = list(unpriced_models(reader, run.n)) or None
+        return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
-
-def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObject:
-    """Return the spending of a run and of its branches by path, outer ones first."""
-    reader, run = context.store.reader, context.find_run(run_id, caller)
-    with queries.name_run_in_errors(run):
-        inner = [
-            {"branch": path, **_account_figures(read_account(reader, number), None)}
-            for path, number in accounts.read_branch_accounts(reader, run.account).items()
-        ]
-        whole = _account_figures(read_account(reader, run.account), None)
-        whole["unpriced"] = list(unpriced_models(reader, run.n)) or None
-    return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
-
-
-def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
-    charged_day = _today(context, caller)
-    today = charged_day.day
-    account = Account(0, context.settings.day, NOTHING, NOTHING)
-    used = (
-        accounts.find_day_account(context.store.reader, caller.principal, today.name) if context.store.exists else None
-    )
-    fields = {"scope": "day", **_period(context, charged_day, caller)}
-    if used is None:
-        return {**fields, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
-    account = Account(used.id, context.settings.day, used.held, used.spent)
-    uncounted = unpriced_models_by_account(context.store.reader)
-    mandates = [
-        {
-            "mandate": each.mandate,
-            "workspace": caller.visible_path(each.workspace) or None,
-            **_account_figures(each.account, DAY_CAPS),
-            "unpriced": uncounted.get(each.account.id),
-        }
-        for each in accounts.list_mandate_days(context.store.reader, used.id)
-    ]
-    own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
-    return {**fields, **own, "by": _usage_shares(context, used.id), "mandates": mandates}
-
-
-def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> JsonObject:
-    """Return what all runs of a mandate of this server's workspaces used today.
-
-    Raises UnknownMandate, and BadArguments where two folders have a mandate of this id.
-    """
-    charged_day, reader = _today(context, caller), context.store.reader
-    day = accounts.find_day_account(reader, caller.principal, charged_day.day.name) if context.store.exists else None
-    used = accounts.list_mandate_days(reader, day.id) if day is not None else []
-    found = [each for each in used if each.mandate == mandate and each.workspace in context.listed_workspaces]
-    if not found:
-        raise UnknownMandate(
-            f"Nothing was used for a mandate {mandate[:64]!r} today.",
-            "budget_status without a scope names those of today.",
+    def _day_spending(self, caller: Caller) -> JsonObject:
+        charged_day = self._today(caller)
+        today = charged_day.day
+        account = Account(0, self._settings.day, NOTHING, NOTHING)
+        used = (
+            accounts.find_day_account(self._store.reader, caller.principal, today.name) if self._store.exists else None
         )
-    if len(found) > 1:
-        folders = " and ".join(caller.visible_path(each.workspace) or "no folder" for each in found)
-        raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
-    account = found[0].account
-    fields = {
-        "scope": f"{MANDATE_PREFIX}{mandate}",
-        "workspace": caller.visible_path(found[0].workspace) or None,
-        **_period(context, charged_day, caller),
-    }
-    uncounted = unpriced_models_by_account(reader)
-    return {
-        **fields,
-        **_account_figures(account, DAY_CAPS),
-        "unpriced": uncounted.get(account.id),
-        "by": _usage_shares(context, account.id),
-    }
+        fields = {"scope": "day", **self._period(charged_day, caller)}
+        if used is None:
+            return {**fields, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
+        account = Account(used.id, self._settings.day, used.held, used.spent)
+        uncounted = unpriced_models_by_account(self._store.reader)
+        mandates = [
+            {
+                "mandate": each.mandate,
+                "workspace": caller.visible_path(each.workspace) or None,
+                **_account_figures(each.account, DAY_CAPS),
+                "unpriced": uncounted.get(each.account.id),
+            }
+            for each in accounts.list_mandate_days(self._store.reader, used.id)
+        ]
+        own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
+        return {**fields, **own, "by": self._usage_shares(used.id), "mandates": mandates}
 
+    def _mandate_spending(self, mandate: str, caller: Caller) -> JsonObject:
+        """Return what all runs of a mandate of this server's workspaces used today.
 
-def _usage_shares(context: AppContext, account: int) -> list[JsonObject]:
-    """Return what each route, model, agent and mandate used on a day."""
-    uncounted = unpriced_models_by_account(context.store.reader).get(account, [])
-    return [
-        {
-            "route": each.route,
-            "model": each.model,
-            "agent": each.agent,
-            "mandate": each.mandate,
-            "attempts": each.attempts,
-            **_units_to_json(each.spent, DAY_CAPS),
-            "unpriced": [each.model] if each.model in uncounted else None,
+        Raises UnknownMandate, and BadArguments where two folders have a mandate of this id.
+        """
+        charged_day, reader = self._today(caller), self._store.reader
+        day = accounts.find_day_account(reader, caller.principal, charged_day.day.name) if self._store.exists else None
+        used = accounts.list_mandate_days(reader, day.id) if day is not None else []
+        found = [each for each in used if each.mandate == mandate and each.workspace in self._context.listed_workspaces]
+        if not found:
+            raise UnknownMandate(
+                f"Nothing was used for a mandate {mandate[:64]!r} today.",
+                "budget_status without a scope names those of today.",
+            )
+        if len(found) > 1:
+            folders = " and ".join(caller.visible_path(each.workspace) or "no folder" for each in found)
+            raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
+        account = found[0].account
+        fields = {
+            "scope": f"{MANDATE_PREFIX}{mandate}",
+            "workspace": caller.visible_path(found[0].workspace) or None,
+            **self._period(charged_day, caller),
         }
-        for each in accounts.list_usage_shares(context.store.reader, account)
-    ]
-
-
-def _today(context: AppContext, caller: Caller) -> DayToCharge:
-    zone = context.settings.time_zone
-    if not context.store.exists:
-        return DayToCharge(day_at(context.clock(), zone))
-    return day_to_charge(context.store.reader, caller.principal, context.clock(), zone)
-
-
-def _period(context: AppContext, charged_day: DayToCharge, caller: Caller) -> JsonObject:
-    today = charged_day.day
-    fields = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": format_timestamp(today.ends)}
-    if charged_day.is_barred:
-        return fields | {"note": clock_behind_reason(caller.principal)}
-    if charged_day.is_ahead:
-        return fields | {
-            "note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."
+        uncounted = unpriced_models_by_account(reader)
+        return {
+            **fields,
+            **_account_figures(account, DAY_CAPS),
+            "unpriced": uncounted.get(account.id),
+            "by": self._usage_shares(account.id),
         }
-    return fields
+
+    def _usage_shares(self, account: int) -> list[JsonObject]:
+        """Return what each route, model, agent and mandate used on a day."""
+        uncounted = unpriced_models_by_account(self._store.reader).get(account, [])
+        return [
+            {
+                "route": each.route,
+                "model": each.model,
+                "agent": each.agent,
+                "mandate": each.mandate,
+                "attempts": each.attempts,
+                **_units_to_json(each.spent, DAY_CAPS),
+                "unpriced": [each.model] if each.model in uncounted else None,
+            }
+            for each in accounts.list_usage_shares(self._store.reader, account)
+        ]
+
+    def _today(self, caller: Caller) -> DayToCharge:
+        zone = self._settings.time_zone
+        if not self._store.exists:
+            return DayToCharge(day_at(self._clock(), zone))
+        return day_to_charge(self._store.reader, caller.principal, self._clock(), zone)
+
+    def _period(self, charged_day: DayToCharge, caller: Caller) -> JsonObject:
+        today = charged_day.day
+        fields = {
+            "day": today.name,
+            "time_zone": self._settings.time_zone,
+            "resets_at": format_timestamp(today.ends),
+        }
+        if charged_day.is_barred:
+            return fields | {"note": clock_behind_reason(caller.principal)}
+        if charged_day.is_ahead:
+            return fields | {
+                "note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."
+            }
+        return fields
+
+    async def trust_clock(self, caller: Caller) -> list[str]:
+        """Undo days after today that were opened while the clock was ahead, and return their names.
+
+        Runs that were paused for them go on.
+        """
+        at, principal = self._clock(), caller.principal
+        today = day_at(at, self._settings.time_zone).name
+
+        def correct(connection: apsw.Connection) -> list[str]:
+            gone = accounts.mark_days_mistaken(connection, principal, today, at)
+            wake = "update run set resume_at = ? where principal = ? and paused = ? and outcome is null"
+            fetch_all(connection, wake, (at, principal, clock_behind_reason(principal)))
+            return gone
+
+        return await self._store.submit(correct)
 
 
 def _account_figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:

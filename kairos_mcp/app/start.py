@@ -8,10 +8,8 @@ from kairos_mcp.app.context import AppContext
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.specs import build
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
 from kairos_mcp.store import queries, runs
 from kairos_mcp.store.codec import decode, encode
@@ -28,32 +26,6 @@ class StartResult:
 
     run_id: str
     attached: bool
-
-
-async def start_planner(context: AppContext, request: PlannerRequest, caller: Caller) -> StartResult:
-    """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
-    await context.register_use()
-    request, secrets = redact_values.redact_request(request, context.factory.redactor)
-    encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
-    start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
-    workspace = _choose_workspace(context, request, caller)
-    continued = _continued_run(context, request.continues, caller) if request.continues is not None else None
-    registry = await context.factory.ready_registry(workspace, request.tools)
-    built = note_redactions(
-        build.build_planner_spec(request, context.settings, registry, continued, samples=caller.samples), secrets
-    )
-    return await start_run(context, NewRunPlan(built, workspace, start_digest, request.key), caller)
-
-
-async def start_call(context: AppContext, name: str, arguments: JsonObject, caller: Caller) -> str:
-    """Start a run of one tool call. Raises UnknownTool, BadArguments."""
-    await context.register_use()
-    workspace = context.factory.find_workspace(None)
-    given, secrets = redact_values.redact_arguments(arguments, context.factory.redactor)
-    registry = await context.factory.ready_registry(workspace, (name,))
-    built = note_redactions(build.build_call_spec(name, given, context.settings, registry), secrets)
-    unique = context.new_id().encode()  # a call made twice is two calls
-    return (await start_run(context, NewRunPlan(built, workspace, digest_of(b"registry_call", unique)), caller)).run_id
 
 
 def note_redactions(built: BuiltSpec, secrets: int) -> BuiltSpec:
@@ -81,6 +53,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     """Create the run and drive it, or find the run of an identical start. Raises BadArguments, Stale."""
     built = plan.built
     spec, texts = redact_values.redact_spec(built.spec, built.texts, context.factory.redactor)
+    context.retention.sweep_if_due()
     at = context.clock()
     owner = await context.store.register_owner(at)
     new = NewRun(
@@ -108,7 +81,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     return StartResult(created.run.id, created.is_attached)
 
 
-def _choose_workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
+def choose_workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
     """Return the folder that the run works in: the requested one, else that of the run it continues, else the first.
 
     Raises BadArguments where a run would be continued in another folder.
@@ -128,7 +101,7 @@ def _choose_workspace(context: AppContext, request: PlannerRequest, caller: Call
     return before
 
 
-def _continued_run(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
+def read_continued_run(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     """Read the conversation of a run that has ended or can't go on, and the newest summaries of the runs before it."""
     run = context.find_run(run_id, caller)
     if run.outcome is None and not _is_stuck(context, run):

@@ -39,7 +39,7 @@ def budget(
     scope = run or ("days" if days else "day")
 
     async def look(app: App) -> JsonObject:
-        return app.read_spending(scope, PERSON)
+        return app.spending.read(scope, PERSON)
 
     spending = with_app(read_settings(flags), look)
     if scope == "days":
@@ -54,7 +54,7 @@ def _trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
     """Forget the principal's days after today: a clock that was ahead had begun them."""
 
     async def trust(app: App) -> list[str]:
-        return await app.trust_clock(person_for(principal))
+        return await app.spending.trust_clock(person_for(principal))
 
     forgotten = with_app(read_settings(flags), trust)
     line = "No day after today was begun: there was nothing to correct."

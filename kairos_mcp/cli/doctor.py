@@ -95,7 +95,7 @@ def _check_tools(settings: Settings) -> Iterator[Finding]:
     """List what is known of the sources of tools without starting a server."""
 
     async def read_notes(app: App) -> tuple[str, ...]:
-        return app.tool_notes()
+        return app.tools.source_notes()
 
     try:
         notes = with_app(settings, read_notes)

@@ -38,7 +38,7 @@ def save(
     mandate = _read_mandate(file)
 
     async def save_mandate(app: App) -> JsonObject:
-        return await app.save_mandate(mandate, PERSON)
+        return await app.mandates.save(mandate, PERSON)
 
     saved = with_app(settings_here(flags), save_mandate)
     change = "saved" if saved["changed"] else "unchanged"
@@ -52,10 +52,10 @@ def list_mandates(*, everywhere: AllWorkspaces = False, as_json: AsJson = False,
 
     async def read_all_pages(app: App) -> JsonObject:
         is_wide = everywhere or not app.settings.workspaces
-        page = app.list_mandates(None, None, PERSON, everywhere=is_wide)
+        page = app.mandates.list_page(None, None, PERSON, everywhere=is_wide)
         found = list(page["mandates"])
         while (cursor := page["cursor"]) is not None:
-            page = app.list_mandates(None, cursor, PERSON, everywhere=is_wide)
+            page = app.mandates.list_page(None, cursor, PERSON, everywhere=is_wide)
             found += page["mandates"]
         return {"mandates": found, "total": page["total"], "elsewhere": page["elsewhere"]}
 
@@ -76,7 +76,7 @@ def edit(
     settings = settings_here(flags)
 
     async def move(app: App) -> JsonObject:
-        return await app.move_mandate(mandate_id, str(settings.workspaces[0]), PERSON)
+        return await app.mandates.move(mandate_id, str(settings.workspaces[0]), PERSON)
 
     moved = with_app(settings, move)
     emit(moved, [f"{moved['mandate_id']} belongs to {moved['workspace']} ({moved['status']})"], as_json=as_json)
@@ -121,7 +121,7 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
     from kairos_mcp.views.waiting import format_time
 
     async def find_due(app: App) -> tuple[list[ScheduledTime], list[str]]:
-        return app.due_mandates(mandate_id, PERSON), [] if mandate_id else app.mandates_without_workspace(PERSON)
+        return app.mandates.list_due(mandate_id, PERSON), [] if mandate_id else app.mandates.unplaced_notes(PERSON)
 
     times, refusals = with_app(settings_here(flags), find_due)
     for refusal in refusals:
@@ -149,13 +149,13 @@ def _run_cycles(flags: Flags, mandate: MandateRef, options: RunOptions, *, resum
     """Start a run of the mandate, or go on with its open run, and follow it. `resume`: also if that is paused."""
 
     async def begin(app: App) -> str:
-        started = await app.start_cycles(mandate, options, PERSON)
+        started = await app.mandates.start_cycles(mandate, options, PERSON)
         if not started.attached:
             return started.run_id
         print_note(f"run {started.run_id} of this mandate is open")
         if resume:
-            await app.control(started.run_id, "resume", PERSON)
-        await app.drive(started.run_id)
+            await app.control.request(started.run_id, "resume", PERSON)
+        await app.control.drive(started.run_id)
         return started.run_id
 
     return follow_run(settings_here(flags), begin, quiet=quiet)

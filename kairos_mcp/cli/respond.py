@@ -50,13 +50,13 @@ def answer(
     settings = settings_for_run(flags, run)
 
     async def answer_and_drive(app: App) -> str:
-        await app.answer(run, answers, PERSON)
-        await app.drive(run)
+        await app.answers.submit(run, answers, PERSON)
+        await app.control.drive(run)
         return run
 
     async def store_answer(app: App) -> RunReport:
-        await app.answer(run, answers, PERSON, drive=False)
-        return app.report(run, PERSON)
+        await app.answers.submit(run, answers, PERSON, drive=False)
+        return app.runs.report(run, PERSON)
 
     if drive:
         return print_ending(follow_run(settings, answer_and_drive, quiet=as_json), flags, as_json=as_json)
@@ -111,8 +111,8 @@ def settle(
     caller = person_for(principal)
 
     async def settle_and_drive(app: App) -> str:
-        await app.settle(run, key, settlement, caller, note=note, digest=digest)
-        await app.drive(run)
+        await app.answers.settle(run, key, settlement, caller, note=note, digest=digest)
+        await app.control.drive(run)
         return run
 
     report = follow_run(settings_for_run(flags, run), settle_and_drive, quiet=as_json, caller=caller)
@@ -127,7 +127,7 @@ def resume(run: Run, *, principal: Principal = LOCAL, as_json: AsJson = False, f
     caller = person_for(principal)
 
     async def begin(app: App) -> str:
-        await app.resume(run, caller)
+        await app.control.resume(run, caller)
         return run
 
     report = follow_run(settings_for_run(flags, run), begin, quiet=as_json, caller=caller)
@@ -138,9 +138,9 @@ def cancel(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
     """Cancel a run; what it did is kept."""
 
     async def cancel_and_wait(app: App) -> RunReport:
-        await app.control(run, "cancel", PERSON)
-        await app.wait([run], until="done", wait_s=30, caller=PERSON)
-        return app.report(run, PERSON)
+        await app.control.request(run, "cancel", PERSON)
+        await app.runs.wait([run], until="done", wait_s=30, caller=PERSON)
+        return app.runs.report(run, PERSON)
 
     report = with_app(read_settings(flags), cancel_and_wait)
     emit(report.as_json(), [f"run {run} is {report.status}"], as_json=as_json)
@@ -168,15 +168,15 @@ def _decide(
 
     async def decide_and_drive(app: App) -> str:
         await decide(app, drive=True)
-        await app.drive(run_id)
+        await app.control.drive(run_id)
         return run_id
 
     async def store_decision(app: App) -> RunReport:
         await decide(app, drive=False)
-        return app.report(run_id, caller)
+        return app.runs.report(run_id, caller)
 
     async def decide(app: App, *, drive: bool) -> None:
-        approval = await app.decide(run_id, key, decision, feedback, caller, digest=digest, drive=drive)
+        approval = await app.answers.decide(run_id, key, decision, feedback, caller, digest=digest, drive=drive)
         for line in _decided_lines(approval, decision) if not as_json else ():
             print_line(line)
 

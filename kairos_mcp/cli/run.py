@@ -124,10 +124,10 @@ def _run_planner(settings: Settings, request: PlannerRequest, *, quiet: bool = F
     """Start a run and follow it until it rests."""
 
     async def begin(app: App) -> str:
-        started = await app.start_planner(request, PERSON)
+        started = await app.runs.start_planner(request, PERSON)
         if started.attached:  # an identical start of a moment ago, whose command may have been killed
             print_note(f"run {started.run_id} of the same words is open")
-            await app.drive(started.run_id)
+            await app.control.drive(started.run_id)
         return started.run_id
 
     return follow_run(settings, begin, quiet=quiet)

@@ -54,9 +54,9 @@ def runs(
     everywhere = everywhere or not settings.workspaces
 
     async def look(app: App) -> tuple[list[RunReport], int]:
-        newest = app.newest_runs(PERSON, limit, everywhere=everywhere)
-        elsewhere = 0 if everywhere else app.count_runs_elsewhere(PERSON)
-        return [app.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
+        newest = app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
+        elsewhere = 0 if everywhere else app.runs.count_elsewhere(PERSON)
+        return [app.runs.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
 
     damage: StoreCorrupt | None = None
     try:
@@ -97,7 +97,7 @@ def _prune_runs(flags: Flags, older_than: str | None, *, as_json: bool) -> int:
         raise BadArguments("Ended runs are kept for ever here.", "Say what may go: --older-than 30d; or set keep_days.")
 
     async def prune(app: App) -> PruneResult:
-        return await app.prune(days, shrink=True)
+        return await app.runs.prune(days, shrink=True)
 
     pruned = with_app(settings, prune)
     sizes = {"bytes_before": pruned.before, "bytes_after": pruned.after}
@@ -140,7 +140,7 @@ def show(
     if view == "report" and ref is None:
 
         async def read_report(app: App) -> RunReport:
-            return app.report(run, caller)
+            return app.runs.report(run, caller)
 
         report = with_app(settings, read_report)
         emit(report.as_json(), report_lines(report, flags), as_json=as_json)
@@ -162,7 +162,7 @@ def _read_all_pages(app: App, run_id: str, view: View, ref: str | None, caller: 
     items: list[JsonObject] = []
     text, cursor = "", None
     while True:
-        page = app.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), caller)
+        page = app.runs.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), caller)
         items += page.get("items", ())
         text += page.get("text", "")
         cursor = page["next_cursor"]

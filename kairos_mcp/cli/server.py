@@ -76,7 +76,7 @@ def _release(flags: Flags, owner: int, *, as_json: bool) -> int:
     """Release the runs of a server. What it still tries to commit of them is refused, so nothing is done twice."""
 
     async def release(app: App) -> int:
-        return await app.release(owner, PERSON)
+        return await app.control.release(owner, PERSON)
 
     count = with_app(read_settings(flags), release)
     line = f"Released {count_of(count, 'run')} of owner {owner}; the next server that is asked goes on."

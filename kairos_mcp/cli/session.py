@@ -59,7 +59,7 @@ def with_app(settings: Settings, act: Callable[[App], Awaitable[R]], *, salvage:
 def settings_for_run(flags: Flags, run_id: str) -> Settings:
     """The settings with which a command goes on with a run that no living server has: those of the settings file that
     its server was started with, unless the command names another. What still differs is noted on stderr."""
-    from kairos_mcp.app.server_facts import differing_settings
+    from kairos_mcp.app.control import differing_settings
     from kairos_mcp.store.database import FILE
 
     settings = read_settings(flags)
@@ -67,7 +67,7 @@ def settings_for_run(flags: Flags, run_id: str) -> Settings:
         return settings
 
     async def find_server(app: App) -> tuple[ServedRuns | None, bool]:
-        return app.find_server(run_id)
+        return app.control.find_server(run_id)
 
     try:
         server, is_alive = with_app(settings, find_server)
@@ -111,11 +111,11 @@ def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> i
 async def _wait_until_rest(app: App, run_id: str, screen: ProgressScreen, caller: Caller) -> RunReport:
     async def on_beat(beat: Heartbeat) -> None:
         screen.show_beat(beat)
-        screen.print_calls(app.report(run_id, caller, full=False).calls)
+        screen.print_calls(app.runs.report(run_id, caller, full=False).calls)
 
     while True:
-        await app.wait([run_id], until="rest", wait_s=600, caller=caller, on_heartbeat=on_beat)
-        report = app.report(run_id, caller)
+        await app.runs.wait([run_id], until="rest", wait_s=600, caller=caller, on_heartbeat=on_beat)
+        report = app.runs.report(run_id, caller)
         screen.print_calls(report.calls)
         if report.status != "working":
             return report
@@ -129,7 +129,7 @@ async def _cancel_on_interrupt(app: App, run_id: str, screen: ProgressScreen, ca
     with anyio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:
             screen.print("cancelling; once more to leave at once")
-            await app.control(run_id, "cancel", caller)
+            await app.control.request(run_id, "cancel", caller)
             break
         async for _ in signals:
             raise KeyboardInterrupt

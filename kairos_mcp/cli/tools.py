@@ -19,7 +19,7 @@ from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.tool_admin import (
+    from kairos_mcp.app.tools import (
         DecidedDefinitions,
         DefinitionDecision,
         PendingDefinition,
@@ -38,7 +38,7 @@ def list_tools(*, as_json: AsJson = False, flags: AllFlags) -> int:
     """List every tool: its name, effect, source, category, and whether it waits for approval."""
 
     async def read_tools(app: App) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
-        return await app.list_tools()  # starts a server that was never asked for its tools
+        return await app.tools.list_all()  # starts a server that was never asked for its tools
 
     tools, notes = with_app(settings_here(flags), read_tools)
     lines = (f"{tool.name:<32} {tool.effect:<12} {tool.source:<18} {tool.category:<16} {tool.state}" for tool in tools)
@@ -76,7 +76,7 @@ def call(
         raise BadArguments("The arguments are no JSON object.", 'As \'{"path": "README.md"}\'.')
 
     async def begin(app: App) -> str:
-        return await app.start_call(name, parsed, PERSON)
+        return await app.runs.start_call(name, parsed, PERSON)
 
     report = follow_run(settings_here(flags), begin, quiet=as_json)
     code = print_ending(report, flags, as_json=as_json)
@@ -139,7 +139,7 @@ def import_tools(
 
 def _decide(flags: Flags, address: str, decision: DefinitionDecision, pin: str | None, *, as_json: bool) -> int:
     async def decide(app: App) -> DecidedDefinitions:
-        return await app.decide_tool(address, decision, pin, PERSON)
+        return await app.tools.decide(address, decision, pin, PERSON)
 
     definitions = with_app(read_settings(flags), decide)
     pins = [{"address": definition.address, "pin": definition.pin} for definition in definitions]
@@ -150,7 +150,7 @@ def _decide(flags: Flags, address: str, decision: DefinitionDecision, pin: str |
 
 def _read_details(flags: Flags, name: str) -> ToolDetails:
     async def read_tool(app: App) -> ToolDetails:
-        return await app.tool_details(name)
+        return await app.tools.details(name)
 
     return with_app(settings_here(flags), read_tool)
 

@@ -136,7 +136,7 @@ async def _input_required(
         if row is None:
             call.skipped.update(by_key)
         else:
-            purpose = call.app.run_purpose(run_id, call.caller)
+            purpose = call.app.runs.purpose(run_id, call.caller)
             requests |= {
                 request_key: elicitation.make_dialog(purpose, by_key[key]) for request_key, key in row.keys.items()
             }

@@ -37,7 +37,7 @@ async def report_when_at_rest(call: ServerCall, run_id: str, wait_s: float, *, a
                 case _:
                     pass
     await _wait_for_rest(call, run_id, until_s)
-    return results.run_result(call.app.report(run_id, call.caller, attached=attached))
+    return results.run_result(call.app.runs.report(run_id, call.caller, attached=attached))
 
 
 async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float) -> None:
@@ -45,20 +45,20 @@ async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float) -> None:
     only once the run is seen waiting."""
     settle_s = call.policy.settle_s if call.app.client_requests.goes_through_clients(run_id, call.caller) else 0.0
     left_s = max(settle_s, until_s - time.monotonic())
-    await call.app.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat)
+    await call.app.runs.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat)
 
 
 async def planner_run(call: ServerCall, arguments: planner.PlannerRun) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    started = await call.app.start_planner(arguments.request(), call.caller)
+    started = await call.app.runs.start_planner(arguments.request(), call.caller)
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
 
 
 async def ooda_run(call: ServerCall, arguments: ooda.OodaRun) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    started = await call.app.start_cycles(arguments.mandate_ref, arguments.options, call.caller)
+    started = await call.app.mandates.start_cycles(arguments.mandate_ref, arguments.options, call.caller)
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
 
 
@@ -68,7 +68,7 @@ def phase_handler(name: Phase) -> Callable[[ServerCall, ooda.OodaPhase], Awaitab
     async def ooda_phase(call: ServerCall, arguments: ooda.OodaPhase) -> Result:
         if call.resumed is not None:
             return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-        started = await call.app.start_phase(
+        started = await call.app.mandates.start_phase(
             name, arguments.mandate_ref, arguments.phase_input, arguments.options, call.caller
         )
         return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
@@ -77,19 +77,19 @@ def phase_handler(name: Phase) -> Callable[[ServerCall, ooda.OodaPhase], Awaitab
 
 
 async def mandate_save(call: ServerCall, arguments: ooda.MandateSave) -> wire.CallToolResult:
-    return results.plain_result(await call.app.save_mandate(arguments.mandate, call.caller))
+    return results.plain_result(await call.app.mandates.save(arguments.mandate, call.caller))
 
 
 async def mandate_list(call: ServerCall, arguments: ooda.MandateList) -> wire.CallToolResult:
     return results.plain_result(
-        call.app.list_mandates(arguments.status, arguments.cursor, call.caller, everywhere=bool(arguments.all))
+        call.app.mandates.list_page(arguments.status, arguments.cursor, call.caller, everywhere=bool(arguments.all))
     )
 
 
 async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallToolResult:
-    run_ids = arguments.run_ids or call.app.newest_runs(call.caller, results.NEWEST, everywhere=bool(arguments.all))
+    run_ids = arguments.run_ids or call.app.runs.newest_ids(call.caller, results.NEWEST, everywhere=bool(arguments.all))
     if arguments.wait and run_ids:
-        await call.app.wait(
+        await call.app.runs.wait(
             run_ids,
             until=arguments.until or "attention",
             wait_s=arguments.wait,
@@ -98,9 +98,9 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
             since=arguments.known_seqs(run_ids),
         )
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.run_ids)
-    reports = [call.app.report(run_id, call.caller, full=not brief) for run_id in run_ids]
-    call.app.retry_stalled(run_ids, call.caller)
-    elsewhere = 0 if arguments.run_ids or arguments.all else call.app.count_runs_elsewhere(call.caller)
+    reports = [call.app.runs.report(run_id, call.caller, full=not brief) for run_id in run_ids]
+    call.app.control.retry_stalled(run_ids, call.caller)
+    elsewhere = 0 if arguments.run_ids or arguments.all else call.app.runs.count_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 
@@ -108,7 +108,7 @@ async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     if arguments.ask:
         call.app.client_requests.forget_ignored(arguments.run_id, call.caller)
     if call.resumed is None:
-        await call.app.answer(arguments.run_id, arguments.answers or {}, call.caller)
+        await call.app.answers.submit(arguments.run_id, arguments.answers or {}, call.caller)
     return await report_when_at_rest(call, arguments.run_id, arguments.wait)
 
 
@@ -116,36 +116,38 @@ async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.Call
     if arguments.action == "settle":
         assert arguments.key is not None
         assert arguments.settlement is not None
-        await call.app.settle(
+        await call.app.answers.settle(
             arguments.run_id, arguments.key, arguments.settlement, call.caller, digest=arguments.digest
         )
     else:
         limits = None if arguments.limits is None else arguments.limits.as_limits()
-        await call.app.control(arguments.run_id, arguments.action, call.caller, limits=limits, route=arguments.route)
-    return results.run_result(call.app.report(arguments.run_id, call.caller), steered=True)
+        await call.app.control.request(
+            arguments.run_id, arguments.action, call.caller, limits=limits, route=arguments.route
+        )
+    return results.run_result(call.app.runs.report(arguments.run_id, call.caller), steered=True)
 
 
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:
-    return results.plain_result(call.app.trace(arguments.run_id, arguments.query(), call.caller))
+    return results.plain_result(call.app.runs.trace(arguments.run_id, arguments.query(), call.caller))
 
 
 async def registry_search(call: ServerCall, arguments: runs.RegistrySearch) -> wire.CallToolResult:
     names = None if arguments.names is None else tuple(arguments.names)
     return results.plain_result(
-        await call.app.registry_search(arguments.query, names, arguments.category, arguments.cursor)
+        await call.app.tools.search(arguments.query, names, arguments.category, arguments.cursor)
     )
 
 
 async def registry_call(call: ServerCall, arguments: runs.RegistryCall) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    run_id = await call.app.start_call(arguments.name, arguments.arguments, call.caller)
+    run_id = await call.app.runs.start_call(arguments.name, arguments.arguments, call.caller)
     return await report_when_at_rest(call, run_id, arguments.wait)
 
 
 async def registry_register(call: ServerCall, arguments: runs.RegistryRegister) -> wire.CallToolResult:
-    return results.plain_result(await call.app.propose_tool(arguments.spec, call.caller))
+    return results.plain_result(await call.app.tools.propose(arguments.spec, call.caller))
 
 
 async def budget_status(call: ServerCall, arguments: runs.BudgetStatus) -> wire.CallToolResult:
-    return results.plain_result(call.app.read_spending(arguments.scope, call.caller))
+    return results.plain_result(call.app.spending.read(arguments.scope, call.caller))

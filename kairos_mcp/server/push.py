@@ -47,7 +47,7 @@ async def push_all(call: ServerCall, run_id: str, find: Callable[[], PushableReq
     asks, caller, watched, failed = call.app.client_requests, call.caller, dict[str, PushedRequest](), dict[str, str]()
     while True:
         await _start_pushes(call, run_id, find(), watched, failed)
-        await call.on_beat(call.app.heartbeat(run_id, caller))
+        await call.on_beat(call.app.runs.heartbeat(run_id, caller))
         ended = [push for push in watched.values() if push.has_ended]
         for push in ended:
             del watched[push.key]
@@ -205,7 +205,7 @@ async def _ask_user(call: ServerCall, push: PushedRequest, row: Question) -> Non
     """Show a question to the client's user, and store what they decide about exactly that."""
     asks, began = call.app.client_requests, time.monotonic()
     try:
-        dialog = elicitation.make_dialog(call.app.run_purpose(push.run_id, call.caller), row)
+        dialog = elicitation.make_dialog(call.app.runs.purpose(push.run_id, call.caller), row)
         reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.client_gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED

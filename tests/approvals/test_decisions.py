@@ -75,7 +75,7 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
         assert item["expires_at"].endswith("Z")
         assert f" approve --home {place.home} {run_id} {KEY}" in item["command"]
         assert item["command"] in report.next["why"]
-        (brief,) = host.report(run_id, ME, full=False).waiting
+        (brief,) = host.runs.report(run_id, ME, full=False).waiting
         assert brief == {"key": KEY, "kind": "approval"}
 
 
@@ -91,7 +91,7 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
 async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, elicits, tool, named):
     async with opened(place, approvals=settings) as host:
         run_id = await waiting(host, place)
-        following = host.report(run_id, Caller(elicits=elicits)).next
+        following = host.runs.report(run_id, Caller(elicits=elicits)).next
         assert following["tool"] == tool
         assert named in str(following)
 
@@ -106,7 +106,7 @@ async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
         assert any(KEY in note for note in run["degraded"])
         page = await door.ask("run_trace", {"run_id": run_id, "ref": KEY, "max_chars": 100_000})
         assert page["text"] == long
-        assert host.report(run_id, ME).waiting[0]["preview"] == long
+        assert host.runs.report(run_id, ME).waiting[0]["preview"] == long
 
 
 # -- who may decide --------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ async def test_whoever_calls_run_continue_decides_nothing_unless_it_is_configure
     async with opened(place, approvals=settings) as host:
         run_id = await waiting(host, place)
         with pytest.raises(ApprovalRequired) as refused:
-            await host.answer(run_id, {KEY: APPROVE | {"digest": digest(place, run_id)}}, ME)
+            await host.answers.submit(run_id, {KEY: APPROVE | {"digest": digest(place, run_id)}}, ME)
         assert f"kairos-mcp approve {run_id} {KEY}" in refused.value.hint
         assert verdicts(place) == UNDECIDED
         assert place.rows("select count(*) from deposit") == [(0,)]
@@ -127,7 +127,7 @@ async def test_under_host_it_does_and_the_record_says_who(place):
     async with opened(place, approvals="host") as host:
         run_id = await waiting(host, place)
         given = APPROVE | {"digest": digest(place, run_id), "feedback": "carefully"}
-        await host.answer(run_id, {KEY: given}, Caller(client="a host 1"))
+        await host.answers.submit(run_id, {KEY: given}, Caller(client="a host 1"))
         assert verdicts(place) == [("approve", "local", "mcp", "carefully")]
         assert place.rows("select client from approval") == [("a host 1",)]
         (item,) = (await rests(host, run_id)).waiting
@@ -162,7 +162,7 @@ async def test_a_decision_that_is_not_about_what_was_shown_stores_nothing(place,
     async with opened(place, approvals="host") as host:
         run_id = await waiting(host, place)
         with pytest.raises(error):
-            await host.answer(run_id, {KEY: answer}, ME)
+            await host.answers.submit(run_id, {KEY: answer}, ME)
         assert verdicts(place) == UNDECIDED
 
 
@@ -171,7 +171,7 @@ async def test_nobody_answers_the_call_past_the_person_who_was_asked(place):
         run_id = await waiting(host, place)
         for forged in ({STEP: {"content": "done"}}, {STEP: APPROVE}, {f"{STEP}/approval#2": APPROVE}, {"x": APPROVE}):
             with pytest.raises(NotWaiting):
-                await host.answer(run_id, forged, ME)
+                await host.answers.submit(run_id, forged, ME)
         assert place.rows("select count(*) from answer where by_route = 'caller'") == [(0,)]
         assert verdicts(place) == UNDECIDED
 
@@ -181,7 +181,7 @@ async def test_answers_and_decisions_are_stored_all_or_none(place):
         run_id = await waiting(host, place)
         good = APPROVE | {"digest": digest(place, run_id)}
         with pytest.raises(NotWaiting):
-            await host.answer(run_id, {KEY: good, "round-7": {"content": "x"}}, ME)
+            await host.answers.submit(run_id, {KEY: good, "round-7": {"content": "x"}}, ME)
         assert verdicts(place) == UNDECIDED
 
 
@@ -191,15 +191,15 @@ async def test_TENANCY_002_another_principals_approval_looks_like_none(place):
         run_id = await waiting(host, place, caller=alice)
         given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
         for attempt in (
-            host.answer(run_id, given, bob),
-            host.decide(run_id, KEY, "approve", None, bob),
-            host.decide(run_id, KEY, "approve", None, PERSON),
+            host.answers.submit(run_id, given, bob),
+            host.answers.decide(run_id, KEY, "approve", None, bob),
+            host.answers.decide(run_id, KEY, "approve", None, PERSON),
         ):
             with pytest.raises(UnknownRun):
                 await attempt
         assert verdicts(place) == UNDECIDED
-        assert f"--principal alice {run_id}" in host.report(run_id, alice).waiting[0]["command"]
-        await host.decide(run_id, KEY, "approve", None, Caller("alice", "command"))
+        assert f"--principal alice {run_id}" in host.runs.report(run_id, alice).waiting[0]["command"]
+        await host.answers.decide(run_id, KEY, "approve", None, Caller("alice", "command"))
         assert verdicts(place) == [("approve", "alice", "command", None)]
 
 
@@ -210,11 +210,11 @@ async def test_the_same_decision_again_is_no_error_and_another_one_is(place):
     async with opened(place, approvals="host") as host:
         run_id = await waiting(host, place)
         given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
-        await host.answer(run_id, given, ME)
-        await host.answer(run_id, given, ME)
-        await host.decide(run_id, KEY, "approve", None, PERSON)
+        await host.answers.submit(run_id, given, ME)
+        await host.answers.submit(run_id, given, ME)
+        await host.answers.decide(run_id, KEY, "approve", None, PERSON)
         with pytest.raises(AlreadyAnswered):
-            await host.decide(run_id, KEY, "deny", "no!", PERSON)
+            await host.answers.decide(run_id, KEY, "deny", "no!", PERSON)
         assert verdicts(place) == [("approve", "local", "mcp", None)]
         assert place.rows("select count(*) from deposit") == [(1,)]
 
@@ -224,7 +224,7 @@ async def test_of_many_that_decide_at_once_one_is_first(place):
         run_id = await waiting(host, place)
         said = ["approve", "deny"] * 8
         came = await asyncio.gather(
-            *(host.decide(run_id, KEY, each, None, PERSON) for each in said), return_exceptions=True
+            *(host.answers.decide(run_id, KEY, each, None, PERSON) for each in said), return_exceptions=True
         )
         ((first, *_),) = verdicts(place)
         assert [isinstance(each, AlreadyAnswered) for each in came] == [each != first for each in said]
@@ -237,10 +237,10 @@ async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived
     expired(place)
     async with App.open(place.settings(), via="command") as person:
         with pytest.raises(ApprovalExpired):
-            await person.decide(run_id, KEY, "approve", None, PERSON)
+            await person.answers.decide(run_id, KEY, "approve", None, PERSON)
         assert verdicts(place) == [("expired", "", "clock", None)]
         with pytest.raises(ApprovalExpired):
-            await person.decide(run_id, KEY, "approve", None, PERSON)
+            await person.answers.decide(run_id, KEY, "approve", None, PERSON)
     assert place.rows("select kind, body from deposit") == [("verdict", KEY)]
 
 
@@ -269,17 +269,17 @@ async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_be
         before = place.rows(news, one_more)
         assert not asks_for(place, one_more)
         assert place.rows(news, one_more) == before
-        await host.decide(runs[0], KEY, "deny", None, PERSON)
+        await host.answers.decide(runs[0], KEY, "deny", None, PERSON)
         assert place.rows(news, one_more) > before
 
 
 async def test_an_ended_run_asks_for_nothing(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
-        await host.control(run_id, "cancel", ME)
+        await host.control.request(run_id, "cancel", ME)
         assert (await rests(host, run_id)).waiting == ()
         with pytest.raises(NotWaiting):
-            await host.decide(run_id, KEY, "approve", None, PERSON)
+            await host.answers.decide(run_id, KEY, "approve", None, PERSON)
         assert verdicts(place) == UNDECIDED
 
 
@@ -287,7 +287,7 @@ async def test_a_key_that_waits_nowhere_names_those_that_wait(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
         with pytest.raises(NotWaiting) as refused:
-            await host.decide(run_id, "round-9/call-1/approval", "approve", None, PERSON)
+            await host.answers.decide(run_id, "round-9/call-1/approval", "approve", None, PERSON)
         assert KEY in refused.value.hint
 
 
@@ -348,7 +348,7 @@ async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
         one_more = (await _unasked(host, ME)).run_id
         assert not asks_for(place, one_more)
         with pytest.raises(NotWaiting):  # nobody was shown it
-            await host.decide(one_more, KEY, "approve", None, PERSON)
+            await host.answers.decide(one_more, KEY, "approve", None, PERSON)
         report = await rests(host, one_more)
         assert (report.status, report.waiting) == ("paused", ())
         assert any("not asked about yet" in text for text in report.degraded)
@@ -357,7 +357,7 @@ async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
         elsewhere = (await _unasked(host, ME)).run_id
         place.rows("update run set workspace = '/another' where id = ?", elsewhere)
         assert asks_for(place, elsewhere)  # and another workspace's
-        await host.decide(runs[3], KEY, "deny", None, PERSON)
+        await host.answers.decide(runs[3], KEY, "deny", None, PERSON)
         assert _unasked_now(place) == []  # whoever decided has given the place on
         assert [item["key"] for item in (await rests(host, one_more)).waiting] == [KEY]
 
@@ -377,7 +377,7 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
             assert asks_for(place, run_id, path=f"round-1/call-{m}") == (m <= MAX_PER_RUN)
         assert _unasked_now(place) == ["round-1/call-5", "round-1/call-6", "round-1/call-7"]
         assert asks_for(place, (await _unasked(host, ME)).run_id)  # another run has places left
-        await host.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
+        await host.answers.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
         assert _unasked_now(place) == ["round-1/call-6", "round-1/call-7"]
         place.rows("update approval set expires_at = 1 where key = 'round-1/call-3/approval'")
         with writing(place) as connection:
@@ -397,8 +397,8 @@ async def test_a_run_that_ends_gives_its_places_up(place, end):
     if end == "broken off":
         place.rows("update run set spec = '?' where id = ?", runs[0])
     async with App.open(place.settings(), via="mcp") as host:
-        await host.control(runs[0], "cancel", ME)
-        await host.wait([runs[0]], until="done", wait_s=20, caller=ME)
+        await host.control.request(runs[0], "cancel", ME)
+        await host.runs.wait([runs[0]], until="done", wait_s=20, caller=ME)
         assert _unasked_now(place) == []
 
 
@@ -408,9 +408,9 @@ def _unasked_now(place: Place) -> list[str]:
 
 
 async def _unasked(host: App, caller: Caller) -> Any:
-    key = f"unasked {len(host.newest_runs(caller, 1000))}"
-    started = await host.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
-    await host.wait([started.run_id], until="rest", wait_s=20, caller=caller)
+    key = f"unasked {len(host.runs.newest_ids(caller, 1000))}"
+    started = await host.runs.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
+    await host.runs.wait([started.run_id], until="rest", wait_s=20, caller=caller)
     return started
 
 
@@ -442,8 +442,8 @@ async def test_a_decision_wakes_whoever_owns_the_run_in_another_process(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
         async with App.open(place.settings(), via="command") as person:
-            await person.decide(run_id, KEY, "approve", None, PERSON, drive=False)
+            await person.answers.decide(run_id, KEY, "approve", None, PERSON, drive=False)
         assert (await rests(host, run_id)).waiting[0]["kind"] == "tool_call"
-        await host.wait([run_id], until="rest", wait_s=20, caller=ME)
-        await host.answer(run_id, {STEP: {"content": "yes"}}, ME)
+        await host.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
+        await host.answers.submit(run_id, {STEP: {"content": "yes"}}, ME)
         assert (await rests(host, run_id)).summary == "done"

@@ -254,7 +254,7 @@ async def test_a_dialog_is_closed_when_somebody_else_has_decided(place):
         run_id = await waiting(host, place)
         call = asyncio.create_task(door.ask("run_continue", {"run_id": run_id}))
         await person.shown.wait()
-        await host.decide(run_id, KEY, "approve", None, replace(ME, via="command"))
+        await host.answers.decide(run_id, KEY, "approve", None, replace(ME, via="command"))
         assert [item["kind"] for item in (await call)["waiting"]] == ["tool_call"]
         assert verdicts(place) == [("approve", "local", "command", None)]
 
@@ -265,7 +265,7 @@ async def test_two_calls_of_one_client_show_one_dialog(place):
         run_id = await waiting(host, place)
         calls = [asyncio.create_task(door.ask("run_continue", {"run_id": run_id, "wait_s": 10 + n})) for n in range(2)]
         await person.shown.wait()
-        await host.decide(run_id, KEY, "deny", None, replace(ME, via="command"))
+        await host.answers.decide(run_id, KEY, "deny", None, replace(ME, via="command"))
         await asyncio.gather(*calls)
     assert len(person.seen) == 1
 
@@ -362,7 +362,7 @@ async def test_several_are_asked_in_one_round_and_each_counts_by_itself(place, e
     look = {"name": "ask_person", "arguments": {"question": "may I?"}}
     async with opened(place, {"tool_calls": [look] * 3}, says("done")) as host, seated(host, era, person) as door:
         request = PlannerRequest("look", caller_tools=(replace(ASK, effect="read"),))
-        run_id = (await host.start_planner(request, ME)).run_id
+        run_id = (await host.runs.start_planner(request, ME)).run_id
         await rests(host, run_id)
         for n in (1, 2, 3):
             assert asks_for(place, run_id, path=f"round-1/call-{n}")

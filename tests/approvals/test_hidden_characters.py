@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Place:
 
 async def asks(host: App, name: str, given: dict[str, Any]) -> bool:
     """Whether a person is asked about this call, where rules allow everything."""
-    waiting = (await rests(host, await host.start_call(name, given, ME))).waiting
+    waiting = (await rests(host, await host.runs.start_call(name, given, ME))).waiting
     return [item["name"] for item in waiting] == [name]
 
 
@@ -88,9 +88,9 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
 
 
 async def called(host: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
-    run_id = await host.start_call(name, given, caller)
-    await host.wait([run_id], until="rest", wait_s=20, caller=caller)
-    output = host.report(run_id, caller).output
+    run_id = await host.runs.start_call(name, given, caller)
+    await host.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
+    output = host.runs.report(run_id, caller).output
     assert isinstance(output, dict)
     return output
 
@@ -102,7 +102,7 @@ async def test_a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_
         assert (await called(host, "apply_edit_plan", plan, Caller("somebody-else")))["data"]["code"] == "not_found"
     turn = {"content": "go", "tool_calls": [{"name": "apply_edit_plan", "arguments": plan}]}
     async with App.open(place.settings(turn, says("done"), gate=ALLOWED), via="mcp") as host:
-        await rests(host, (await host.start_planner(PlannerRequest("apply", tools=WRITING), ME)).run_id)
+        await rests(host, (await host.runs.start_planner(PlannerRequest("apply", tools=WRITING), ME)).run_id)
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
         assert not (await called(host, "apply_edit_plan", plan))["is_error"]
         assert (place.workspace / "a.txt").read_text() == "omega\n"

@@ -73,8 +73,8 @@ async def a_lost_call(place: Place) -> str:
         {"tool_calls": [COMMAND]}, says("done"), gate=(GateRule("run_command", "allow"),), commands="bare"
     )
     async with App.open(settings, via="mcp") as host:
-        run_id = (await host.start_planner(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
-        await host.wait([run_id], until="done", wait_s=20, caller=ME)
+        run_id = (await host.runs.start_planner(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
+        await host.runs.wait([run_id], until="done", wait_s=20, caller=ME)
     lose_the_call(place)
     return run_id
 
@@ -199,7 +199,7 @@ async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> 
                     given = {"run_id": run_id, "action": action, "key": str(number)}
                     assert (await answers(door, "run_control", **given))["code"] == "bad_arguments"
                 with pytest.raises(ApprovalRequired):
-                    await host.release(number, ME)
+                    await host.control.release(number, ME)
             else:
                 await answers(door, "run_continue", run_id=run_id, wait_s=1)
                 assert not any("release" in json.dumps(each.requested_schema) for each in person.seen)

@@ -90,7 +90,7 @@ FIRST = GateRule("write_file", "allow", agent="file_*")
 )
 async def test_a_rule_for_an_agent_holds_for_the_calls_of_its_branch_and_of_those_within(place, rules, files):
     async with team(place.settings(says("x"), gate=rules)) as host:
-        run_id = (await host.start_planner(PlannerRequest("write", tools=("*",)), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("write", tools=("*",)), ME)).run_id
         await rests(host, run_id)
         assert made(place) == files
     denied = "select path from mark join answer on mark = mark.id where body like '%denied%' order by path"

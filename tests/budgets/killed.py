@@ -21,8 +21,8 @@ REQUEST = PlannerRequest("look", tools=("read_file",), limits=Limits(rounds=6), 
 
 async def main(root: str, commits: int) -> None:
     host = team_host(Place(Path(root)).settings(*lines(), time_zone=ZONE), DEEP, Clock(), lambda: "run-one")
-    run_id = (await host.start_planner(REQUEST, ME)).run_id
-    while host._store.writer.commits < commits and host.report(run_id, ME).status == "working":  # noqa: ASYNC110 - a count has no event
+    run_id = (await host.runs.start_planner(REQUEST, ME)).run_id
+    while host._store.writer.commits < commits and host.runs.report(run_id, ME).status == "working":  # noqa: ASYNC110 - a count has no event
         await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -36,7 +36,7 @@ async def test_the_callers_report_that_can_not_be_is_none(place: Place, usage: d
         assert report.usage["output_tokens"] == 6
         assert report.usage["cached_tokens"] == 0
         assert len(doubts(report.degraded)) == 1
-        await host.answer(run_id, {"round-1": answer}, ME)  # the same again is no error
+        await host.answers.submit(run_id, {"round-1": answer}, ME)  # the same again is no error
         assert_lawful(place, run_id)
 
 
@@ -56,7 +56,7 @@ async def test_what_is_no_count_is_refused_as_ever(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as host:
         run_id = await started(host, "go")
         with pytest.raises(BadArguments):
-            await host.answer(run_id, {"round-1": {"content": "x", "usage": {"input_tokens": -1}}}, ME)
+            await host.answers.submit(run_id, {"round-1": {"content": "x", "usage": {"input_tokens": -1}}}, ME)
 
 
 async def test_a_scripts_report_that_can_not_be_is_none(place: Place) -> None:

@@ -120,7 +120,7 @@ async def test_sixteen_branches_at_once_are_never_over(place: Place, tokens: int
         watch_peaks(place)
         run_id = await started(host, "many", tools=NARROW, limits=Limits(total_tokens=tokens))
         assert len(branches_of(place, run_id)) == 2 * BRANCHES
-        assert host.report(run_id, ME).status == "completed"
+        assert host.runs.report(run_id, ME).status == "completed"
         assert spent_by(place, run_id)[0] <= tokens
     assert passed(place) == 0
 
@@ -130,7 +130,7 @@ async def test_time_is_divided_among_branches_without_accounts_too(place: Place,
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with team_house(settings, Team(tasks=4, limits=None)) as host:
         run_id = await started(host, tools=NARROW, limits=Limits(milliseconds=40_000))
-        assert host.report(run_id, ME).stop_reason == "assistant_stop"
+        assert host.runs.report(run_id, ME).stop_reason == "assistant_stop"
     held = place.rows("select json_extract(held, '$[7]') from mark where path like 'task-%' order by id")
     assert held == [(10_000,)] * 4
 
@@ -146,11 +146,11 @@ async def test_an_empty_day_pauses_the_run_and_its_branches_go_on_with_the_same_
     async with team_house(settings, DEEP, clock) as host:
         run_id = await started(host, tools=NARROW, limits=limits)
         before = branches_of(place, run_id)
-        assert host.report(run_id, ME).status == "paused"
-        report = host.report(run_id, ME)
+        assert host.runs.report(run_id, ME).status == "paused"
+        report = host.runs.report(run_id, ME)
         while report.status == "paused":
             clock.now = place.rows("select resume_at from run")[0][0]
-            await host.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+            await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
             report = await rests(host, run_id)
         after = branches_of(place, run_id)
         assert {path: after[path].caps for path in before} == {path: book.caps for path, book in before.items()}
@@ -173,7 +173,7 @@ async def test_killed_after_any_commit_the_tree_adds_up_and_the_run_goes_on(plac
     async with asyncio.timeout(60):
         assert await child.wait() == -signal.SIGKILL
     async with team_house(place.settings(*lines(), time_zone=ZONE), DEEP) as host:
-        report = await rests(host, (await host.start_planner(REQUEST, ME)).run_id)
+        report = await rests(host, (await host.runs.start_planner(REQUEST, ME)).run_id)
         assert (report.status, report.rounds) == ("completed", 6)
         assert integrity.find_damage(host._store.reader) == []
         assert len(branches_of(place, report.run_id)) == 6
@@ -187,14 +187,14 @@ async def test_a_lost_attempt_in_a_branch_stays_charged_to_every_account_above(p
         Team(2, tries=1),
     )
     host = team_host(settings, team, Clock(), lambda: "run-lost")
-    run_id = (await host.start_planner(request, ME)).run_id
+    run_id = (await host.runs.start_planner(request, ME)).run_id
     await begun(host, "task-2/try-1/round-1")
     async with asyncio.timeout(WITHIN_S):
         while len(server.heard) < 2:  # noqa: ASYNC110 - another's count has no event
             await asyncio.sleep(0.005)
     await host._close()
     async with team_house(settings, team, Clock()) as second:
-        await second.control(run_id, "resume", ME)
+        await second.control.request(run_id, "resume", ME)
         assert (await rests(second, run_id)).status == "completed"
         for path, book in branches_of(place, run_id).items():
             assert book.spent.output_tokens > 4_000, path  # what the lost one might have written
@@ -205,22 +205,22 @@ async def test_a_cancelled_run_holds_nothing_in_any_branch(place: Place) -> None
     async with team_house(place.settings(time_zone=ZONE), Team(3, tries=1)) as host:
         run_id = await started(host, route="caller", limits=Limits(rounds=9))
         assert {book.held.rounds for book in branches_of(place, run_id).values()} == {1}
-        await host.answer(run_id, {"task-2/try-1/round-1": {**looks(1), **used(700, 300)}}, ME)
+        await host.answers.submit(run_id, {"task-2/try-1/round-1": {**looks(1), **used(700, 300)}}, ME)
         await rests(host, run_id)
         assert branches_of(place, run_id)["task-2"].spent.total_tokens == 1_000
-        await host.control(run_id, "cancel", ME)
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        await host.control.request(run_id, "cancel", ME)
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert {set(book.held) == {0} for book in branches_of(place, run_id).values()} == {True}
 
 
 async def test_what_is_brought_beyond_a_branchs_cap_is_recorded_named_and_stops_it(place: Place) -> None:
     async with team_house(place.settings(time_zone=ZONE), Team(2, synthesis=False)) as host:
         run_id = await started(host, route="caller", limits=Limits(total_tokens=4_000))
-        await host.answer(run_id, {"task-1/round-1": {**looks(1), **used(2_500, 300)}}, ME)
+        await host.answers.submit(run_id, {"task-1/round-1": {**looks(1), **used(2_500, 300)}}, ME)
         report = await rests(host, run_id)
         assert [item["key"] for item in report.waiting] == ["task-2/round-1"]  # the other one goes on
         assert any("branch task-1.total_tokens is 2000" in text for text in report.degraded)
-        await host.answer(run_id, {"task-2/round-1": says("done", **used(100))}, ME)
+        await host.answers.submit(run_id, {"task-2/round-1": says("done", **used(100))}, ME)
         assert (await rests(host, run_id)).status == "completed"
         assert outcome_of(place, run_id)["summary"] == "task-1: budget\ntask-2: assistant_stop"
 
@@ -240,7 +240,7 @@ async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with team_house(settings, Team(2, limits=None, synthesis=False)) as host:
         run_id = await started(host, tools=NARROW, limits=Limits(total_tokens=60_000))
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         assert report.usage["input_tokens"] + report.usage["output_tokens"] == 63_000
         assert any("limits.total_tokens is 60000; an answer that used more" in text for text in report.degraded)
 
@@ -262,11 +262,11 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with team_house(settings, Team(2, tries=1, agent="scout")) as host:
         run_id = await started(host, tools=NARROW, limits=Limits(rounds=4))
-        told = host.read_spending(run_id, ME)
+        told = host.spending.read(run_id, ME)
         assert [each["branch"] for each in told["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
         assert [each["limits"]["rounds"] for each in told["branches"]] == [2] * 4
         assert {each["spent"]["rounds"] for each in told["branches"]} == {2}
-        by = {each["agent"]: each["attempts"] for each in host.read_spending("day", ME)["by"]}
+        by = {each["agent"]: each["attempts"] for each in host.spending.read("day", ME)["by"]}
         assert by == {"scout": 6, None: 1}  # two rounds and a closing each, then the synthesis
     await asyncio.to_thread(budget, run_id, flags=Flags(home=str(place.home)))
     said = capsys.readouterr().out
@@ -278,17 +278,17 @@ async def test_a_run_can_be_extended_after_a_branch_was_refused_and_removed_with
     async with team_house(place.settings(time_zone=ZONE), team, clock) as host:
         run_id = await started(host, route="caller", limits=Limits(rounds=2))
         for path in ("round-1", "closing"):
-            await host.answer(run_id, {f"task-1/{path}": {**looks(1), **used(10)}}, ME)
+            await host.answers.submit(run_id, {f"task-1/{path}": {**looks(1), **used(10)}}, ME)
             await rests(host, run_id)
             if path == "round-1":
-                await host.control(run_id, "extend", ME, limits=Limits(rounds=6))
+                await host.control.request(run_id, "extend", ME, limits=Limits(rounds=6))
         assert [book.caps.rounds for book in branches_of(place, run_id).values()] == [1, 7]  # 8, less the one used
-        await host.answer(run_id, {"task-2/round-1": says("done", **used(10))}, ME)
+        await host.answers.submit(run_id, {"task-2/round-1": says("done", **used(10))}, ME)
         assert (await rests(host, run_id)).status == "completed"
     clock.now += 2 * 86_400_000
     host = team_host(place.settings(time_zone=ZONE), team, clock, lambda: "run-none")
     try:
-        await host.prune(1, shrink=False)
+        await host.runs.prune(1, shrink=False)
         assert place.rows("select count(*) from account where scope in ('branch', 'run')") == [(0,)]
     finally:
         await host._close()

@@ -22,14 +22,14 @@ LATER = MIDNIGHT + HOUR  # an hour into 2026-11-21
 async def test_a_day_once_begun_is_charged_until_the_clock_has_passed_it(place: Place) -> None:
     clock = Clock(LATER)
     async with house_at(place.settings(*LINES, day=DAY, time_zone=ZONE), clock) as host:
-        assert host.report(await started(host, "one"), ME).status == "completed"
+        assert host.runs.report(await started(host, "one"), ME).status == "completed"
         for back in (LATER - 2 * HOUR, MIDNIGHT - 48 * HOUR):
             clock.now = back
-            report = host.report(await started(host, f"again at {back}"), ME)
+            report = host.runs.report(await started(host, f"again at {back}"), ME)
             assert (report.status, report.rounds) == ("paused", 0)
             assert report.resume_at == "2026-11-22T05:00:00Z"  # when the later day ends
-        assert host.read_spending(None, ME)["day"] == "2026-11-21"
-        assert "earlier day" in host.read_spending(None, ME)["note"]
+        assert host.spending.read(None, ME)["day"] == "2026-11-21"
+        assert "earlier day" in host.spending.read(None, ME)["note"]
     assert list(days_of(place)) == ["2026-11-21"]
     assert days_of(place)["2026-11-21"].spent.model_calls == 3
 
@@ -39,7 +39,7 @@ async def test_another_server_whose_clock_is_behind_charges_the_later_day(place:
     async with house_at(settings, Clock(LATER)) as host:
         await started(host, "one")
     async with house_at(settings, Clock(LATER - 2 * HOUR)) as host:
-        assert host.report(await started(host, "two"), ME).status == "paused"
+        assert host.runs.report(await started(host, "two"), ME).status == "paused"
     assert list(days_of(place)) == ["2026-11-21"]
 
 
@@ -51,17 +51,17 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
         await started(host, "one")
         clock.now = LATER
         stopped = await started(host, "two")
-        report = host.report(stopped, ME)
+        report = host.runs.report(stopped, ME)
         assert (report.status, report.rounds, report.resume_at) == ("paused", 0, None)
         assert report.next is not None
         assert report.next["why"].endswith(" --trust-clock`.")
-        assert "--trust-clock" in host.read_spending(None, ME)["note"]
+        assert "--trust-clock" in host.spending.read(None, ME)["note"]
         other = Caller("other")
-        free = (await host.start_planner(PlannerRequest("free"), other)).run_id
-        await host.wait([free], until="rest", wait_s=20, caller=other)
-        assert host.report(free, other).status == "completed"
-        assert await host.trust_clock(ME) == ["2026-12-21"]
-        await host.control(stopped, "resume", ME)
+        free = (await host.runs.start_planner(PlannerRequest("free"), other)).run_id
+        await host.runs.wait([free], until="rest", wait_s=20, caller=other)
+        assert host.runs.report(free, other).status == "completed"
+        assert await host.spending.trust_clock(ME) == ["2026-12-21"]
+        await host.control.request(stopped, "resume", ME)
         assert (await rests(host, stopped)).status == "completed"
     assert set(days_of(place)) == {"2026-11-21", "2026-12-21"}
     assert set(days_of(place, "other")) == {"2026-11-21"}
@@ -75,17 +75,17 @@ async def test_the_command_lets_the_stopped_runs_go_on_and_the_later_day_keeps_w
         (later,) = days_of(place)
         clock.now = LATER
         stopped = await started(host, "two")
-        assert host.report(stopped, ME).status == "paused"
+        assert host.runs.report(stopped, ME).status == "paused"
         words = ("budget", "--trust-clock", "--home", str(place.home))
         command = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "kairos_mcp", *words, stdout=asyncio.subprocess.PIPE
         )
         assert later in (await command.communicate())[0].decode()
         clock.now = place.rows("select resume_at from run where id = ?", stopped)[0][0]
-        await host.wait([stopped], until="done", wait_s=20, caller=ME)
-        assert host.report(stopped, ME).status == "completed"
+        await host.runs.wait([stopped], until="done", wait_s=20, caller=ME)
+        assert host.runs.report(stopped, ME).status == "completed"
         clock.now = 4_000_000_000_000
-        assert host.report(await started(host, "three"), ME).status == "paused"
+        assert host.runs.report(await started(host, "three"), ME).status == "paused"
     assert days_of(place)[later].spent.model_calls == 3
 
 

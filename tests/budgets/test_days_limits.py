@@ -62,7 +62,7 @@ async def test_a_day_that_is_used_up_pauses_the_run_which_goes_on_by_itself_on_t
     clock = Clock()
     async with house_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as host:
         run_id = await started(host, tools=NARROW)
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.waiting) == ("paused", None, ())
         assert report.resume_at == "2026-11-21T05:00:00Z"
         assert place.rows("select resume_at, owner from run") == [(MIDNIGHT, None)]
@@ -70,7 +70,7 @@ async def test_a_day_that_is_used_up_pauses_the_run_which_goes_on_by_itself_on_t
         assert 1 <= done <= 3
         while report.status == "paused":  # a day for each part
             clock.now = place.rows("select resume_at from run")[0][0]
-            await host.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+            await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
             report = await rests(host, run_id)
         assert (report.status, report.summary) == ("completed", "done")
     books = days_of(place)
@@ -92,7 +92,7 @@ async def test_a_day_that_is_limited_in_dollars_pauses_the_run(place: Place, ser
     settings = place.settings(model="openai:small", base_url=server.openai, day=day, time_zone=ZONE, **PRICED)
     async with house_at(settings, clock) as host:
         run_id = await started(host, tools=NARROW)
-        assert (host.report(run_id, ME).status, len(server.heard)) == ("paused", 2)
+        assert (host.runs.report(run_id, ME).status, len(server.heard)) == ("paused", 2)
         clock.now = MIDNIGHT
         assert (await ended(host, run_id)).summary == "done"
     books = days_of(place)
@@ -104,7 +104,7 @@ async def test_resumed_too_early_it_is_paused_again(place: Place) -> None:
     async with house_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as host:
         run_id = await started(host)
         for _ in range(2):
-            await host.control(run_id, "resume", ME)
+            await host.control.request(run_id, "resume", ME)
             report = await rests(host, run_id)
             assert (report.status, report.rounds) == ("paused", 2)
             assert place.rows("select resume_at from run") == [(MIDNIGHT,)]
@@ -121,10 +121,10 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
         first = await started(one, "the file is made")
         watch_peaks(place)
         hosts = (one, other, one, other, one)
-        starts = [host.start_planner(PlannerRequest(f"run {n}"), ME) for n, host in enumerate(hosts)]
+        starts = [host.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, host in enumerate(hosts)]
         runs = [first, *(each.run_id for each in await asyncio.gather(*starts))]
-        await asyncio.gather(*(host.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for host in (one, other)))
-        reports = [one.report(run_id, ME) for run_id in runs]
+        await asyncio.gather(*(host.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for host in (one, other)))
+        reports = [one.runs.report(run_id, ME) for run_id in runs]
         assert {report.status for report in reports} <= {"paused", "completed"}
         book = days_of(place)["2026-11-20"]
         assert book.held == book.held._replace(model_calls=0)
@@ -132,9 +132,9 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
         for day in range(1, 5):  # 24 calls in all, seven a day
             clock.now = MIDNIGHT + (day - 1) * 86_400_000
             for run_id in runs:
-                await other.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+                await other.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
             await settled(one, other, runs)
-        assert {one.report(run_id, ME).summary for run_id in runs} == {"done"}
+        assert {one.runs.report(run_id, ME).summary for run_id in runs} == {"done"}
         assert passed(place) == 0
     assert sorted(book.spent.model_calls for book in days_of(place).values()) == [3, 7, 7, 7]
 
@@ -143,9 +143,11 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
     """Return once each run has ended or is paused until a later day."""
     async with asyncio.timeout(WITHIN_S):
         while True:
-            await asyncio.gather(*(host.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for host in (one, other)))
+            await asyncio.gather(
+                *(host.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for host in (one, other))
+            )
             now = one._context.clock()
-            again = [one.report(run_id, ME) for run_id in runs]
+            again = [one.runs.report(run_id, ME) for run_id in runs]
             later = [report for report in again if report.resume_at is not None]
             if all(report.status in ("completed", "paused") for report in again) and not any(
                 at_ms <= now for (at_ms,) in due_rows(one)
@@ -164,7 +166,7 @@ async def test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved
     clock = Clock(MIDNIGHT - 1)
     lines = (reads("a.txt", delay_s=0.2, **used(5_000)), says("done", **used(6_000)))
     async with house_at(place.settings(*lines, time_zone=ZONE), clock) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(host, "round-1")
         clock.now = MIDNIGHT + 100
         await ended(host, run_id)
@@ -181,7 +183,7 @@ async def test_a_clock_that_was_set_back_finds_what_was_used_after_midnight(plac
         await started(host, "second")
         clock.now = NOON
         third = await started(host, "third")
-        assert (host.report(third, ME).status, host.report(third, ME).rounds) == ("paused", 0)
+        assert (host.runs.report(third, ME).status, host.runs.report(third, ME).rounds) == ("paused", 0)
     assert [book.spent.model_calls for book in days_of(place).values()] == [4, 4]
 
 
@@ -189,9 +191,9 @@ async def test_a_pause_that_a_wrong_clock_began_ends_when_a_person_says_that_it_
     clock = Clock(at("2031-01-01T12:00"))
     async with house_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as host:
         run_id = await started(host)
-        assert host.report(run_id, ME).resume_at == "2031-01-02T05:00:00Z"
+        assert host.runs.report(run_id, ME).resume_at == "2031-01-02T05:00:00Z"
         clock.now = NOON
-        await host.trust_clock(ME)
+        await host.spending.trust_clock(ME)
         assert (await ended(host, run_id)).summary == "done"
 
 
@@ -205,7 +207,7 @@ async def test_what_a_caller_brings_is_charged_to_the_day(place: Place) -> None:
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
         assert days_of(place)["2026-11-20"].spent.total_tokens == 1_000
         clock.now = MIDNIGHT
-        await host.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+        await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
         assert (await rests(host, run_id)).status == "input_required"
         report = await answered(host, run_id, round_2=says("done"))
         assert report.status == "completed"
@@ -217,13 +219,13 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
     server.will(silent)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with house_at(settings, Clock()) as host:
-        run_id = (await host.start_planner(PlannerRequest("look", route=route), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look", route=route), ME)).run_id
         await begun(host, "round-1")
         assert days_of(place)["2026-11-20"].held.model_calls == 1
         if route == "provider":
             async with asyncio.timeout(WITHIN_S):
                 await server.came.wait()
-        await host.control(run_id, "cancel", ME)
+        await host.control.request(run_id, "cancel", ME)
         await ended(host, run_id)
     book = days_of(place)["2026-11-20"]
     assert set(book.held) == {0}
@@ -237,7 +239,7 @@ async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Pla
         run_id = await started(host, route="caller")
     place.rows("update mark set digest = x'00'")
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as host:
-        await host.control(run_id, "cancel", ME)
+        await host.control.request(run_id, "cancel", ME)
         await ended(host, run_id)
     (book,) = days_of(place).values()
     assert set(book.held) == {0}
@@ -250,13 +252,13 @@ async def test_budget_011_a_lost_attempt_stays_charged_on_its_day(place: Place, 
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     clock = Clock()
     host = App(settings, "mcp", clock, lambda: "run-lost")
-    run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+    run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         await server.came.wait()
     await host._close()
     clock.now = MIDNIGHT
     async with house_at(settings, clock) as second:
-        await second.control(run_id, "resume", ME)
+        await second.control.request(run_id, "resume", ME)
         assert (await ended(second, run_id)).summary == "done"
     books = days_of(place)
     lost, then = books["2026-11-20"].spent, books["2026-11-21"].spent
@@ -271,7 +273,7 @@ async def test_interrupted_and_folded_again_the_sums_stay(place: Place) -> None:
     request = PlannerRequest("look around", caller_tools=(ASK,), key="one")
     for nth in range(8):
         host = App(settings, "mcp", clock, lambda: "run-one")
-        going = asyncio.create_task(host.start_planner(request, ME))
+        going = asyncio.create_task(host.runs.start_planner(request, ME))
         while host._store.writer.commits < nth and not going.done():  # noqa: ASYNC110 - a count has no event
             await asyncio.sleep(0)
         going.cancel()
@@ -280,7 +282,7 @@ async def test_interrupted_and_folded_again_the_sums_stay(place: Place) -> None:
         if place.db.exists():
             assert_days_add_up(place)
     async with house_at(settings, clock) as host:
-        run_id = (await host.start_planner(request, ME)).run_id
+        run_id = (await host.runs.start_planner(request, ME)).run_id
         assert (await rests(host, run_id)).status == "paused"
         clock.now = MIDNIGHT
         await ended(host, run_id)
@@ -295,12 +297,12 @@ async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_c
         lowered = place.settings(*LINES, day=Limits(model_calls=1), time_zone=ZONE)
         async with house_at(lowered, clock) as other:
             second = await started(other, "second")
-            assert other.report(second, ME).status == "paused"
-            told = other.read_spending("day", ME)
+            assert other.runs.report(second, ME).status == "paused"
+            told = other.spending.read("day", ME)
             assert (told["limits"]["model_calls"], told["remaining"]["model_calls"]) == (1, 0)
         report = await answered(host, run_id, round_2=reads("b.txt"))
         assert report.status == "paused"
-        assert all(left is None or left >= 0 for left in host.read_spending("day", ME)["remaining"].values())
+        assert all(left is None or left >= 0 for left in host.spending.read("day", ME)["remaining"].values())
 
 
 async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) -> None:
@@ -308,9 +310,9 @@ async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) 
     async with house_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as host:
         run_id = await started(host)
     async with house_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as host:
-        assert host.report(run_id, ME).status == "paused"
+        assert host.runs.report(run_id, ME).status == "paused"
         await started(host, "another, which finds the day")
-        await host.control(run_id, "resume", ME)
+        await host.control.request(run_id, "resume", ME)
         assert (await ended(host, run_id)).summary == "done"
     assert days_of(place)["2026-11-20"].spent.model_calls == 8
 
@@ -335,13 +337,13 @@ async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, dam
     host = App(settings, "mcp", clock, lambda: "run-second")
     try:
         run_id = await started(host, "second")
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         assert (report.status, report.rounds) == ("paused", 0)
         assert host.health(thorough=True)["damage"]
         clock.now = MIDNIGHT  # what is damaged is that day alone
-        await host.control(run_id, "resume", ME)
+        await host.control.request(run_id, "resume", ME)
         assert (await ended(host, run_id)).summary == "done"
-        assert host.report(waiting, ME).status in ("input_required", "paused")
+        assert host.runs.report(waiting, ME).status in ("input_required", "paused")
     finally:
         await host._close()
 
@@ -350,13 +352,13 @@ async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place:
     settings = place.settings(model="openai:small", base_url=server.openai, day=Limits(nano_usd=10**9))
     async with house_at(settings, Clock()) as host:
         with pytest.raises(BadArguments) as refused:
-            await host.start_planner(PlannerRequest("x"), ME)
+            await host.runs.start_planner(PlannerRequest("x"), ME)
         assert "day.usd" in str(refused.value)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
         run_id = await started(host, route="caller")
-        assert host.report(run_id, ME).status == "input_required"  # the caller pays, not this server
+        assert host.runs.report(run_id, ME).status == "input_required"  # the caller pays, not this server
         with pytest.raises(BadArguments):
-            await host.control(run_id, "reroute", ME, route="provider")
+            await host.control.request(run_id, "reroute", ME, route="provider")
     assert not server.heard
 
 
@@ -364,7 +366,7 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     busy = refuses(429, Retry_After="0")
 
     async def last(heard: Any) -> Any:
-        wish = asyncio.create_task(host.control(run_id, "pause", ME))
+        wish = asyncio.create_task(host.control.request(run_id, "pause", ME))
         async with asyncio.timeout(WITHIN_S):
             while not place.rows("select 1 from deposit"):  # noqa: ASYNC110 - another's file or count has no event
                 await asyncio.sleep(0.005)
@@ -375,7 +377,7 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     server.will(busy, busy, busy, last, talks("done"))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with house_at(settings, Clock()) as host:
-        run_id = (await host.start_planner(PlannerRequest("look", key="k"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look", key="k"), ME)).run_id
         await rests(host, run_id)
         assert place.rows("select paused, resume_at from run") == [("asked", None)]
         await asyncio.gather(*wishes)

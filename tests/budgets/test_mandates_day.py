@@ -28,11 +28,11 @@ def mandate(**more: Any) -> dict[str, Any]:
 
 async def oriented(host: App, meant: MandateRef = TIDY, caller: Caller = ME) -> str:
     """A phase of the mandate that is one model call: it has ended, or rests."""
-    looked = (await host.start_phase("observe", meant, None, RunOptions(), caller)).run_id
-    await host.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
-    seen = host.report(looked, caller).output
-    run_id = (await host.start_phase("orient", meant, seen, RunOptions(), caller)).run_id
-    await host.wait([run_id], until="rest", wait_s=WITHIN_S, caller=caller)
+    looked = (await host.mandates.start_phase("observe", meant, None, RunOptions(), caller)).run_id
+    await host.runs.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
+    seen = host.runs.report(looked, caller).output
+    run_id = (await host.mandates.start_phase("orient", meant, seen, RunOptions(), caller)).run_id
+    await host.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=caller)
     return run_id
 
 
@@ -49,17 +49,17 @@ def mandates_day(place: Place, name: str = "tidy") -> list[tuple[int | None, int
 async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_on_by_themselves(place: Place) -> None:
     clock = Clock()
     async with house_at(place.settings(*[THOUGHT] * 3, time_zone=ZONE), clock) as host:
-        await host.save_mandate(mandate(day={"model_calls": 2}), ME)
+        await host.mandates.save(mandate(day={"model_calls": 2}), ME)
         await oriented(host)
         watch_peaks(place)
         await oriented(host, MandateRef(mandate=mandate()))  # whoever names it is charged to it
         third = await oriented(host)
-        report = host.report(third, ME)
+        report = host.runs.report(third, ME)
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
         assert "this mandate" in place.rows("select paused from run where id = ?", third)[0][0]
         assert mandates_day(place) == [(2, 0, 2)]
         other = await started(host, "of no mandate")
-        assert host.report(other, ME).status == "completed"
+        assert host.runs.report(other, ME).status == "completed"
         clock.now = MIDNIGHT
         await ended(host, third)
         assert outcome_of(place, third)["output"]["summary"] == "All is well."
@@ -70,31 +70,31 @@ async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_o
 
 async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
     async with house_at(place.settings(*[THOUGHT] * 9, time_zone=ZONE), Clock()) as host:
-        await host.save_mandate(mandate(day={"model_calls": 1}), ME)
-        run_id = (await host.start_cycles(TIDY, RunOptions(), ME)).run_id
+        await host.mandates.save(mandate(day={"model_calls": 1}), ME)
+        run_id = (await host.mandates.start_cycles(TIDY, RunOptions(), ME)).run_id
         assert (await rests(host, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from mark where kind = 'phase'") == [("cycle-1/orient",)]
-        told = host.read_spending("day", ME)
+        told = host.spending.read("day", ME)
         assert [(each["mandate"], each["spent"]["model_calls"]) for each in told["mandates"]] == [("tidy", 1)]
         assert [(each["mandate"], each["attempts"]) for each in told["by"]] == [("tidy", 1)]
-        alone = host.read_spending("mandate:tidy", ME)
+        alone = host.spending.read("mandate:tidy", ME)
         assert (alone["limits"]["model_calls"], alone["remaining"]["model_calls"]) == (1, 0)
         with pytest.raises(UnknownMandate):
-            host.read_spending("mandate:other", ME)
+            host.spending.read("mandate:other", ME)
 
 
 async def test_saved_anew_it_holds_from_now_on(place: Place) -> None:
     async with house_at(place.settings(*[THOUGHT] * 4, time_zone=ZONE), Clock()) as host:
-        await host.save_mandate(mandate(day={"model_calls": 1}), ME)
+        await host.mandates.save(mandate(day={"model_calls": 1}), ME)
         await oriented(host)
         run_id = await oriented(host)
-        assert host.report(run_id, ME).status == "paused"
-        await host.save_mandate(mandate(day={"model_calls": 5}), ME)
+        assert host.runs.report(run_id, ME).status == "paused"
+        await host.mandates.save(mandate(day={"model_calls": 5}), ME)
         assert mandates_day(place) == [(5, 0, 1)]
-        await host.control(run_id, "resume", ME)
+        await host.control.request(run_id, "resume", ME)
         await ended(host, run_id)
-        await host.save_mandate(mandate(), ME)
+        await host.mandates.save(mandate(), ME)
         assert mandates_day(place) == [(None, 0, 2)]
 
 
@@ -102,9 +102,9 @@ async def test_mandates_of_one_name_of_two_principals_have_an_account_each(place
     ann = Caller("ann")
     async with house_at(place.settings(*[THOUGHT] * 4, time_zone=ZONE), Clock()) as host:
         for caller in (ME, ann):
-            await host.save_mandate(mandate(day={"model_calls": 1}), caller)
+            await host.mandates.save(mandate(day={"model_calls": 1}), caller)
         for caller in (ME, ann):
-            assert host.report(await oriented(host, caller=caller), caller).status == "completed"
+            assert host.runs.report(await oriented(host, caller=caller), caller).status == "completed"
         assert mandates_day(place) == [(1, 0, 1), (1, 0, 1)]
         assert_books_agree(place)
 
@@ -115,15 +115,17 @@ async def test_a_day_of_a_mandate_that_is_not_saved_is_refused_and_so_are_its_do
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with house_at(settings, Clock()) as host:
         with pytest.raises(BadArguments) as refused:
-            await host.start_phase("observe", MandateRef(mandate=mandate(day={"usd": 1})), None, RunOptions(), ME)
+            await host.mandates.start_phase(
+                "observe", MandateRef(mandate=mandate(day={"usd": 1})), None, RunOptions(), ME
+            )
         assert "mandate_save" in refused.value.hint
-        await host.save_mandate(mandate(day={"usd": 1}), ME)
+        await host.mandates.save(mandate(day={"usd": 1}), ME)
         with pytest.raises(BadArguments) as refused:
-            await host.start_cycles(TIDY, RunOptions(), ME)
+            await host.mandates.start_cycles(TIDY, RunOptions(), ME)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
         for odd in ({"rounds": 1}, {"model_calls": -1}, {"usd": None}, {"seconds": 1}):
             with pytest.raises(BadArguments):
-                await host.save_mandate(mandate(day=odd), ME)
+                await host.mandates.save(mandate(day=odd), ME)
 
 
 DAMAGE = {
@@ -137,14 +139,14 @@ DAMAGE = {
 async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(place: Place, damage: str) -> None:
     settings = place.settings(*[THOUGHT] * 4, time_zone=ZONE)
     async with house_at(settings, Clock()) as host:
-        await host.save_mandate(mandate(day={"model_calls": 3}), ME)
+        await host.mandates.save(mandate(day={"model_calls": 3}), ME)
         await oriented(host)
     place.rows(damage)
     host = App(settings, "mcp", Clock(), lambda: "run-second")
     try:
-        looked = (await host.start_phase("observe", TIDY, None, RunOptions(), ME)).run_id
-        await host.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert host.report(looked, ME).status == "paused"
+        looked = (await host.mandates.start_phase("observe", TIDY, None, RunOptions(), ME)).run_id
+        await host.runs.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(looked, ME).status == "paused"
         assert host.health(thorough=True)["damage"]
     finally:
         await host._close()
@@ -154,12 +156,12 @@ async def test_a_round_that_no_day_has_room_for_ends_the_run_and_says_what_to_ra
     settings = place.settings(*[THOUGHT] * 4, day=Limits(total_tokens=2_000), time_zone=ZONE)
     async with house_at(settings, Clock()) as host:
         run_id = await started(host, "long " * 2_000)
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.rounds) == ("completed", "budget", 0)
         assert any("day.total_tokens is 2000 for a whole day" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.model_calls == 0
         short = await started(host, "short", tools=("read_file",))
-        assert host.report(short, ME).resume_at is None
+        assert host.runs.report(short, ME).resume_at is None
 
 
 @pytest.mark.parametrize("scope", ["day", "mandate"])
@@ -167,8 +169,8 @@ async def test_a_day_that_allows_nothing_ends_runs_instead_of_pausing_them_for_e
     nothing = {"model_calls": 0}
     day = Limits(**nothing) if scope == "day" else Limits()
     async with house_at(place.settings(*[THOUGHT] * 4, day=day, time_zone=ZONE), Clock()) as host:
-        await host.save_mandate(mandate(day=nothing if scope == "mandate" else {}), ME)
-        run_id = (await host.start_cycles(TIDY, RunOptions(), ME)).run_id
+        await host.mandates.save(mandate(day=nothing if scope == "mandate" else {}), ME)
+        run_id = (await host.mandates.start_cycles(TIDY, RunOptions(), ME)).run_id
         report = await rests(host, run_id)
         assert report.status != "paused" or report.resume_at is None
         assert any("for a whole day" in text for text in report.degraded)
@@ -182,16 +184,16 @@ async def test_a_report_beyond_what_a_day_allows_is_recorded_named_and_stops_the
         model="openai:small", base_url=server.openai, day=Limits(total_tokens=20_000), time_zone=ZONE
     )
     async with house_at(settings, Clock()) as host:
-        report = host.report(await started(host, tools=("read_file",)), ME)
+        report = host.runs.report(await started(host, tools=("read_file",)), ME)
         assert any("day.total_tokens is 20000; an answer" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.total_tokens == 180_000
         second = await started(host, "second", tools=("read_file",))
-        assert (host.report(second, ME).status, len(server.heard)) == ("paused", 1)
+        assert (host.runs.report(second, ME).status, len(server.heard)) == ("paused", 1)
 
 
 async def test_what_is_brought_beyond_a_day_is_named_too(place: Place) -> None:
     async with house_at(place.settings(day=Limits(input_tokens=500), time_zone=ZONE), Clock()) as host:
         run_id = await started(host, route="caller")
-        await host.answer(run_id, {"round-1": {**says("done"), **used(700, 10)}}, ME)
+        await host.answers.submit(run_id, {"round-1": {**says("done"), **used(700, 10)}}, ME)
         report = await ended(host, run_id)
         assert any("day.input_tokens is 500; an answer that used more than was held" in t for t in report.degraded)

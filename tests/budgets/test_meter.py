@@ -81,11 +81,11 @@ async def test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider
         )
         looks = {"name": "read_file", "arguments": {"path": "a.txt"}}
         usage = {"input_tokens": 1, "output_tokens": 1}
-        await host.answer(run_id, {"round-1": {"content": "look", "tool_calls": [looks], "usage": usage}}, ME)
+        await host.answers.submit(run_id, {"round-1": {"content": "look", "tool_calls": [looks], "usage": usage}}, ME)
         await rests(host, run_id)
-        await host.control(run_id, "reroute", ME, route="provider")
+        await host.control.request(run_id, "reroute", ME, route="provider")
         assert (await rests(host, run_id)).status == "completed"
-        assert not any("were reported" in text for text in host.report(run_id, ME).degraded)
+        assert not any("were reported" in text for text in host.runs.report(run_id, ME).degraded)
     ((held,),) = place.rows(
         "select coalesce(attempt.held, mark.held) from mark left join attempt on attempt.mark = mark.id"
         " where path = 'round-2'"

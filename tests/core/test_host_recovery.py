@@ -70,35 +70,35 @@ async def test_an_answer_and_a_wish_reach_an_owner_that_is_busy(place: Place) ->
     async with watched(settings) as owner, App.open(settings, via="mcp") as other:
         run_id = await started(owner, caller_tools=(ask,))
         await answered(other, run_id, round_1__call_1={"content": "yes"})
-        await other.answer(run_id, {"round-1/call-2": {"content": "yes"}}, ME)
+        await other.answers.submit(run_id, {"round-1/call-2": {"content": "yes"}}, ME)
         await begun(other, "round-2")
         async with asyncio.timeout(5):
-            await owner.control(run_id, "cancel", ME)
-            await owner.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert other.report(run_id, ME).status == "cancelled"
+            await owner.control.request(run_id, "cancel", ME)
+            await owner.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert other.runs.report(run_id, ME).status == "cancelled"
 
 
 async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> None:
     settings = place.settings(says("never", delay_s=60))
     async with watched(settings) as owner, App.open(settings, via="mcp") as other:
-        run_id = (await owner.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await owner.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(owner, "round-1")
         async with asyncio.timeout(5):
-            await other.control(run_id, "cancel", ME)
-            await other.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert owner.report(run_id, ME).status == "cancelled"
+            await other.control.request(run_id, "cancel", ME)
+            await other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert owner.runs.report(run_id, ME).status == "cancelled"
 
 
 async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
     settings = place.settings(says("done"))
     async with watched(settings) as one, App.open(settings, via="mcp") as other:
         run_id = await started(one, route="caller")
-        waits = asyncio.create_task(other.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
+        waits = asyncio.create_task(other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
         await asyncio.sleep(0)
         await answered(one, run_id, round_1=DONE)
         async with asyncio.timeout(3):
             await waits
-        assert other.report(run_id, ME).status == "completed"
+        assert other.runs.report(run_id, ME).status == "completed"
 
 
 async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> None:
@@ -106,8 +106,8 @@ async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> 
     async with watched(settings) as one, App.open(settings, via="mcp") as other:
         run_id = await started(one, route="caller")
         outcomes = await asyncio.gather(
-            one.answer(run_id, {"round-1": DONE}, ME),
-            other.answer(run_id, {"round-1": {"content": "otherwise", "finish": "stop"}}, ME),
+            one.answers.submit(run_id, {"round-1": DONE}, ME),
+            other.answers.submit(run_id, {"round-1": {"content": "otherwise", "finish": "stop"}}, ME),
             return_exceptions=True,
         )
         assert [isinstance(outcome, KairosError) for outcome in outcomes].count(True) == 1
@@ -119,7 +119,7 @@ async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Plac
     settings = place.settings(reads("a.txt"), reads("b.txt", delay_s=60), says("done"))
     place.script.write_text(place.script.read_text().replace('"delay_s": 60', '"delay_s": 1.5'))
     async with App.open(settings, via="mcp") as first:
-        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-2")
     async with watched(settings) as second:
         report = await rests(second, run_id)
@@ -130,11 +130,11 @@ async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Plac
 async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
     async with App.open(settings, via="mcp") as first:
-        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-1")
     before = place.rows("select owner, fence from run")
     async with App.open(settings, via="mcp") as prober:
-        assert prober.report(run_id, ME).status == "paused"
+        assert prober.runs.report(run_id, ME).status == "paused"
         assert prober.health()["exists"]
         assert place.rows("select owner, fence from run") == before
     async with watched(settings) as second:
@@ -144,16 +144,16 @@ async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> Non
 async def test_a_host_without_the_workspace_leaves_the_run_and_says_what_it_needs(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
     async with App.open(settings, via="mcp") as first:
-        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-1")
     async with App.open(place.settings(workspaces=()), via="mcp") as stranger:
-        await stranger.wait([run_id], until="rest", wait_s=0, caller=ME)
-        report = stranger.report(run_id, ME)
+        await stranger.runs.wait([run_id], until="rest", wait_s=0, caller=ME)
+        report = stranger.runs.report(run_id, ME)
         assert report.status == "paused"
         assert place.rows("select count(*) from answer") == [(0,)]
-        await stranger.control(run_id, "cancel", ME)
-        await stranger.wait([run_id], until="done", wait_s=3, caller=ME)
-        assert stranger.report(run_id, ME).status == "cancelled"
+        await stranger.control.request(run_id, "cancel", ME)
+        await stranger.runs.wait([run_id], until="done", wait_s=3, caller=ME)
+        assert stranger.runs.report(run_id, ME).status == "cancelled"
         assert_all_lawful(stranger)
 
 
@@ -164,9 +164,9 @@ async def test_a_paused_run_whose_owner_died_can_be_resumed(place: Place) -> Non
         await answered(first, run_id, round_1=ASKS | {"tool_calls": reads("a.txt")["tool_calls"]})
     orphan(place, run_id, paused=True)
     async with watched(settings) as second:
-        await second.wait([run_id], until="rest", wait_s=0.5, caller=ME)
-        assert second.report(run_id, ME).status == "paused"
-        await second.control(run_id, "resume", ME)
+        await second.runs.wait([run_id], until="rest", wait_s=0.5, caller=ME)
+        assert second.runs.report(run_id, ME).status == "paused"
+        await second.control.request(run_id, "resume", ME)
         assert (await rests(second, run_id)).status == "input_required"
         assert (await answered(second, run_id, round_2=DONE)).summary == "done"
 
@@ -177,21 +177,21 @@ async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> N
         run_id = await started(first, route="caller")
     orphan(place, run_id, paused=True)
     async with watched(settings) as second:
-        await second.control(run_id, "cancel", ME)
-        await second.wait([run_id], until="done", wait_s=3, caller=ME)
-        assert second.report(run_id, ME).status == "cancelled"
+        await second.control.request(run_id, "cancel", ME)
+        await second.runs.wait([run_id], until="done", wait_s=3, caller=ME)
+        assert second.runs.report(run_id, ME).status == "cancelled"
 
 
 async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) -> None:
     settings = place.settings(durability="full")
     async with watched(settings) as host:
-        assert host.newest_runs(ME) == []  # the file is there now
+        assert host.runs.newest_ids(ME) == []  # the file is there now
         other = apsw.Connection(str(place.db))
         other.execute("begin immediate")
         asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
-        starts = [host.start_planner(PlannerRequest(f"goal {n}", route="caller"), ME) for n in range(4)]
+        starts = [host.runs.start_planner(PlannerRequest(f"goal {n}", route="caller"), ME) for n in range(4)]
         made = await asyncio.gather(*starts)
-        await host.wait([each.run_id for each in made], until="rest", wait_s=WITHIN_S, caller=ME)
+        await host.runs.wait([each.run_id for each in made], until="rest", wait_s=WITHIN_S, caller=ME)
         assert len({each.run_id for each in made}) == 4
         other.close()
 
@@ -224,9 +224,9 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
     orphan(place, bad)
     async with App.open(settings, via="mcp") as host:
         good = await started(host, "good")
-        assert host.report(good, ME).summary == "done"
-        await host.wait([good], until="done", wait_s=2, caller=ME)
-        for ask in (host.report, host.replay):
+        assert host.runs.report(good, ME).summary == "done"
+        await host.runs.wait([good], until="done", wait_s=2, caller=ME)
+        for ask in (host.runs.report, host.runs.replay):
             try:
                 ask(bad, ME)
             except KairosError:
@@ -234,7 +234,7 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
             except NotForCallers as leaked:
                 raise AssertionError from leaked
         with suppress(KairosError):
-            await host.answer(bad, {"round-2": DONE}, ME)
+            await host.answers.submit(bad, {"round-2": DONE}, ME)
         assert (await rests(host, await started(host, "another"))).summary == "done"
 
 
@@ -254,11 +254,11 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
 async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
         run_id = await started(host)
-        assert host.replay(run_id, ME).identical
+        assert host.runs.replay(run_id, ME).identical
         before = place.rows("select total_changes()")
         place.rows(tamper)
         assert before is not None
-        replayed = host.replay(run_id, ME)
+        replayed = host.runs.replay(run_id, ME)
         assert (replayed.identical, bool(replayed.first_difference)) == (False, True)
 
 
@@ -268,7 +268,7 @@ async def test_a_changed_text_is_found_by_its_hash_before_anything_is_replayed(p
         run_id = await started(host)
         place.rows("update text set body = replace(body, 'look around', 'look away')")
         with pytest.raises(Unreadable):
-            host.replay(run_id, ME)
+            host.runs.replay(run_id, ME)
 
 
 async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(place: Place) -> None:
@@ -276,7 +276,7 @@ async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(p
         refusing = Refusing(host)
         refusing.after(3)
         run_id = await started(host)
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         assert report.status == "paused"
         answers = place.rows("select count(*) from answer")
         refusing.stop()
@@ -290,10 +290,10 @@ async def test_a_run_that_stands_still_can_be_cancelled(place: Place) -> None:
         refusing = Refusing(host)
         refusing.after(3)
         run_id = await started(host)
-        assert host.report(run_id, ME).status == "paused"
+        assert host.runs.report(run_id, ME).status == "paused"
         refusing.stop()
-        await host.control(run_id, "cancel", ME)
-        assert host.report(run_id, ME).status == "cancelled"
+        await host.control.request(run_id, "cancel", ME)
+        assert host.runs.report(run_id, ME).status == "cancelled"
 
 
 async def test_a_commit_refused_in_the_middle_is_made_again_and_nothing_is_asked_twice(place: Place) -> None:
@@ -341,20 +341,20 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
     lines = [reads("a.txt"), says("never", delay_s=60)]
     settings = place.settings(*lines, durability="full")
     async with watched(settings) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
         with host._store.writer.active_run():  # as if another run moved: commits are made in the thread
             wishes = asyncio.create_task(wish_at(host, place, run_id))
             async with asyncio.timeout(6):
                 await wishes
-                await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.report(run_id, ME).status == "cancelled"
+                await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(run_id, ME).status == "cancelled"
 
 
 async def wish_at(host: App, place: Place, run_id: str) -> None:
     """Cancel in the very turn of the loop in which a commit is under way."""
     while not host._store.writer._is_committing:  # noqa: ASYNC110 - the very turn of the loop is meant
         await asyncio.sleep(0)
-    await host.control(run_id, "cancel", ME)
+    await host.control.request(run_id, "cancel", ME)
 
 
 @pytest.mark.parametrize("limits", [Limits()])
@@ -362,7 +362,7 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
     place: Place, limits: Limits
 ) -> None:
     async with watched(place.settings(says("done"))) as host:
-        assert host.newest_runs(ME) == []
+        assert host.runs.newest_ids(ME) == []
         refusing: Any = Refusing(host)
         refusing.after(0)
         with pytest.raises(KairosError) as refused:
@@ -378,7 +378,7 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
 async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done", delay_s=0.5))
     async with watched(settings) as first, App.open(settings, via="mcp") as second:
-        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-1")
         orphan(place, run_id)  # as if the first had been stopped for so long that it was thought dead
         assert (await rests(second, run_id)).summary == "done"
@@ -437,10 +437,10 @@ async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place)
         host._store.writer._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         whole = place.db.read_bytes()
         place.db.write_bytes(whole[:12_288] + b"\xff" * (len(whole) - 12_288))
-        for look in (host.report, host.replay):
+        for look in (host.runs.report, host.runs.replay):
             with pytest.raises(StoreCorrupt):
                 look(run_id, ME)
-        for ask in (host.answer(run_id, {"round-1": DONE}, ME), host.control(run_id, "cancel", ME)):
+        for ask in (host.answers.submit(run_id, {"round-1": DONE}, ME), host.control.request(run_id, "cancel", ME)):
             with pytest.raises(StoreCorrupt):
                 await ask
         with pytest.raises(StoreCorrupt):

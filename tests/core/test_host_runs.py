@@ -66,7 +66,7 @@ async def test_the_caller_drives_a_run_from_round_to_round(place: Place) -> None
 async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
     lines = (reads("a.txt", "b.txt"), says("done", usage={"input_tokens": 100, "output_tokens": 3}))
     async with watched(place.settings(*lines)) as host:
-        report = host.report(await started(host), ME)
+        report = host.runs.report(await started(host), ME)
         assert (report.status, report.summary, report.route, report.rounds) == ("completed", "done", "scripted", 2)
         assert report.usage["model_calls"] == report.rounds
         assert report.usage["tool_calls"] == 2
@@ -75,7 +75,7 @@ async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
 
 async def test_a_script_that_ends_too_soon_fails_loudly(place: Place) -> None:
     async with watched(place.settings(reads("a.txt"))) as host:
-        report = host.report(await started(host), ME)
+        report = host.runs.report(await started(host), ME)
         assert (report.status, report.stop_reason) == ("failed", "llm_error")
 
 
@@ -83,7 +83,7 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
     async with watched(place.settings(says("done by script"))) as host:
         run_id = await started(host, route="caller")
         await answered(host, run_id, round_1=READS)
-        await host.control(run_id, "reroute", ME, route="scripted")
+        await host.control.request(run_id, "reroute", ME, route="scripted")
         report = await rests(host, run_id)
         assert (report.status, report.summary, report.route) == ("completed", "done by script", "scripted")
         assert place.rows("select path, by_route from mark join answer on answer.mark = mark.id") == [
@@ -96,17 +96,17 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
 async def test_a_late_answer_to_a_rerouted_step_is_not_waited_for(place: Place) -> None:
     async with watched(place.settings(says("slow", delay_s=0.5))) as host:
         run_id = await started(host, route="caller")
-        await host.control(run_id, "reroute", ME, route="scripted")
+        await host.control.request(run_id, "reroute", ME, route="scripted")
         with pytest.raises(NotWaiting):
-            await host.answer(run_id, {"round-1": DONE}, ME)
+            await host.answers.submit(run_id, {"round-1": DONE}, ME)
         assert (await rests(host, run_id)).summary == "slow"
 
 
 async def test_a_route_can_change_to_the_caller_in_the_middle(place: Place) -> None:
     async with watched(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(host, "round-1")
-        await host.control(run_id, "reroute", ME, route="caller")
+        await host.control.request(run_id, "reroute", ME, route="caller")
         report = await rests(host, run_id)
         assert (report.status, report.route) == ("input_required", "caller")
         assert [item["key"] for item in report.waiting] == ["round-2"]
@@ -117,7 +117,7 @@ async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
         with pytest.raises(BadArguments):
-            await host.control(run_id, "reroute", ME, route="scripted")
+            await host.control.request(run_id, "reroute", ME, route="scripted")
         assert (await answered(host, run_id, round_1=DONE)).status == "completed"
 
 
@@ -127,32 +127,32 @@ async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -
 async def test_a_paused_run_takes_answers_and_goes_on_when_it_is_resumed(place: Place) -> None:
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
-        await host.control(run_id, "pause", ME)
+        await host.control.request(run_id, "pause", ME)
         assert (await rests(host, run_id)).status == "paused"
         assert (await answered(host, run_id, round_1=READS)).status == "paused"
         assert place.rows("select path from mark where kind = 'call'") == []
-        await host.control(run_id, "resume", ME)
+        await host.control.request(run_id, "resume", ME)
         assert [item["key"] for item in (await rests(host, run_id)).waiting] == ["round-2"]
 
 
 async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Place) -> None:
     async with watched(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(host, "round-1")
-        await host.control(run_id, "pause", ME)
+        await host.control.request(run_id, "pause", ME)
         assert (await rests(host, run_id)).status == "paused"
         assert place.rows("select path, answer.mark is not null from mark left join answer on mark.id = mark") == [
             ("round-1", 1)
         ]
-        await host.control(run_id, "resume", ME)
+        await host.control.request(run_id, "resume", ME)
         assert (await rests(host, run_id)).summary == "done"
 
 
 async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twice(place: Place) -> None:
     async with watched(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(host, "round-1")
-        await host.control(run_id, "extend", ME, limits=Limits(rounds=1))
+        await host.control.request(run_id, "extend", ME, limits=Limits(rounds=1))
         report = await rests(host, run_id)
         assert (report.summary, report.usage["tool_calls"]) == ("done", 3)
         assert place.rows("select count(*) from attempt") == [(0,)]
@@ -161,19 +161,19 @@ async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twic
 async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Place) -> None:
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
-        await host.control(run_id, "cancel", ME)
-        assert host.report(run_id, ME).status == "cancelled"
-        await host.control(run_id, "cancel", ME)  # once more is no error
+        await host.control.request(run_id, "cancel", ME)
+        assert host.runs.report(run_id, ME).status == "cancelled"
+        await host.control.request(run_id, "cancel", ME)  # once more is no error
         with pytest.raises(NotWaiting):
-            await host.answer(run_id, {"round-1": DONE}, ME)
+            await host.answers.submit(run_id, {"round-1": DONE}, ME)
 
 
 async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> None:
     async with watched(place.settings(says("never", delay_s=60))) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(host, "round-1")
         async with asyncio.timeout(5):
-            await host.control(run_id, "cancel", ME)
+            await host.control.request(run_id, "cancel", ME)
             assert (await rests(host, run_id)).status == "cancelled"
         assert place.rows("select count(*) from answer") == [(1,)]
 
@@ -181,8 +181,8 @@ async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> 
 async def test_cancelling_together_with_an_answer_keeps_the_books(place: Place) -> None:
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
-        await host.answer(run_id, {"round-1": READS}, ME)
-        await host.control(run_id, "cancel", ME)
+        await host.answers.submit(run_id, {"round-1": READS}, ME)
+        await host.control.request(run_id, "cancel", ME)
         assert (await rests(host, run_id)).status == "cancelled"
 
 
@@ -192,7 +192,7 @@ async def test_cancelling_while_a_caller_tool_waits_beside_reads(place: Place) -
         run_id = await started(host, route="caller", caller_tools=(ASK,))
         report = await answered(host, run_id, round_1=turn)
         assert [item["key"] for item in report.waiting] == ["round-1/call-2"]
-        await host.control(run_id, "cancel", ME)
+        await host.control.request(run_id, "cancel", ME)
         assert (await rests(host, run_id)).status == "cancelled"
 
 
@@ -201,7 +201,7 @@ async def test_an_ended_run_takes_no_more_wishes(place: Place) -> None:
         run_id = await started(host)
         for action in ("pause", "resume", "cancel", "reroute", "extend"):
             with pytest.raises(KairosError):
-                await host.control(run_id, action, ME, limits=Limits(rounds=1))
+                await host.control.request(run_id, action, ME, limits=Limits(rounds=1))
         assert wishes(place) == []
 
 
@@ -209,9 +209,9 @@ async def test_an_extended_run_goes_further(place: Place) -> None:
     lines = (reads("a.txt"), reads("b.txt"), reads("a.txt"), says("done"))
     async with watched(place.settings(*lines)) as host:
         run_id = await started(host, limits=Limits(rounds=2), route="caller")
-        await host.control(run_id, "extend", ME, limits=Limits(rounds=3))
+        await host.control.request(run_id, "extend", ME, limits=Limits(rounds=3))
         assert (await rests(host, run_id)).remaining["rounds"] == 4
-        await host.control(run_id, "reroute", ME, route="scripted")
+        await host.control.request(run_id, "reroute", ME, route="scripted")
         report = await rests(host, run_id)
         assert (report.summary, report.rounds, report.remaining["rounds"]) == ("done", 4, 1)
 
@@ -219,9 +219,9 @@ async def test_an_extended_run_goes_further(place: Place) -> None:
 async def test_what_a_route_has_no_use_for_is_said(place: Place) -> None:
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller", model="openai:gpt-5", temperature=1.5)
-        assert any("model and temperature" in note for note in host.report(run_id, ME).degraded)
-        await host.control(run_id, "reroute", ME, route="sampling")
-        assert any("offers no sampling" in note for note in host.report(run_id, ME).degraded)
+        assert any("model and temperature" in note for note in host.runs.report(run_id, ME).degraded)
+        await host.control.request(run_id, "reroute", ME, route="sampling")
+        assert any("offers no sampling" in note for note in host.runs.report(run_id, ME).degraded)
 
 
 async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
@@ -232,15 +232,17 @@ async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) 
         report = await answered(host, run_id, round_1=READS)
         assert [item["key"] for item in report.waiting] == ["closing"]
         with pytest.raises(Stale):
-            await host.control(run_id, "extend", ME, limits=Limits(rounds=5))
+            await host.control.request(run_id, "extend", ME, limits=Limits(rounds=5))
         assert (await answered(host, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
 
 
 async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: Place) -> None:
     async with watched(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as host:
-        run_id = (await host.start_planner(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
         await begun(host, "round-1")
-        await asyncio.gather(*(host.control(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5)))
+        await asyncio.gather(
+            *(host.control.request(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5))
+        )
         await rests(host, run_id)
         assert place.rows("select cap_rounds from account where scope = 'run'") == [(12,)]
 
@@ -251,10 +253,10 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
         run_id = await started(host, route="caller")
         if limits.rounds is None:
             with pytest.raises(BadArguments):
-                await host.control(run_id, "extend", ME, limits=limits)
+                await host.control.request(run_id, "extend", ME, limits=limits)
         else:
-            await host.control(run_id, "extend", ME, limits=limits)
-            assert host.report(run_id, ME).remaining["rounds"] == 99  # what the configuration allows
+            await host.control.request(run_id, "extend", ME, limits=limits)
+            assert host.runs.report(run_id, ME).remaining["rounds"] == 99  # what the configuration allows
             assert place.rows("select text from note where text like 'Extended to what%'") != []
 
 
@@ -263,12 +265,12 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
 
 async def test_an_identical_start_attaches_to_the_open_run(place: Place) -> None:
     async with watched(place.settings()) as host:
-        first = await host.start_planner(PlannerRequest("look", route="caller"), ME)
-        second = await host.start_planner(PlannerRequest("look", route="caller"), ME)
+        first = await host.runs.start_planner(PlannerRequest("look", route="caller"), ME)
+        second = await host.runs.start_planner(PlannerRequest("look", route="caller"), ME)
         assert (first.attached, second.attached, second.run_id) == (False, True, first.run_id)
         for other in (PlannerRequest("look", route="caller", temperature=0.5), PlannerRequest("else", route="caller")):
-            assert (await host.start_planner(other, ME)).run_id != first.run_id
-        someone = await host.start_planner(PlannerRequest("look", route="caller"), Caller("somebody else"))
+            assert (await host.runs.start_planner(other, ME)).run_id != first.run_id
+        someone = await host.runs.start_planner(PlannerRequest("look", route="caller"), Caller("somebody else"))
         assert someone.run_id != first.run_id
 
 
@@ -280,17 +282,17 @@ async def test_an_identical_start_after_the_end_makes_a_new_run(place: Place) ->
 async def test_a_key_gives_its_run_also_after_the_end(place: Place) -> None:
     async with watched(place.settings(says("done"))) as host:
         first = await started(host, key="k")
-        again = await host.start_planner(PlannerRequest("look around", key="k"), ME)
+        again = await host.runs.start_planner(PlannerRequest("look around", key="k"), ME)
         assert (again.run_id, again.attached) == (first, True)
         with pytest.raises(BadArguments) as refused:
-            await host.start_planner(PlannerRequest("something else", key="k"), ME)
+            await host.runs.start_planner(PlannerRequest("something else", key="k"), ME)
         assert refused.value.run_id == first
         assert await started(host, key="another") != first
 
 
 async def test_many_identical_starts_at_once_make_one_run(place: Place) -> None:
     async with watched(place.settings()) as host:
-        starts = [host.start_planner(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
+        starts = [host.runs.start_planner(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
         assert len({start.run_id for start in await asyncio.gather(*starts)}) == 1
         assert place.rows("select count(*) from run") == [(1,)]
 
@@ -299,14 +301,14 @@ async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -
     other = Caller("somebody else")
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
-        for look in (lambda: host.report(run_id, other), lambda: host.replay(run_id, other)):
+        for look in (lambda: host.runs.report(run_id, other), lambda: host.runs.replay(run_id, other)):
             with pytest.raises(UnknownRun):
                 look()
         with pytest.raises(UnknownRun):
-            await host.answer(run_id, {"round-1": DONE}, other)
+            await host.answers.submit(run_id, {"round-1": DONE}, other)
         with pytest.raises(UnknownRun):
-            await host.control(run_id, "cancel", other)
-        assert host.newest_runs(other) == []
+            await host.control.request(run_id, "cancel", other)
+        assert host.runs.newest_ids(other) == []
 
 
 async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
@@ -315,7 +317,7 @@ async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
         await answered(host, first, round_1=READS)
         await answered(host, first, round_2=DONE)
         second = await started(host, "two", route="caller", continues=first)
-        (item,) = host.report(second, ME).waiting
+        (item,) = host.runs.report(second, ME).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
         assert "alpha" in item["messages"][2]["content"]
         assert item["messages"][3]["content"] == "done"
@@ -326,9 +328,9 @@ async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> No
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
         with pytest.raises(Stale):
-            await host.start_planner(PlannerRequest("on", continues=run_id), ME)
+            await host.runs.start_planner(PlannerRequest("on", continues=run_id), ME)
         with pytest.raises(UnknownRun):
-            await host.start_planner(PlannerRequest("on", continues="run-of-nobody"), ME)
+            await host.runs.start_planner(PlannerRequest("on", continues="run-of-nobody"), ME)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +350,7 @@ async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> No
 async def test_a_start_that_can_not_be_meant_makes_no_run(place: Place, changes: dict[str, Any]) -> None:
     async with watched(place.settings()) as host:
         with pytest.raises((BadArguments, UnknownTool)):
-            await host.start_planner(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
+            await host.runs.start_planner(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
         await started(host, route="caller")
         assert place.rows("select count(*) from run") == [(1,)]
 
@@ -370,10 +372,10 @@ async def test_another_answer_for_an_answered_step_is_refused(place: Place) -> N
         run_id = await started(host, route="caller")
         await answered(host, run_id, round_1=READS)
         with pytest.raises(AlreadyAnswered):
-            await host.answer(run_id, {"round-1": DONE}, ME)
+            await host.answers.submit(run_id, {"round-1": DONE}, ME)
         with pytest.raises(AlreadyAnswered):
-            await host.answer(run_id, {"round-2": DONE, "round-1": DONE}, ME)
-        assert host.report(run_id, ME).status == "input_required"
+            await host.answers.submit(run_id, {"round-2": DONE, "round-1": DONE}, ME)
+        assert host.runs.report(run_id, ME).status == "input_required"
 
 
 @pytest.mark.parametrize(
@@ -392,7 +394,7 @@ async def test_answers_are_all_checked_before_any_is_stored(place: Place, answer
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
         with pytest.raises((BadArguments, NotWaiting)):
-            await host.answer(run_id, answers, ME)
+            await host.answers.submit(run_id, answers, ME)
         assert place.rows("select count(*) from answer") == [(0,)]
         assert (await answered(host, run_id, round_1=DONE)).status == "completed"
 
@@ -407,7 +409,7 @@ async def test_several_callers_tools_are_answered_together_or_one_by_one(place: 
         report = await answered(host, run_id, round_1__call_2={"content": "two"})
         assert [item["key"] for item in report.waiting] == ["round-1/call-1", "round-1/call-3"]
         both = {"round-1/call-1": {"content": "one"}, "round-1/call-3": {"content": "three", "is_error": True}}
-        await host.answer(run_id, both, ME)
+        await host.answers.submit(run_id, both, ME)
         (item,) = (await rests(host, run_id)).waiting
         told = [message["content"] for message in item["messages"] if message["role"] == "tool"]
         assert ["one" in told[0], "two" in told[1], "three" in told[2]] == [True] * 3
@@ -430,7 +432,7 @@ async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: P
 async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
     settings = place.settings(reads("a.txt"), says("done"), gate=(GateRule("read_*", "deny"),))
     async with watched(settings) as host:
-        report = host.report(await started(host), ME)
+        report = host.runs.report(await started(host), ME)
         assert (report.summary, [call["ok"] for call in report.calls]) == ("done", [False])
         ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
         assert '"code":"denied"' in body
@@ -443,7 +445,7 @@ async def test_the_thirty_first_call_of_a_changing_tool_in_a_minute_is_refused(p
     async with clocked(place, at) as host:
         run_id = await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
         for number in (1, 2, 3):
-            await host.answer(run_id, {f"round-{number}": turn}, ME)
+            await host.answers.submit(run_id, {f"round-{number}": turn}, ME)
             await answer_each_call(host, run_id)
         report = await answered(host, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-5"]
@@ -460,7 +462,7 @@ async def test_the_rate_of_calls_is_the_same_after_a_takeover(place: Place) -> N
     for number in (1, 2, 3):
         async with clocked(place, at) as host:
             run_id = run_id or await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
-            await host.answer(run_id, {f"round-{number}": turn}, ME)
+            await host.answers.submit(run_id, {f"round-{number}": turn}, ME)
             report = await answer_each_call(host, run_id)
             assert [item["key"] for item in report.waiting] == [f"round-{number + 1}"]
     assert place.rows("select count(*) from answer where body like '%is_error\":true%'") == [(0,)]
@@ -472,7 +474,7 @@ async def test_a_clock_that_is_set_back_does_not_stop_a_tool_for_long(place: Pla
     async with clocked(place, at) as host:
         run_id = await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
         for number in (1, 2, 3):
-            await host.answer(run_id, {f"round-{number}": turn}, ME)
+            await host.answers.submit(run_id, {f"round-{number}": turn}, ME)
             await answer_each_call(host, run_id)
         at[0] -= 24 * 3_600_000
         report = await answered(host, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
@@ -482,7 +484,7 @@ async def test_a_clock_that_is_set_back_does_not_stop_a_tool_for_long(place: Pla
 async def answer_each_call(host: App, run_id: str) -> Any:
     report = await rests(host, run_id)
     while report.waiting and report.waiting[0]["kind"] == "tool_call":
-        await host.answer(run_id, {item["key"]: {"content": "yes"} for item in report.waiting}, ME)
+        await host.answers.submit(run_id, {item["key"]: {"content": "yes"} for item in report.waiting}, ME)
         report = await rests(host, run_id)
     return report
 
@@ -497,7 +499,7 @@ async def test_a_long_result_is_kept_whole_behind_its_ref(place: Place) -> None:
         assert "line 2500\n" in whole
         ((shown,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
         assert len(shown) < 4_000
-        assert [call["ok"] for call in host.report(run_id, ME).calls] == [True, True]
+        assert [call["ok"] for call in host.runs.report(run_id, ME).calls] == [True, True]
 
 
 async def test_a_deposited_result_that_is_long_is_kept_whole_too(place: Place) -> None:
@@ -506,22 +508,22 @@ async def test_a_deposited_result_that_is_long_is_kept_whole_too(place: Place) -
         run_id = await started(host, route="caller", caller_tools=(ASK,))
         await answered(host, run_id, round_1=ASKS)
         await answered(host, run_id, round_1__call_1={"content": text})
-        await host.answer(run_id, {"round-1/call-1": {"content": text}}, ME)
+        await host.answers.submit(run_id, {"round-1/call-1": {"content": text}}, ME)
         assert place.rows("select count(*) from text where length(body) = 50000") == [(1,)]
 
 
 async def test_one_call_is_a_run_of_its_own(place: Place) -> None:
     async with watched(place.settings()) as host:
-        run_id = await host.start_call("read_file", {"path": "a.txt"}, ME)
+        run_id = await host.runs.start_call("read_file", {"path": "a.txt"}, ME)
         report = await rests(host, run_id)
         assert (report.status, report.output["is_error"]) == ("completed", False)
         assert "alpha" in report.output["content"]
-        missing = await rests(host, await host.start_call("read_file", {"path": "none.txt"}, ME))
+        missing = await rests(host, await host.runs.start_call("read_file", {"path": "none.txt"}, ME))
         assert missing.output["is_error"] is True
         with pytest.raises(UnknownTool):
-            await host.start_call("nothing", {}, ME)
+            await host.runs.start_call("nothing", {}, ME)
         with pytest.raises(BadArguments):
-            await host.start_call("read_file", {}, ME)
+            await host.runs.start_call("read_file", {}, ME)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------
@@ -529,19 +531,19 @@ async def test_one_call_is_a_run_of_its_own(place: Place) -> None:
 
 async def test_attention_wakes_when_another_run_asks_for_something(place: Place) -> None:
     async with watched(place.settings(asks("why", delay_s=0.3))) as host:
-        run_id = (await host.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
         async with asyncio.timeout(5):
-            await host.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
-        assert [item["kind"] for item in host.report(run_id, ME).waiting] == ["tool_call"]
-        await host.control(run_id, "cancel", ME)
+            await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+        assert [item["kind"] for item in host.runs.report(run_id, ME).waiting] == ["tool_call"]
+        await host.control.request(run_id, "cancel", ME)
 
 
 async def test_a_wait_ends_with_its_time_and_disturbs_nothing(place: Place) -> None:
     async with watched(place.settings(says("done", delay_s=0.4))) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
-        await host.wait([run_id], until="done", wait_s=0.05, caller=ME)
-        assert host.report(run_id, ME).status == "working"
-        waiting = asyncio.create_task(host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
+        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await host.runs.wait([run_id], until="done", wait_s=0.05, caller=ME)
+        assert host.runs.report(run_id, ME).status == "working"
+        waiting = asyncio.create_task(host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
         await asyncio.sleep(0)
         waiting.cancel()
         assert (await rests(host, run_id)).summary == "done"
@@ -560,10 +562,10 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
             for answer in answers:
                 if again:
                     async with App.open(settings, via="mcp") as fresh:
-                        await fresh.answer(run_id, answer, ME)
+                        await fresh.answers.submit(run_id, answer, ME)
                         await rests(fresh, run_id)
                 else:
-                    await host.answer(run_id, answer, ME)
+                    await host.answers.submit(run_id, answer, ME)
                     await rests(host, run_id)
         marks = where.rows("select path, kind, digest, held is null from mark order by id")
         seen.append((marks, where.rows("select body from answer order by mark"), outcome_of(where, run_id)))

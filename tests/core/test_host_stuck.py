@@ -17,11 +17,11 @@ DAMAGE = {
 async def stuck(place: Place, damage: str) -> str:
     """A run on the caller route that waits for round 2, damaged while nobody has it in memory."""
     async with App.open(place.settings(), via="test") as host:
-        run = await host.start_planner(PlannerRequest("Look.", route="caller"), ME)
-        await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        run = await host.runs.start_planner(PlannerRequest("Look.", route="caller"), ME)
+        await host.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         asked = {"content": "", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
-        await host.answer(run.run_id, {"round-1": asked}, ME)
-        await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        await host.answers.submit(run.run_id, {"round-1": asked}, ME)
+        await host.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
     place.rows(damage)
     return run.run_id
 
@@ -31,12 +31,12 @@ async def stuck(place: Place, damage: str) -> str:
 async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with App.open(place.settings(), via="test") as host:
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         assert report.status == "paused"
         assert report.next is not None
         assert report.next["tool"] == "planner_run"
         assert report.next["arguments"]["continues"] == run_id
-        items = host.trace(run_id, TraceQuery("messages"), ME)["items"]
+        items = host.runs.trace(run_id, TraceQuery("messages"), ME)["items"]
         assert [item["role"] for item in items] == ["system", "user", "assistant", "tool"]
 
 
@@ -45,9 +45,9 @@ async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: 
 async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with App.open(place.settings(), via="test") as host:
-        new = await host.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
-        await host.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        (item,) = host.report(new.run_id, ME).waiting
+        new = await host.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
+        await host.runs.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        (item,) = host.runs.report(new.run_id, ME).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "user"]
 
 
@@ -56,13 +56,13 @@ async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> 
 async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with App.open(place.settings(), via="test") as host:
-        await host.control(run_id, "cancel", ME)
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.report(run_id, ME).status == "cancelled"
+        await host.control.request(run_id, "cancel", ME)
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(run_id, ME).status == "cancelled"
 
 
 async def test_a_run_that_only_waits_is_not_gone_on_from(place: Place) -> None:
     run_id = await stuck(place, "select 1")
     async with App.open(place.settings(), via="test") as host:
         with pytest.raises(Stale):
-            await host.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
+            await host.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)

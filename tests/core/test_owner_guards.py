@@ -95,7 +95,7 @@ async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(pl
         run_id = await started(host, route="caller")
     place.rows("update account set spent_total_tokens = spent_total_tokens + 1 where scope = 'run'")
     async with App.open(settings, via="mcp") as host:
-        await host.control(run_id, "reroute", ME, route="scripted")
+        await host.control.request(run_id, "reroute", ME, route="scripted")
         assert "not the sum of its rows" in str((await rests(host, run_id)).degraded)
         assert place.rows("select count(*) from answer") == [(0,)]
 
@@ -129,11 +129,11 @@ async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun
         for nth in range(6):
             told = Forestalling(host, place, "round-2/call-1")
             asked = PlannerRequest(f"make {nth}", tools=("read_file", "write_file"))
-            run_id = (await host.start_planner(asked, ME)).run_id
+            run_id = (await host.runs.start_planner(asked, ME)).run_id
             async with asyncio.timeout(WITHIN_S):
-                await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+                await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
             assert told.when == [("round-2/call-1", False)]  # marked by that commit, and nothing was made yet
-            assert host.report(run_id, ME).status == "cancelled"
+            assert host.runs.report(run_id, ME).status == "cancelled"
             assert not (place.workspace / "made.txt").exists()
 
 
@@ -143,7 +143,7 @@ async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(p
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done"))
     async with App.open(settings, via="mcp") as first:
         asked = PlannerRequest("look", limits=Limits(milliseconds=300_000))
-        run_id = (await first.start_planner(asked, ME)).run_id
+        run_id = (await first.runs.start_planner(asked, ME)).run_id
         await begun(first, "round-1")
         place.rows("update run set owner = 0, fence = fence + 1")  # as if it had been killed
     if clock == "is set back":

@@ -29,7 +29,7 @@ async def so(is_so: Callable[[], bool]) -> None:
 
 
 async def approved(host: App, run_id: str) -> None:
-    await host.decide(run_id, "call-1/approval", "approve", None, PERSON)
+    await host.answers.decide(run_id, "call-1/approval", "approve", None, PERSON)
 
 
 async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(place: Place) -> None:
@@ -38,7 +38,7 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
     hold.write_text("")
     argvs = [*(["sh", "-c", BUSY, str(n)] for n in range(THREADS)), ["touch", "late.txt"]]
     async with App.open(place.settings(commands="bare"), via="mcp") as host:
-        *busy, waits = [await host.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
+        *busy, waits = [await host.runs.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
         await rests(host, waits, *busy)
         for run_id in busy:
             await approved(host, run_id)
@@ -47,7 +47,7 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
         await so(lambda: place.rows("select count(*) from attempt") == [(THREADS + 1,)])
         ((owner,),) = place.rows("select distinct owner from run")
         async with App.open(place.settings(), via="command") as person:
-            assert await person.release(owner, PERSON) == THREADS + 1
+            assert await person.control.release(owner, PERSON) == THREADS + 1
         hold.unlink()
         threads = host._factory._workers
         assert threads is not None

@@ -101,7 +101,7 @@ async def test_a_call_with_broken_arguments_one_not_offered_and_one_of_a_cut_tur
     )
     async with watched(place.settings(*lines)) as host:
         request = PlannerRequest("look around", tools=("read_file",))
-        run_id = (await host.start_planner(request, ME)).run_id
+        run_id = (await host.runs.start_planner(request, ME)).run_id
         report = await rests(host, run_id)
         assert (report.status, report.stop_reason) == ("completed", "assistant_stop")
     codes = place.rows("select json_extract(body, '$.code') from mark join answer on mark = id where kind = 'call'")

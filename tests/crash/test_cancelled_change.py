@@ -64,11 +64,11 @@ async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *,
     configured = place.settings({"tool_calls": [EDIT]}, says("done"), gate=(GateRule("edit_file", "allow"),))
     async with watched(configured) as host:
         asked = PlannerRequest("edit", tools=("edit_file",), limits=limits)
-        run_id = (await host.start_planner(asked, ME)).run_id
+        run_id = (await host.runs.start_planner(asked, ME)).run_id
         await disk.is_reached()
-        wishes = [host.control(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody who is impatient
+        wishes = [host.control.request(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody who is impatient
         wished = asyncio.gather(*wishes)
-        await host.wait([run_id], until="rest", wait_s=RECORDED_S, caller=ME)
+        await host.runs.wait([run_id], until="rest", wait_s=RECORDED_S, caller=ME)
         disk.go.set()
         await wished
         report = await rests(host, run_id)

@@ -32,7 +32,7 @@ REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")
 
 
 async def gone_through(host: App) -> str:
-    run_id = (await host.start_planner(REQUEST, ME)).run_id
+    run_id = (await host.runs.start_planner(REQUEST, ME)).run_id
     await finished(host, run_id)
     return run_id
 

@@ -180,7 +180,7 @@ async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) 
         (again,) = (await rests(host, run_id)).waiting
         assert (again["key"], again["digest"] != item["digest"]) == (item["key"], True)
         with pytest.raises(ApprovalMismatch):
-            await host.settle(run_id, item["key"], "reattempt", PERSON, digest=item["digest"])
+            await host.answers.settle(run_id, item["key"], "reattempt", PERSON, digest=item["digest"])
 
 
 async def test_another_principal_settles_nothing(place: Place) -> None:
@@ -188,7 +188,7 @@ async def test_another_principal_settles_nothing(place: Place) -> None:
     async with App.open(settings, via="mcp") as host:
         (item,) = (await rests(host, run_id)).waiting
         with pytest.raises(UnknownRun):
-            await host.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
+            await host.answers.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
         run, said = (
             queries.run_by_id(host._store.reader, run_id),
             SettlementRequest("round-1/call-1", "reattempt", digest=item["digest"]),
@@ -224,7 +224,7 @@ async def edited_once(place: Place) -> tuple[Any, str, Path]:
     )
     async with App.open(settings, via="mcp") as host:
         run_id = await started(host, tools=("edit_file",))
-        assert host.report(run_id, ME).summary == "done"
+        assert host.runs.report(run_id, ME).summary == "done"
     return settings, run_id, place.workspace / "a.txt"
 
 
@@ -234,8 +234,8 @@ async def test_an_edit_that_was_made_before_the_crash_is_not_made_again(place: P
     lose(place)
     async with App.open(settings, via="mcp") as host:
         report = await rests(host, run_id)
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = host.report(run_id, ME)
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = host.runs.report(run_id, ME)
         assert (report.status, report.summary) == ("completed", "done"), report.degraded
     assert file.read_text() == "alpha alpha\n"
 
@@ -246,8 +246,8 @@ async def test_an_edit_that_was_not_made_before_the_crash_is_made_now(place: Pla
     lose(place)
     async with App.open(settings, via="mcp") as host:
         await rests(host, run_id)
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.report(run_id, ME).status == "completed"
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(run_id, ME).status == "completed"
     assert file.read_text() == "alpha alpha\n"
 
 
@@ -268,7 +268,7 @@ async def test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit
         report = await rests(host, run_id)
         assert [item["kind"] for item in report.waiting] == ["settle"]
         assert place.rows("select name from memory") == [(INTENT,)]  # a person may still need it
-        await host.control(run_id, "cancel", ME)
+        await host.control.request(run_id, "cancel", ME)
         assert (await rests(host, run_id)).status == "cancelled"
     assert place.rows("select name from memory") == []
 
@@ -278,8 +278,8 @@ async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_hold
     file.write_text("alpha, and more\n")
     async with App.open(settings, via="mcp") as host:
         (item,) = (await rests(host, run_id)).waiting
-        await host.settle(run_id, item["key"], "reattempt", PERSON)
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.report(run_id, ME).status == "completed"
+        await host.answers.settle(run_id, item["key"], "reattempt", PERSON)
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(run_id, ME).status == "completed"
     assert file.read_text() == "alpha alpha, and more\n"
     assert place.rows("select name from memory") == []

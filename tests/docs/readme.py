@@ -211,9 +211,11 @@ def caller_output() -> str:
             workspace.mkdir()
             flags = Flags(home=str(Path(folder) / "home"), workspaces=(str(workspace),))
             async with App.open(load_settings(flags, {}), via="readme") as app:
-                run = await app.start_planner(PlannerRequest("What is in README.md?", tools=("read_file",)), Caller())
-                await app.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
-                return app.report(run.run_id, Caller()).as_json()
+                run = await app.runs.start_planner(
+                    PlannerRequest("What is in README.md?", tools=("read_file",)), Caller()
+                )
+                await app.runs.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
+                return app.runs.report(run.run_id, Caller()).as_json()
 
     report = asyncio.run(start())
     item = report["waiting"][0]  # type: ignore[index]  # a list of objects

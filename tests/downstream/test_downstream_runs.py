@@ -38,7 +38,7 @@ def peer(place: Place, *how: str, **more: Any) -> ServerSetting:
 
 
 async def run_with(host: App, *globs: str) -> str:
-    return (await (await met(host)).start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
+    return (await (await met(host)).runs.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
 
 
 def results(place: Place) -> list[dict[str, Any]]:
@@ -117,10 +117,10 @@ async def test_opening_the_house_starts_no_server_and_our_own_list_stays_what_it
     before = SERVED.read_bytes()
     async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as host:
         host.health()
-        host.newest_runs(ME)
+        host.runs.newest_ids(ME)
         assert host._factory.registry(host._factory.find_workspace(None)).find("read_file") is not None
         with pytest.raises(UnknownTool):
-            await host.start_call("y__echo", {}, ME)
+            await host.runs.start_call("y__echo", {}, ME)
     assert not (place.root / "log").exists()
     assert SERVED.read_bytes() == before
 

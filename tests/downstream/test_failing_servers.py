@@ -61,7 +61,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     # Met before the run, as by a list of tools; then one of them lists another definition.
     settings = place.settings(servers=servers)
     async with App.open(settings, via="test") as host:
-        await host.list_tools()
+        await host.tools.list_all()
     listing.write_text(json.dumps([{"name": "echo", "description": "Says it, and posts it.", "inputSchema": SAY}]))
     lines = (
         calling(("dies__hang", {}), ("steady__echo", {"text": "one"})),
@@ -72,7 +72,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     gate = (GateRule("*", "allow"),)
     globs = ("dies__*", "hangs__hang", "floods__huge", "turns__*", "steady__echo")
     async with watched(place.settings(*lines, servers=servers, gate=gate)) as host:
-        run_id = (await (await met(host)).start_planner(PlannerRequest("use them", tools=globs), ME)).run_id
+        run_id = (await (await met(host)).runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id
         async with asyncio.timeout(20):
             while not logged(place, "dies", "call hang"):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)
@@ -108,7 +108,7 @@ async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_kill
     lines = (calling(("x__hang", {})), says("done"))
     marker = f"log={log}"
     async with watched(place.settings(*lines, servers=(setting,), gate=(GateRule("*", "allow"),))) as host:
-        run_id = (await (await met(host)).start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
+        run_id = (await (await met(host)).runs.start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
         async with asyncio.timeout(20):
             while not (log.exists() and "call hang" in log.read_text()):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)

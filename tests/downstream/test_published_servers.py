@@ -186,7 +186,7 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     async with App.open(settings, via="test") as host:
         globs = ("files__*", "memory__*", "every__*", "getPet")
         await met(host)
-        report = await rests(host, (await host.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
+        report = await rests(host, (await host.runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
     rows = place.rows(
         "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"
     )

@@ -76,7 +76,7 @@ def codes(place: Place) -> list[str | None]:
 
 
 async def run_with(host: App) -> str:
-    run_id = (await (await met(host)).start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
+    run_id = (await (await met(host)).runs.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
     await rests(host, run_id)
     return run_id
 
@@ -91,7 +91,7 @@ async def test_instructions_to_agents_are_asked_about_in_every_form_though_a_rul
         )
         async with App.open(settings, via="mcp") as host:
             run_id = await run_with(host)
-            report = host.report(run_id, ME)
+            report = host.runs.report(run_id, ME)
         assert [item["kind"] for item in report.waiting] == ["approval"], (number, arguments)
         assert "touches" in report.waiting[0]["preview"]
     assert logged(place) == []
@@ -140,7 +140,7 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
         gate=rules,
     )
     async with App.open(settings, via="mcp") as host:
-        report = host.report(await run_with(host), ME)
+        report = host.runs.report(await run_with(host), ME)
     assert logged(place) == ["call change"]
     assert [item["key"] for item in report.waiting] == ["round-2/call-1/approval"]
 
@@ -150,10 +150,10 @@ async def test_a_path_that_leads_elsewhere_since_a_person_approved_it_is_not_fol
     settings = place.settings(calling("x__change", {"path": "notes"}), says("done"), servers=(server(place),))
     async with App.open(settings, via="mcp") as host:
         run_id = await run_with(host)
-        assert "a.txt" in host.report(run_id, ME).waiting[0]["preview"]
+        assert "a.txt" in host.runs.report(run_id, ME).waiting[0]["preview"]
         (place.workspace / "notes").unlink()
         (place.workspace / "notes").symlink_to("AGENTS.md")
-        await host.decide(run_id, KEY, "approve", None, PERSON)
+        await host.answers.decide(run_id, KEY, "approve", None, PERSON)
         await rests(host, run_id)
     assert (codes(place), logged(place)) == (["stale_file"], [])
 

@@ -60,10 +60,10 @@ async def test_a_run_whose_seconds_a_server_used_up_ends_as_timeout_and_says_tha
     settings = place.settings(*lines, servers=(server,), gate=(GateRule("x__hang", "allow"),))
     async with watched(settings) as host:
         asked = PlannerRequest("use it", tools=("x__hang",), limits=Limits(milliseconds=2_000))
-        run_id = (await host.start_planner(asked, ME)).run_id
+        run_id = (await host.runs.start_planner(asked, ME)).run_id
         report = await rests(host, run_id)
         with pytest.raises(KairosError):  # it has ended: nothing of it is settled any more
-            await host.settle(run_id, "round-1/call-1/settle", "reattempt", ME)
+            await host.answers.settle(run_id, "round-1/call-1/settle", "reattempt", ME)
     (result,) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")[0]
     assert (report.status, report.stop_reason) == ("completed", "timeout")
     assert "is not known" in result

@@ -1059,9 +1059,9 @@ OUTSIDE = (
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
     ),
     Guard(
-        "app/respond.py",
-        "    drives_here = drive and not context.is_served_elsewhere(run) and context.can_drive(run)\n",
-        "    drives_here = drive and context.can_drive(run)\n",
+        "app/answers.py",
+        "    drives_here = drive and not self._context.is_served_elsewhere(run) and self._context.can_drive(run)\n",
+        "    drives_here = drive and self._context.can_drive(run)\n",
         "crash/test_who_acts.py::test_a_living_server_acts_by_its_own_settings",
     ),
     Guard(
@@ -1071,8 +1071,8 @@ OUTSIDE = (
         "server/test_annotations.py::test_a_tool_that_moves_runs_states_the_most_that_they_may_do",
     ),
     Guard(
-        "app/respond.py",
-        'context.check_may_decide("settlement", caller, command, run_id=run.id)',
+        "app/answers.py",
+        'self._context.check_may_decide("settlement", caller, command, run_id=run.id)',
         "pass",
         RIGHTS + "every_cell_of_the_table_is_what_the_doors_do[settlement-argument-ask]",
         quick=True,
@@ -1474,7 +1474,7 @@ WHOSE_RUN = (
         SHOWN + "no_tool_takes_a_placeholder_for_what_it_stands_for",
     ),
     Guard(
-        "app/respond.py",
+        "app/answers.py",
         "    placeholders.refuse_placeholders(dict(answers))\n",
         "",
         SHOWN + "a_placeholder_is_no_answer_from_a_person_at_a_terminal_either",

@@ -43,9 +43,9 @@ SAID = {"orient": ORIENTED, "decide": EDIT, "reflect": JUDGED}
 
 async def cycles(host: App, place: Place) -> str:
     """Three cycles with a repair, a read that decide asks for, a changed file and checkpoints."""
-    run_id = (await host.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
+    run_id = (await host.mandates.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
     while (await rests(host, run_id)).status == "paused":
-        await host.control(run_id, "resume", ME)
+        await host.control.request(run_id, "resume", ME)
     return run_id
 
 
@@ -63,7 +63,7 @@ def alone(phase: Any) -> Callable[[App, Place], Awaitable[str]]:
     """The scenario of one phase."""
 
     async def scenario(host: App, place: Place) -> str:
-        started = await host.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
+        started = await host.mandates.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
         await rests(host, started.run_id)
         return started.run_id
 

@@ -92,11 +92,11 @@ stalled.lines = (*(reads("a.txt") for _ in range(5)), says("It is alpha, always.
 async def caller(host: App, place: Place) -> str:
     """The caller thinks, and has a tool of its own."""
     request = PlannerRequest("Ask somebody.", caller_tools=(ASK,), route="caller")
-    run_id = (await host.start_planner(request, ME)).run_id
+    run_id = (await host.runs.start_planner(request, ME)).run_id
     await rests(host, run_id)
     asked = {"content": "I ask.", "tool_calls": [{"id": "x", **asks("why")["tool_calls"][0]}]}
     for answer in ({"round-1": asked}, {"round-1/call-1": {"content": "because"}}, {"round-2": says("Because.")}):
-        await host.answer(run_id, answer, ME)
+        await host.answers.submit(run_id, answer, ME)
         await rests(host, run_id)
     return run_id
 
@@ -112,9 +112,9 @@ continued.lines = (reads("a.txt"), says("alpha"))
 
 async def cancelled(host: App, place: Place) -> str:
     """Ended by its caller while it waited."""
-    run_id = (await host.start_planner(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
+    run_id = (await host.runs.start_planner(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
     await rests(host, run_id)
-    await host.control(run_id, "cancel", ME)
+    await host.control.request(run_id, "cancel", ME)
     await rests(host, run_id)
     return run_id
 
@@ -124,14 +124,14 @@ cancelled.lines = (asks("why"),)
 
 async def call(host: App, place: Place) -> str:
     """One tool, called outside a loop."""
-    run_id = await host.start_call("read_file", {"path": "b.txt", "start_line": 2}, ME)
+    run_id = await host.runs.start_call("read_file", {"path": "b.txt", "start_line": 2}, ME)
     await rests(host, run_id)
     return run_id
 
 
 async def call_failed(host: App, place: Place) -> str:
     """One tool that fails."""
-    run_id = await host.start_call("read_file", {"path": "missing.txt"}, ME)
+    run_id = await host.runs.start_call("read_file", {"path": "missing.txt"}, ME)
     await rests(host, run_id)
     return run_id
 
@@ -160,7 +160,7 @@ def file_of(name: str) -> Path:
 
 
 async def _planner(host: App, request: PlannerRequest) -> str:
-    run_id = (await host.start_planner(request, ME)).run_id
+    run_id = (await host.runs.start_planner(request, ME)).run_id
     await rests(host, run_id)
     return run_id
 
@@ -174,7 +174,7 @@ async def recorded(name: str, root: Path) -> bytes:
     host = App(settings, "history", lambda: next(ticks), lambda: f"run-{name}-{next(numbers)}")
     try:
         run_id = await scenario(host, place)
-        return b"".join(host.export(run_id, ME))
+        return b"".join(host.runs.export(run_id, ME))
     finally:
         await host._close()
 

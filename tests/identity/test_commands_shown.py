@@ -74,9 +74,9 @@ async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -
     async with App.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as host:
         from kairos_mcp.core.run_spec import PlannerRequest
 
-        run_id = (await host.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
-        await host.wait([run_id], until="rest", wait_s=20, caller=tenant)
-        told = host.report(run_id, tenant).next
+        run_id = (await host.runs.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
+        await host.runs.wait([run_id], until="rest", wait_s=20, caller=tenant)
+        told = host.runs.report(run_id, tenant).next
     assert told is not None
     assert str(place.root) not in json.dumps(told)
     assert "--principal tenant" in told["why"]
@@ -142,7 +142,7 @@ async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(pla
             {"tool_calls": [{"name": placeholders.RESULT, "arguments": {}}]},
         ):
             with pytest.raises(BadArguments, match="placeholder"):
-                await host.answer(run_id, {"round-1": value}, PERSON)
+                await host.answers.submit(run_id, {"round-1": value}, PERSON)
     assert place.rows("select count(*) from answer") == place.rows("select count(*) from deposit") == [(0,)]
 
 

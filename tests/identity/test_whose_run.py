@@ -63,8 +63,8 @@ def two(tmp_path: Path) -> Two:
 
 
 async def begun(host: App, caller: Caller = ME, **more: Any) -> str:
-    run_id = (await host.start_planner(PlannerRequest("Think.", **more), caller)).run_id
-    await host.wait([run_id], until="rest", wait_s=20, caller=caller)
+    run_id = (await host.runs.start_planner(PlannerRequest("Think.", **more), caller)).run_id
+    await host.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     return run_id
 
 
@@ -104,17 +104,17 @@ async def test_a_key_belongs_to_its_workspace(two: Two) -> None:
 async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answered_only_at_home(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
         run_id = await begun(here)
-        seen = there.report(run_id, ME)
+        seen = there.runs.report(run_id, ME)
         assert (seen.status, seen.workspace) == ("input_required", str(two.one))
         assert seen.waiting[0]["messages"]
         before = two.place.rows("select count(*) from answer")
         for act in (
-            there.answer(run_id, {"round-1": {"content": "no"}}, ME),
-            there.answer(run_id, {}, ME),
-            there.control(run_id, "resume", ME),
-            there.control(run_id, "reroute", ME, route="caller"),
-            there.settle(run_id, "round-1/call-1/settle", "reattempt", ME),
-            there.decide(run_id, "round-1/call-1/approval", "approve", None, ME),
+            there.answers.submit(run_id, {"round-1": {"content": "no"}}, ME),
+            there.answers.submit(run_id, {}, ME),
+            there.control.request(run_id, "resume", ME),
+            there.control.request(run_id, "reroute", ME, route="caller"),
+            there.answers.settle(run_id, "round-1/call-1/settle", "reattempt", ME),
+            there.answers.decide(run_id, "round-1/call-1/approval", "approve", None, ME),
         ):
             with pytest.raises(PathDenied) as refused:
                 await act
@@ -122,9 +122,9 @@ async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answere
             assert str(two.one) in refused.value.message
         assert two.place.rows("select count(*) from answer") == before
         assert two.place.rows("select count(*) from deposit") == [(0,)]
-        await there.control(run_id, "pause", ME)
+        await there.control.request(run_id, "pause", ME)
         assert (await rests(there, run_id)).status == "paused"
-        await there.control(run_id, "cancel", ME)
+        await there.control.request(run_id, "cancel", ME)
         assert (await rests(there, run_id)).status == "cancelled"
 
 
@@ -140,16 +140,16 @@ async def test_a_persons_command_answers_a_run_of_any_folder(two: Two) -> None:
 async def test_a_run_without_a_workspace_is_answered_anywhere(two: Two) -> None:
     async with two.server() as nowhere, two.server(two.other) as there:
         run_id = await begun(nowhere)
-        await there.answer(run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
+        await there.answers.submit(run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
         assert (await rests(there, run_id)).status == "completed"
 
 
 async def test_another_principal_is_told_the_last_part_of_a_folder_alone(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
         run_id = await begun(here, TENANT)
-        assert there.report(run_id, TENANT).workspace == two.one.name
+        assert there.runs.report(run_id, TENANT).workspace == two.one.name
         with pytest.raises(PathDenied) as refused:
-            await there.answer(run_id, {"round-1": {"content": "no"}}, TENANT)
+            await there.answers.submit(run_id, {"round-1": {"content": "no"}}, TENANT)
         assert str(two.one) not in str(refused.value)
         assert two.one.name in refused.value.message
 
@@ -158,7 +158,7 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
     """The client of another project would approve a change that its user does not see."""
     async with two.server(two.one, lines=(WRITES, ENDS)) as here, two.server(two.other) as there:
         run_id = await begun(here, tools=("write_file",))
-        assert [item["kind"] for item in here.report(run_id, ME).waiting] == ["approval"]
+        assert [item["kind"] for item in here.runs.report(run_id, ME).waiting] == ["approval"]
         eliciting = Caller(elicits=True)
         assert here.client_requests.undecided_questions(run_id, eliciting, ())
         assert not there.client_requests.undecided_questions(run_id, eliciting, ())
@@ -168,8 +168,8 @@ async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two
     """It would be paid, and shown files, by somebody who works on something else."""
     sampling = Caller(samples=True)
     async with two.server(two.one) as here, two.server(two.other) as there:
-        run_id = (await here.start_planner(PlannerRequest("Think.", route="sampling"), sampling)).run_id
-        await here.wait([run_id], until="rest", wait_s=20, caller=sampling)
+        run_id = (await here.runs.start_planner(PlannerRequest("Think.", route="sampling"), sampling)).run_id
+        await here.runs.wait([run_id], until="rest", wait_s=20, caller=sampling)
         assert [ask.path for ask in here.client_requests.open_requests(run_id, sampling)] == ["round-1"]
         assert there.client_requests.open_requests(run_id, sampling) == []
 
@@ -177,14 +177,14 @@ async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two
 async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other, two.one) as both, two.server(two.other) as there:
         run_id = await begun(here)
-        await here.control(run_id, "cancel", ME)
+        await here.control.request(run_id, "cancel", ME)
         await rests(here, run_id)
         with pytest.raises(BadArguments) as refused:
             await begun(there, continues=run_id)
         assert str(two.one) in refused.value.message
         with pytest.raises(BadArguments):
             await begun(both, continues=run_id, workspace=str(two.other))
-        assert both.report(await begun(both, continues=run_id), ME).workspace == str(two.one)
+        assert both.runs.report(await begun(both, continues=run_id), ME).workspace == str(two.one)
 
 
 async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two) -> None:
@@ -213,7 +213,7 @@ async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two)
 
 
 async def saved(host: App, **more: Any) -> dict[str, Any]:
-    return await host.save_mandate({**TIDY, **more}, ME)
+    return await host.mandates.save({**TIDY, **more}, ME)
 
 
 async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> None:
@@ -221,13 +221,13 @@ async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> N
         told = await saved(here)
         assert told["workspace"] == str(two.one)
         with pytest.raises(UnknownMandate) as refused:
-            await there.start_cycles(MandateRef("tidy"), RunOptions(), ME)
+            await there.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert str(two.one) in refused.value.message
-        assert there.list_mandates(None, None, ME)["mandates"] == []
-        assert there.list_mandates(None, None, ME)["elsewhere"] == 1
-        assert [each["mandate_id"] for each in there.list_mandates(None, None, ME, everywhere=True)["mandates"]] == [
-            "tidy"
-        ]
+        assert there.mandates.list_page(None, None, ME)["mandates"] == []
+        assert there.mandates.list_page(None, None, ME)["elsewhere"] == 1
+        assert [
+            each["mandate_id"] for each in there.mandates.list_page(None, None, ME, everywhere=True)["mandates"]
+        ] == ["tidy"]
 
 
 async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_account(two: Two) -> None:
@@ -235,7 +235,7 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
         await saved(host)
         await saved(host, goal="Another.", workspace=str(two.other))
         with pytest.raises(BadArguments) as refused:
-            await host.start_cycles(MandateRef("tidy"), RunOptions(), ME)
+            await host.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert all(str(folder) in refused.value.message for folder in (two.one, two.other))
         async with connected(host) as door:
             runs = [
@@ -244,7 +244,7 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
             ]
         assert [run["workspace"] for run in runs] == [str(two.one), str(two.other)]
         assert [run["goal"] for run in runs] == ["Keep a.txt tidy.", "Another."]
-        page = host.list_mandates(None, None, ME)["mandates"]
+        page = host.mandates.list_page(None, None, ME)["mandates"]
         assert {each["workspace"]: each["run_id"] for each in page} == {run["workspace"]: run["run_id"] for run in runs}
     charged = two.place.rows("select name, workspace from account where scope = 'mandate' order by workspace")
     assert sorted(charged) in ([], sorted([("tidy", str(two.one)), ("tidy", str(two.other))]))
@@ -252,27 +252,29 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
 
 async def test_what_is_due_is_what_belongs_to_the_folders_at_hand(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
-        await here.save_mandate(WEEKLY, ME)
+        await here.mandates.save(WEEKLY, ME)
         two.place.rows("update mandate set saved_at = saved_at - ?", WEEK_MS)
-        assert [(due.mandate_id, due.workspace) for due in here.due_mandates(None, ME)] == [("weekly", str(two.one))]
-        assert there.due_mandates(None, ME) == []
+        assert [(due.mandate_id, due.workspace) for due in here.mandates.list_due(None, ME)] == [
+            ("weekly", str(two.one))
+        ]
+        assert there.mandates.list_due(None, ME) == []
 
 
 async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two) -> None:
     async with two.server(two.one) as host:
-        await host.save_mandate(WEEKLY, ME)
+        await host.mandates.save(WEEKLY, ME)
     two.place.rows("update mandate set workspace = null, saved_at = saved_at - ?", WEEK_MS)
     async with two.server(two.one) as host:
         with pytest.raises(BadArguments) as refused:
-            await host.start_cycles(MandateRef("weekly"), RunOptions(), ME)
+            await host.mandates.start_cycles(MandateRef("weekly"), RunOptions(), ME)
         assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
-        assert host.due_mandates(None, ME) == []
+        assert host.mandates.list_due(None, ME) == []
     due = two.said("mandate", "run", "--due")
     assert "mandate edit weekly --workspace" in due.err
     assert two.said("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
     assert two.place.rows("select workspace from mandate") == [(str(two.other),)]
     async with two.server(two.other) as host:
-        assert [each.mandate_id for each in host.due_mandates(None, ME)] == ["weekly"]
+        assert [each.mandate_id for each in host.mandates.list_due(None, ME)] == ["weekly"]
 
 
 async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two) -> None:
@@ -283,7 +285,7 @@ async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two)
         found: list[tuple[str, str]] = []
         cursor = None
         while True:
-            page = host.list_mandates(None, cursor, ME)
+            page = host.mandates.list_page(None, cursor, ME)
             found += [(each["mandate_id"], each["workspace"]) for each in page["mandates"]]
             if (cursor := page["cursor"]) is None:
                 break

@@ -78,7 +78,7 @@ async def test_leave_that_is_not_about_this_item_is_none(place, era):
         for run_id, answers, code in forged:
             assert await said(door, run_id, answers) == code, answers
         with pytest.raises(KairosError) as refused:
-            await door.host.answer(run, {key: {**YES, "digest": mine}}, Caller("bob"))
+            await door.host.answers.submit(run, {key: {**YES, "digest": mine}}, Caller("bob"))
         assert refused.value.code == "unknown_run"
         assert none_decided(place)
         assert page(place) == PAGE

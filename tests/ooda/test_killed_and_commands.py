@@ -150,13 +150,13 @@ def test_what_is_due_is_run_once_for_each_time(place, kairos):
 async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due(place):
     lines = cycle({"content": '{"action": "noop", "reason": "all well"}'})
     async with App.open(place.settings(*lines), via="command") as host:
-        await host.save_mandate({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
+        await host.mandates.save({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
         ((saved_at,),) = place.rows("select saved_at from mandate")
         due = RunOptions(due=saved_at + 60_000)
-        started = await host.start_cycles(MandateRef("links"), due, ME)
-        await host.wait([started.run_id], until="done", wait_s=20, caller=ME)
+        started = await host.mandates.start_cycles(MandateRef("links"), due, ME)
+        await host.runs.wait([started.run_id], until="done", wait_s=20, caller=ME)
         with pytest.raises(Stale, match="was run for this time before"):
-            await host.start_cycles(MandateRef("links"), due, ME)
+            await host.mandates.start_cycles(MandateRef("links"), due, ME)
     assert place.rows("select count(*) from run") == [(1,)]
     assert place.rows("select last_due from mandate") == [(saved_at + 60_000,)]
 

@@ -38,11 +38,11 @@ def between_tries() -> bool:
 
 
 async def cancelled_between_tries(host: App) -> str:
-    run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+    run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         while not between_tries():  # noqa: ASYNC110 - what another task waits for has no event
             await asyncio.sleep(0.005)
-    await host.control(run_id, "cancel", ME)
+    await host.control.request(run_id, "cancel", ME)
     return run_id
 
 

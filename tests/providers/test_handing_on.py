@@ -33,7 +33,7 @@ async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
 async def asking(host: App) -> tuple[str, str]:
     """A run that waits for leave, and the key that it waits under."""
     run_id = await started(host, tools=("write_file",))
-    (item,) = host.report(run_id, ME).waiting
+    (item,) = host.runs.report(run_id, ME).waiting
     return run_id, item["key"]
 
 

@@ -179,8 +179,8 @@ async def test_signatures_go_back_where_they_came_from_also_after_a_restart(
     settings = place.settings(model=thinks.model, base_url=thinks.at(server))
     async with watched(settings) as host:
         run_id = await started(host)
-        assert host.report(run_id, ME).status == "paused"
+        assert host.runs.report(run_id, ME).status == "paused"
     async with watched(settings) as host:
-        await host.control(run_id, "resume", ME)
+        await host.control.request(run_id, "resume", ME)
         report = await rests(host, run_id)
     assert (report.status, report.summary) == ("completed", "alpha and beta")

@@ -30,7 +30,7 @@ async def left_in_the_middle(place: Place, server: Standin) -> str:
     """A run whose server has gone while its provider was thinking."""
     server.will(silent)
     async with App.open(provided(place, server), via="mcp") as first:
-        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
         async with asyncio.timeout(WITHIN_S):
             await server.came.wait()
     return run_id
@@ -39,8 +39,8 @@ async def left_in_the_middle(place: Place, server: Standin) -> str:
 async def looked_at(settings: Settings, run_id: str) -> RunReport:
     """What a server of these settings says of the run, once it has been called."""
     async with App.open(settings, via="mcp") as other:
-        await other.wait([run_id], until="rest", wait_s=1, caller=ME)
-        return other.report(run_id, ME)
+        await other.runs.wait([run_id], until="rest", wait_s=1, caller=ME)
+        return other.runs.report(run_id, ME)
 
 
 async def test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it(place: Place, server: Standin) -> None:
@@ -59,7 +59,7 @@ async def test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it(pla
 async def test_it_can_be_rerouted_where_its_provider_is_not(place: Place, server: Standin) -> None:
     run_id = await left_in_the_middle(place, server)
     async with watched(place.settings()) as other:
-        await other.control(run_id, "reroute", ME, route="caller")
+        await other.control.request(run_id, "reroute", ME, route="caller")
         report = await rests(other, run_id)
         assert (report.route, [item["key"] for item in report.waiting]) == ("caller", ["round-1"])
 
@@ -69,10 +69,10 @@ async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(
     async with App.open(provided(place, server), via="mcp") as first:
         run_id = await started(first, tools=("write_file",))
     async with App.open(place.settings(), via="command") as command:
-        await command.decide(run_id, KEY, "approve", None, PERSON)
-        await command.drive(run_id)
-        await command.wait([run_id], until="rest", wait_s=1, caller=ME)
-        assert command.report(run_id, ME).status == "paused"
+        await command.answers.decide(run_id, KEY, "approve", None, PERSON)
+        await command.control.drive(run_id)
+        await command.runs.wait([run_id], until="rest", wait_s=1, caller=ME)
+        assert command.runs.report(run_id, ME).status == "paused"
     assert place.rows("select verdict from approval") == [("approve",)]
     assert place.rows("select path from mark where path = 'round-2'") == []
     assert not (place.workspace / "new.txt").exists()
@@ -88,17 +88,17 @@ async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) ->
         run_id = await started(first, tools=("write_file",))
     place.rows("update run set version = version + 1")
     async with App.open(place.settings(*lines), via="command") as command:
-        await command.decide(run_id, KEY, "approve", None, PERSON)
-        await command.drive(run_id)
-        await command.wait([run_id], until="rest", wait_s=1, caller=ME)
-        assert any("of the flow planner" in text for text in command.report(run_id, ME).degraded)
+        await command.answers.decide(run_id, KEY, "approve", None, PERSON)
+        await command.control.drive(run_id)
+        await command.runs.wait([run_id], until="rest", wait_s=1, caller=ME)
+        assert any("of the flow planner" in text for text in command.runs.report(run_id, ME).degraded)
     assert not (place.workspace / "new.txt").exists()
 
 
 async def test_a_run_with_tools_that_are_not_here_says_so_and_is_left(place: Place) -> None:
     lines = ({"content": "done", "finish": "stop", "delay_s": 1.5},)
     async with App.open(place.settings(*lines, http_fetch=True), via="mcp") as first:
-        run_id = (await first.start_planner(PlannerRequest("look", tools=("http_fetch",)), ME)).run_id
+        run_id = (await first.runs.start_planner(PlannerRequest("look", tools=("http_fetch",)), ME)).run_id
         await begun(first, "round-1")
     report = await looked_at(place.settings(*lines), run_id)
     assert report.status == "paused"

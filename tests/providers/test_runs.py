@@ -70,7 +70,7 @@ async def run_on(settings: Settings, **request: Any) -> tuple[Place, str, RunRep
     """A run that rests, with its laws checked."""
     async with watched(settings) as host:
         run_id = await started(host, **request)
-        return Place(settings.home.parent), run_id, host.report(run_id, ME)
+        return Place(settings.home.parent), run_id, host.runs.report(run_id, ME)
 
 
 async def test_a_run_reads_a_file_and_answers_from_it(place: Place, server: Standin) -> None:
@@ -108,17 +108,17 @@ async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself
     server.will(*[refuses(429, "too many", Retry_After="0")] * 4, talks("done"))
     async with watched(openai(place, server)) as host:
         run_id = await started(host)
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, len(server.heard)) == ("paused", None, 4)
         assert report.resume_at is not None
         assert (report.waiting, report.usage["attempts"]) == ((), 4)
         assert place.rows("select owner, resume_at - created_at between 30000 and 120000 from run") == [(None, 1)]
         place.rows("update run set resume_at = 1")  # the time has come
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = host.report(run_id, ME)
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = host.runs.report(run_id, ME)
         assert (report.status, report.summary, report.resume_at) == ("completed", "done", None)
         assert (report.usage["attempts"], report.rounds, len(server.heard)) == (5, 1, 5)
-        assert [each["attempts"] for each in host.read_spending("day", ME)["by"]] == [5]  # to wait is no attempt
+        assert [each["attempts"] for each in host.spending.read("day", ME)["by"]] == [5]  # to wait is no attempt
 
 
 async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:
@@ -127,7 +127,9 @@ async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, s
         run_id = await started(able)
     async with watched(place.settings()) as other:
         needed = "it needs one with a provider"
-        assert not any(needed in text for text in other.report(run_id, ME).degraded)  # who has it may be there in time
+        assert not any(
+            needed in text for text in other.runs.report(run_id, ME).degraded
+        )  # who has it may be there in time
         place.rows("update run set resume_at = 1")
         report = await rests(other, run_id)
         assert (report.status, any(needed in text for text in report.degraded)) == ("paused", True)
@@ -158,7 +160,7 @@ async def test_each_outage_is_sat_out_longer(place: Place, server: Standin) -> N
         for _ in range(3):
             (wait,) = place.rows("select resume_at - (select max(at) from attempt) from run")[0]
             waits.append(round(wait / 60_000))
-            await host.control(run_id, "resume", ME)
+            await host.control.request(run_id, "resume", ME)
             await rests(host, run_id)
         assert waits == [1, 2, 4]
 
@@ -229,7 +231,7 @@ async def test_dollars_without_a_price_are_refused_with_the_cure(
 ) -> None:
     async with App.open(openai(place, server, **more), via="mcp") as host:
         with pytest.raises(BadArguments) as refused:
-            await host.start_planner(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
+            await host.runs.start_planner(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
     assert "price_input" in str(refused.value)
 
 
@@ -239,11 +241,11 @@ async def test_a_cap_of_the_configuration_bars_a_provider_without_a_price_but_no
     settings = openai(place, server, limits=Limits(rounds=9, nano_usd=10**9))
     async with watched(settings) as host:
         with pytest.raises(BadArguments):
-            await host.start_planner(PlannerRequest("x"), ME)
+            await host.runs.start_planner(PlannerRequest("x"), ME)
         run_id = await started(host, route="caller")
-        assert host.report(run_id, ME).status == "input_required"
+        assert host.runs.report(run_id, ME).status == "input_required"
         with pytest.raises(BadArguments):
-            await host.control(run_id, "reroute", ME, route="provider")
+            await host.control.request(run_id, "reroute", ME, route="provider")
 
 
 async def test_auto_passes_over_what_has_no_price(place: Place, server: Standin) -> None:
@@ -259,10 +261,10 @@ async def test_a_run_limited_in_dollars_stays_where_it_has_a_price(place: Place,
     async with watched(openai(place, server, **PRICED)) as host:
         run_id = await started(host, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
         with pytest.raises(BadArguments):
-            await host.control(run_id, "reroute", ME, route="caller")
-        left = host.report(run_id, ME).remaining["usd"]
-        await host.control(run_id, "extend", ME, limits=Limits(nano_usd=10**9))
-        assert host.report(run_id, ME).remaining["usd"] == pytest.approx(left + 1)
+            await host.control.request(run_id, "reroute", ME, route="caller")
+        left = host.runs.report(run_id, ME).remaining["usd"]
+        await host.control.request(run_id, "extend", ME, limits=Limits(nano_usd=10**9))
+        assert host.runs.report(run_id, ME).remaining["usd"] == pytest.approx(left + 1)
 
 
 # -- private parts -------------------------------------------------------------------------------------------------
@@ -277,9 +279,9 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
     )
     async with watched(anthropic(place, server)) as host:
         run_id = await started(host)
-        report = host.report(run_id, ME)
+        report = host.runs.report(run_id, ME)
         shown = json.dumps(
-            [report.as_json(), *(host.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages"))]
+            [report.as_json(), *(host.runs.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages"))]
         )
     assert (report.status, report.summary, report.rounds) == ("completed", "done", 3)
     assert "sig-1" not in shown
@@ -289,14 +291,14 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
 async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: Standin) -> None:
     server.will(strict(then=LOOKS), silent)
     async with App.open(anthropic(place, server), via="mcp") as first:
-        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
         async with asyncio.timeout(WITHIN_S):
             while len(server.heard) < 2:
                 server.came.clear()
                 await server.came.wait()
     server.will(strict("sig-1", then=message(says("done"))))
     async with watched(anthropic(place, server)) as second:
-        await second.control(run_id, "resume", ME)
+        await second.control.request(run_id, "resume", ME)
         report = await rests(second, run_id)
     assert (report.status, report.summary) == ("completed", "done")
 
@@ -306,13 +308,13 @@ async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place:
     server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")), _signed_first)
     async with watched(anthropic(place, server)) as host:
         run_id = await started(host, caller_tools=(ASK,))
-        await host.control(run_id, "reroute", ME, route="caller")
+        await host.control.request(run_id, "reroute", ME, route="caller")
         await answered(host, run_id, round_1__call_1={"content": "b"})
-        waiting = host.report(run_id, ME)
+        waiting = host.runs.report(run_id, ME)
         assert "sig-1" not in json.dumps(waiting.as_json())
         assert any("left out" in text for text in waiting.degraded)
         await answered(host, run_id, round_2=reads("b.txt"))
-        await host.control(run_id, "reroute", ME, route="provider")
+        await host.control.request(run_id, "reroute", ME, route="provider")
         report = await rests(host, run_id)
     assert (report.status, report.summary) == ("completed", "done")
     assert not any("left out" in text for text in report.degraded)
@@ -332,9 +334,9 @@ async def test_one_run_goes_from_each_route_to_each_other(place: Place, server: 
     read_a = {"tool_calls": [{"id": "x", "name": "read_file", "arguments": {"path": "a.txt", "start_line": 1}}]}
     async with watched(replace(settings, route="caller")) as host:
         run_id = await started(host)
-        await host.answer(run_id, {"round-1": read_a}, ME)
+        await host.answers.submit(run_id, {"round-1": read_a}, ME)
         await rests(host, run_id)
-        await host.control(run_id, "reroute", ME, route="provider")
+        await host.control.request(run_id, "reroute", ME, route="provider")
         report = await rests(host, run_id)
     assert (report.status, report.rounds, report.summary) == ("completed", 3, "done")
 
@@ -344,7 +346,7 @@ async def test_a_usage_in_one_shape_and_a_reply_in_another_never_stop_the_house(
     async with watched(openai(place, server)) as host:
         first = await started(host, goal="one")
         second = await started(host, goal="two")
-        assert [host.report(run, ME).status for run in (first, second)] == ["failed", "completed"]
+        assert [host.runs.report(run, ME).status for run in (first, second)] == ["failed", "completed"]
         assert_all_lawful(host)
 
 
@@ -353,8 +355,8 @@ async def test_after_a_reroute_the_model_is_that_of_the_new_route(place: Place, 
     async with watched(openai(place, server)) as host:
         run_id = await started(host, route="caller")
         await rests(host, run_id)
-        assert host.report(run_id, ME).model is None
-        await host.control(run_id, "reroute", ME, route="provider")
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = host.report(run_id, ME)
+        assert host.runs.report(run_id, ME).model is None
+        await host.control.request(run_id, "reroute", ME, route="provider")
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = host.runs.report(run_id, ME)
         assert (report.status, report.route, report.model) == ("completed", "provider", "openai:small")

@@ -55,14 +55,14 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
     texts = [finding["text"] for finding in said.json["findings"] if finding["state"] == "bad"]
     assert texts == [f"texts are damaged of {this}"]
     async with App.open(place.settings(*LINES), via="mcp") as host:
-        shown = {run_id: host.report(run_id, ME) for run_id in host.newest_runs(ME)}
+        shown = {run_id: host.runs.report(run_id, ME) for run_id in host.runs.newest_ids(ME)}
         assert any(this in note and "damaged" in note for note in shown[this].degraded), shown[this].degraded
         with pytest.raises(Unreadable, match=this):
-            await host.answer(this, {"round-1/call-1": {"content": "yes"}}, ME)
+            await host.answers.submit(this, {"round-1/call-1": {"content": "yes"}}, ME)
         assert (await answered(host, other, round_1__call_1={"content": "yes"})).status == "completed"
         fresh = await started(host, "a third", caller_tools=(ASK,))
-        assert host.report(fresh, ME).status == "input_required"
-        await host.control(this, "cancel", ME)
+        assert host.runs.report(fresh, ME).status == "input_required"
+        await host.control.request(this, "cancel", ME)
         assert (await rests(host, this)).status == "cancelled"
 
 
@@ -77,7 +77,7 @@ async def test_a_shared_text_is_put_back_by_whoever_reads_it(place: Place, how: 
     content_hash = damage(place, how, part, run_id)
     assert body(place, content_hash) != before
     async with App.open(place.settings(), via="mcp") as host:
-        assert host.report(run_id, ME).waiting[0]["kind"] == "completion"
+        assert host.runs.report(run_id, ME).waiting[0]["kind"] == "completion"
         report = await answered(host, run_id, round_1={"content": "done"})
         assert report.status == "completed"
         assert any("made again from its source" in note for note in report.degraded)
@@ -93,7 +93,7 @@ async def test_a_new_run_puts_back_what_it_shares(place: Place, how: str, part: 
     damaged = body(place, content_hash)
     async with App.open(place.settings(*LINES), via="mcp") as host:
         fresh = await started(host, "a third", caller_tools=(ASK,))
-        assert host.report(fresh, ME).status == "input_required"
+        assert host.runs.report(fresh, ME).status == "input_required"
         assert body(place, content_hash) != damaged
         assert (await answered(host, this, round_1__call_1={"content": "yes"})).status == "completed"
 
@@ -106,7 +106,7 @@ async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: s
         kept = place.rows("select json_extract(body, '$.kept') from answer where json_extract(body, '$.kept') <> ''")
         place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", kept[0][0])
         with pytest.raises(Unreadable, match=run_id):
-            host.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
-        assert host.report(run_id, ME).status == "completed"
+            host.runs.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
+        assert host.runs.report(run_id, ME).status == "completed"
         (told,) = host.health(thorough=True)["damage"]
     assert told == f"texts are damaged of {run_id}"

@@ -56,10 +56,10 @@ def test_the_head_of_the_schema_lists_every_table() -> None:
 async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> None:
     before = old.rows("select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id")
     async with App.open(old.settings(), via="mcp") as host:
-        report = host.report(run_of(old, "ended"), ME)
+        report = host.runs.report(run_of(old, "ended"), ME)
         assert (report.status, report.stop_reason, report.summary) == ("completed", "max_rounds", "Two files.")
         assert [call["name"] for call in report.calls] == ["read_file", "read_file"]
-        whole = host.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME)["text"]
+        whole = host.runs.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME)["text"]
         assert whole.count("line\n") == 4_000
         for (run_id,) in old.rows("select id from run"):
             assert_replays(host, run_id)
@@ -93,8 +93,8 @@ async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
         assert (report.status, report.summary) == ("completed", "Because.")
 
         paused = run_of(old, "paused")
-        assert host.report(paused, ME).status == "paused"
-        await host.control(paused, "resume", ME)
+        assert host.runs.report(paused, ME).status == "paused"
+        await host.control.request(paused, "resume", ME)
         assert (await rests(host, paused)).status == "input_required"
         report = await answered(host, paused, round_1__call_1={"content": "because"})
         assert (report.status, report.summary) == ("completed", "Later.")
@@ -169,7 +169,7 @@ async def test_a_run_whose_folder_is_gone_is_shown_with_what_it_waits_for(old: P
     if "parked" not in {key for (key,) in old.rows("select key from run")}:
         return
     async with App.open(old.settings(), via="mcp") as host:
-        report = host.report(run_of(old, "parked"), ME)
+        report = host.runs.report(run_of(old, "parked"), ME)
         (item,) = report.waiting
         assert (report.status, item["kind"]) == ("input_required", "completion")
         assert "Think." in item["messages"][0]["content"]

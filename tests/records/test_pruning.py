@@ -45,7 +45,7 @@ async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_ow
         (place.workspace / "long.txt").write_text(LONG * 2)
         other = await started(host, "go too", key="other")
         aged(place, 31, gone, other)
-        done = await host.prune(30, shrink=False)
+        done = await host.runs.prune(30, shrink=False)
         assert (done.runs, left(place)) == (2, {kept})
         assert texts(place) == before
         assert done.texts is not None
@@ -55,8 +55,8 @@ async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_ow
             assert place.rows(f"select count(*) from {table} where run not in (select n from run)") == [(0,)]
         assert place.rows("select count(*) from answer where mark not in (select id from mark)") == [(0,)]
         with pytest.raises(UnknownRun):
-            host.report(gone, ME)
-        assert host.report(kept, ME).summary == "done"
+            host.runs.report(gone, ME)
+        assert host.runs.report(kept, ME).summary == "done"
         assert_all_lawful(host)
     assert accounts
 
@@ -65,7 +65,7 @@ async def test_a_key_is_free_again_when_its_run_has_gone(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as host:
         first = await started(host, "one", key="mine")
         aged(place, 31, first)
-        await host.prune(30, shrink=False)
+        await host.runs.prune(30, shrink=False)
         second = await started(host, "another", key="mine")
         assert left(place) == {second}
 
@@ -74,9 +74,9 @@ async def test_what_waits_or_is_paused_stays_however_old_it_is(place: Place) -> 
     async with App.open(place.settings(asks("why"), says("done")), via="mcp") as host:
         waiting = await started(host, "wait", caller_tools=(ASK,))
         paused = await started(host, "pause", caller_tools=(ASK,), key="other")
-        await host.control(paused, "pause", ME)
+        await host.control.request(paused, "pause", ME)
         place.rows("update run set created_at = 0")
-        assert (await host.prune(0, shrink=False)).runs == 0
+        assert (await host.runs.prune(0, shrink=False)).runs == 0
         report = await answered(host, waiting, round_1__call_1={"content": "because"})
         assert report.status == "completed"
         assert left(place) == {waiting, paused}
@@ -89,10 +89,10 @@ async def test_a_run_that_a_kept_one_goes_on_from_stays_and_so_on(place: Place) 
         third = await started(host, "third", continues=second)
         loose = await started(host, "loose", key="loose")
         aged(place, 99, first, second, loose)
-        assert (await host.prune(30, shrink=False)).runs == 1
+        assert (await host.runs.prune(30, shrink=False)).runs == 1
         assert left(place) == {first, second, third}
         aged(place, 99, third)
-        assert (await host.prune(30, shrink=False)).runs == 3
+        assert (await host.runs.prune(30, shrink=False)).runs == 3
         assert left(place) == set()
 
 
@@ -122,7 +122,7 @@ async def test_no_run_that_is_needed_ever_goes(
             if run_id in needed and continues is not None:
                 needed.add(continues)
         before = len(runs)
-        done = await host.prune(30, shrink=False)
+        done = await host.runs.prune(30, shrink=False)
         assert left(place) == needed
         assert done.runs == before - len(needed)
         assert_all_lawful(host)
@@ -139,7 +139,7 @@ async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
         ((n,),) = place.rows("select n from run where id = ?", kept)
         place.rows("insert into memory(run, name, body) values (?, 'edit', ?)", n, f'{{"before": "{"a" * 64}"}}')
         aged(place, 31, gone)
-        await host.prune(30, shrink=False)
+        await host.runs.prune(30, shrink=False)
         assert "a" * 64 in texts(place)
         assert "b" * 64 not in texts(place)
 

@@ -172,7 +172,7 @@ async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos:
     assert kairos("show", run_id).code == 0
     assert kairos("export", run_id).code == 0
     async with App.open(place.settings(says("gone on")), via="mcp") as host:
-        later = host.report(await started(host, "go on", continues=run_id), ME)
+        later = host.runs.report(await started(host, "go on", continues=run_id), ME)
         assert later.summary == "gone on"
 
 

@@ -103,7 +103,7 @@ EVERY = ANSWERS | AMOUNTS | SENT | SPECS
 async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(filled: Filled, damage: str) -> None:
     filled.place.rows(EVERY[damage], filled.waits)
     async with App.open(filled.place.settings(), via="command") as host:
-        shown = {run_id: host.report(run_id, ME) for run_id in host.newest_runs(ME)}
+        shown = {run_id: host.runs.report(run_id, ME) for run_id in host.runs.newest_ids(ME)}
     assert {shown[run_id].status for run_id in (filled.ended, filled.other)} == {"completed"}
     assert all(shown[run_id].calls for run_id in (filled.ended, filled.other))
     if damage == "no amount held":
@@ -135,7 +135,7 @@ def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Fille
 async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, damage: str) -> None:
     filled.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], filled.ended)
     async with App.open(filled.place.settings(), via="command") as host:
-        shown = {run_id: host.report(run_id, ME, full=False) for run_id in host.newest_runs(ME)}
+        shown = {run_id: host.runs.report(run_id, ME, full=False) for run_id in host.runs.newest_ids(ME)}
     assert shown[filled.other].status == "completed"
     assert shown[filled.waits].status == "input_required"
     assert shown[filled.ended].status == ("failed" if damage in OUTCOMES else "completed")
@@ -158,10 +158,10 @@ async def test_a_run_that_cannot_be_read_is_cancelled_at_once(filled: Filled, da
     filled.place.rows(EVERY[damage], filled.waits)
     async with App.open(filled.place.settings(), via="command") as host:
         async with asyncio.timeout(WITHIN_S / 2):
-            await host.control(filled.waits, "cancel", ME)
-            await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.report(filled.waits, ME).status == "cancelled"
-        assert host.report(filled.other, ME).status == "completed"
+            await host.control.request(filled.waits, "cancel", ME)
+            await host.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(filled.waits, ME).status == "cancelled"
+        assert host.runs.report(filled.other, ME).status == "completed"
     assert outcome_of(filled.place, filled.waits)["stop_reason"] == "cancelled"
     assert not any(_held(filled))
     ((owner,),) = filled.place.rows("select owner from run where id = ?", filled.waits)
@@ -188,8 +188,8 @@ async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_
         f"select spent_total_tokens, spent_tool_calls from account where id = {account}", filled.waits
     )
     async with App.open(place.settings(), via="command") as host:
-        await host.control(filled.waits, "cancel", ME)
-        await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        await host.control.request(filled.waits, "cancel", ME)
+        await host.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
     found = place.rows(
         f"select spent_total_tokens, spent_tool_calls, held_total_tokens from account where id = {account}",
         filled.waits,
@@ -216,9 +216,9 @@ async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(filled: Fil
     account = "(select account from run where id = ?1)"
     filled.place.rows(GONE[damage].format(account=account), filled.waits)
     async with App.open(filled.place.settings(), via="command") as host, asyncio.timeout(WITHIN_S / 2):
-        await host.control(filled.waits, "cancel", ME)
-        await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.report(filled.waits, ME).status == "cancelled"
+        await host.control.request(filled.waits, "cancel", ME)
+        await host.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(filled.waits, ME).status == "cancelled"
 
 
 async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_another_process(
@@ -229,8 +229,8 @@ async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_an
     place.rows("insert into owner(id, lock, pid, via, started_at) values (77, 'gone', 1, 'mcp', 0)")
     place.rows("update run set owner = 77 where id = ?", filled.waits)
     async with App.open(place.settings(), via="mcp") as host:
-        await host.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert host.report(filled.waits, ME).status == "paused"
+        await host.runs.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(filled.waits, ME).status == "paused"
         ((owner,),) = place.rows("select owner from run where id = ?", filled.waits)
         assert owner not in (None, 77)  # it is this server's, which lives
         said = await asyncio.to_thread(kairos, "cancel", filled.waits)
@@ -243,9 +243,9 @@ async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled
     filled.place.rows(SPECS[damage], filled.ended)
     filled.place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
     async with App.open(filled.place.settings(), via="command") as host:
-        done = await host.prune(30, shrink=True)
+        done = await host.runs.prune(30, shrink=True)
         assert (done.runs, done.unreadable) == (1, (filled.ended,))
-        assert (await host.prune(30, shrink=True)).unreadable == (filled.ended,)
+        assert (await host.runs.prune(30, shrink=True)).unreadable == (filled.ended,)
     left = {run_id for (run_id,) in filled.place.rows("select id from run")}
     assert left == {filled.waits, filled.ended}
 
@@ -253,9 +253,9 @@ async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled
 @pytest.mark.parametrize("damage", SENT | AMOUNTS)
 async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(filled: Filled, damage: str) -> None:
     async with App.open(filled.place.settings(), via="command") as host:
-        whole = host.read_spending("day", ME)["spent"]
+        whole = host.spending.read("day", ME)["spent"]
         filled.place.rows((SENT | AMOUNTS)[damage], filled.waits)
-        said = host.read_spending("day", ME)
+        said = host.spending.read("day", ME)
     assert said["spent"] == whole
     if damage == "nothing sent":
         assert "unreadable" in {each["route"] for each in said["by"]}
@@ -264,7 +264,7 @@ async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fil
 async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Filled) -> None:
     filled.place.rows("update answer set spent = ''")
     async with App.open(filled.place.settings(), via="command") as host:
-        (share,) = host.read_spending("day", ME)["by"]
+        (share,) = host.spending.read("day", ME)["by"]
     assert (share["attempts"], share["total_tokens"]) == (0, 0)
 
 
@@ -273,7 +273,7 @@ async def test_another_run_of_the_day_goes_on_beside_it(filled: Filled, damage: 
     filled.place.rows((SENT | AMOUNTS | SPECS | ANSWERS)[damage], filled.waits)
     async with App.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as host:
         fresh = await started(host, "another", key="three")
-        assert host.report(fresh, ME).status == "completed"
+        assert host.runs.report(fresh, ME).status == "completed"
 
 
 @pytest.mark.parametrize("damage", ANSWERS | SPECS)
@@ -282,13 +282,13 @@ async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(filled: F
     answer = {"round-2/call-1": {"content": "because"}}
     async with App.open(filled.place.settings(), via="mcp") as host:
         with pytest.raises(Unreadable, match=filled.waits) as refused:
-            await host.answer(filled.waits, answer, ME)
+            await host.answers.submit(filled.waits, answer, ME)
         assert "cancel" in refused.value.hint
         for view in ("events", "messages"):
             with pytest.raises(Unreadable, match=filled.waits):
-                host.trace(filled.waits, TraceQuery(view), ME)
+                host.runs.trace(filled.waits, TraceQuery(view), ME)
         with pytest.raises(Unreadable, match=filled.waits):
-            host.replay(filled.waits, ME)
+            host.runs.replay(filled.waits, ME)
 
 
 async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_be_ended(tmp_path: Path) -> None:
@@ -300,11 +300,11 @@ async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_b
     async with App.open(place.settings(), via="command") as host:
         (told,) = host.health(thorough=True)["damage"]
         assert run_id in told
-        await host.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert host.report(run_id, ME).status == "paused"
+        await host.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(run_id, ME).status == "paused"
         with pytest.raises(Unreadable, match=run_id):
-            await host.decide(run_id, "round-1/call-1/approval", "approve", None, PERSON)
-        await host.control(run_id, "cancel", ME)
-        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.report(run_id, ME).status == "cancelled"
+            await host.answers.decide(run_id, "round-1/call-1/approval", "approve", None, PERSON)
+        await host.control.request(run_id, "cancel", ME)
+        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.runs.report(run_id, ME).status == "cancelled"
     assert (place.workspace / "a.txt").read_text() == "alpha\n"

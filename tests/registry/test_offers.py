@@ -53,12 +53,12 @@ async def planned(host: App, *globs: str, **more: Any) -> str:
 
 
 async def begun(host: App, *globs: str, **more: Any) -> str:
-    return (await host.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
+    return (await host.runs.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
 
 
 def offered_at(host: App, run_id: str) -> list[str]:
     """The names that the step that waits is asked with."""
-    (item,) = host.report(run_id, ME).waiting
+    (item,) = host.runs.report(run_id, ME).waiting
     return [tool["name"] for tool in item["tools"]]
 
 
@@ -80,7 +80,7 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
     async with watched(settings) as host:
         began = time.monotonic()
         run_id, searched = await asyncio.gather(
-            begun(host, "read_file", "x__*", route="caller"), host.registry_search("echo", None, None, None)
+            begun(host, "read_file", "x__*", route="caller"), host.tools.search("echo", None, None, None)
         )
         assert time.monotonic() - began < NAMED_WAIT_S / 2
         report = await rests(host, run_id)
@@ -89,14 +89,16 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
         assert offered_at(host, run_id) == ["read_file", SEARCH]
         assert "x" in report.waiting[0]["tools"][1]["description"]
         comes.touch()
-        await host.answer(run_id, {"round-1": looks}, ME)
+        await host.answers.submit(run_id, {"round-1": looks}, ME)
         await rests(host, run_id)
         assert offered_at(host, run_id) == ["read_file", SEARCH, "x__echo"]
-        assert [tool["name"] for tool in (await host.registry_search("echo", None, None, None))["tools"]] == ["x__echo"]
+        assert [tool["name"] for tool in (await host.tools.search("echo", None, None, None))["tools"]] == ["x__echo"]
     async with watched(settings) as host:
-        await host.answer(run_id, {"round-2": calls(("x__echo", {"text": "hi"}), ("x__write", {"text": "no"}))}, ME)
+        await host.answers.submit(
+            run_id, {"round-2": calls(("x__echo", {"text": "hi"}), ("x__write", {"text": "no"}))}, ME
+        )
         await rests(host, run_id)
-        await host.answer(run_id, {"round-3": says("done")}, ME)
+        await host.answers.submit(run_id, {"round-3": says("done")}, ME)
         assert (await rests(host, run_id)).status == "completed"
     assert [result.get("code") or result["content"] for result in results(desk)][1:] == ["hi", "tool_not_offered"]
 
@@ -104,14 +106,14 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
 async def test_a_run_that_names_no_tool_of_a_server_does_not_start_it(desk: Desk) -> None:
     async with watched(desk.place.settings(says("done"), servers=(desk.server(effects=()),))) as host:
         assert (await rests(host, await begun(host, "read_file"))).status == "completed"
-        await rests(host, (await host.start_planner(PlannerRequest("only look"), ME)).run_id)
+        await rests(host, (await host.runs.start_planner(PlannerRequest("only look"), ME)).run_id)
     assert desk.logged("start") == []
 
 
 async def test_a_single_call_and_a_search_meet_the_server_too(desk: Desk) -> None:
     async with watched(desk.place.settings(servers=(desk.server(),))) as host:
-        found = await host.registry_search("echo", None, None, None)
-        report = await rests(host, await host.start_call("x__echo", {"text": "once"}, ME))
+        found = await host.tools.search("echo", None, None, None)
+        report = await rests(host, await host.runs.start_call("x__echo", {"text": "once"}, ME))
     assert [tool["name"] for tool in found["tools"]] == ["x__echo"]
     assert report.output["content"] == "once"
 
@@ -142,7 +144,7 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
         definitions.approve(row.source, "echo", other, "me", 2)
     async with watched(settings) as host:
         assert host._factory.registry(host._factory.find_workspace(None)).find("x__echo") is not None
-        await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
+        await host.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         report = await rests(host, run_id)
     assert report.status == "completed"
     assert results(desk)[1]["code"] == "tool_not_offered"
@@ -157,8 +159,8 @@ async def test_a_tool_that_a_person_removed_is_refused_with_its_reason(desk: Des
     async with watched(settings) as host:
         run_id = await planned(host, "x__*", caller_tools=(ask,))
         await rests(host, run_id)
-        assert (await host.decide_tool("x/echo", "removed", None, PERSON))[0].offered_name == "x__echo"
-        await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
+        assert (await host.tools.decide("x/echo", "removed", None, PERSON))[0].offered_name == "x__echo"
+        await host.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         await rests(host, run_id)
     assert results(desk)[1]["code"] == "tool_not_offered"
     assert desk.logged("call") == []
@@ -194,10 +196,10 @@ async def test_what_was_found_stands_in_the_next_request_in_the_order_found(desk
         await rests(host, run_id)
         first = offered_at(host, run_id)
         search = {"tool_calls": [{"id": "1", "name": SEARCH, "arguments": {"names": ["x__write", "x__tool_9"]}}]}
-        await host.answer(run_id, {"round-1": search}, ME)
+        await host.answers.submit(run_id, {"round-1": search}, ME)
         await rests(host, run_id)
         second = offered_at(host, run_id)
-        await host.control(run_id, "cancel", ME)
+        await host.control.request(run_id, "cancel", ME)
         await rests(host, run_id)
     assert SEARCH in first
     assert len(first) <= MAX_SHOWN_TOOLS
@@ -214,13 +216,13 @@ async def test_a_run_that_goes_on_in_another_house_still_knows_what_it_found(des
     async with App.open(settings, via="mcp") as host:
         run_id = await planned(host, "x__*", route="caller")
         await rests(host, run_id)
-        await host.answer(run_id, {"round-1": search}, ME)
+        await host.answers.submit(run_id, {"round-1": search}, ME)
         await rests(host, run_id)
     async with watched(settings) as host:
         assert offered_at(host, run_id)[-1] == "x__echo"
-        await host.answer(run_id, {"round-2": ask}, ME)
+        await host.answers.submit(run_id, {"round-2": ask}, ME)
         await rests(host, run_id)
-        await host.answer(run_id, {"round-3": {"content": "done"}}, ME)
+        await host.answers.submit(run_id, {"round-3": {"content": "done"}}, ME)
         report = await rests(host, run_id)
     assert report.status == "completed"
     assert [result["content"] for result in results(desk)][1] == "later"

@@ -49,11 +49,11 @@ async def met(desk: Desk, *then: dict[str, Any]) -> None:
     """The server was met; then it was started again, listed other tools, and the call that started it was refused."""
     settings = desk.place.settings(servers=(desk.server(),))
     async with App.open(settings, via="mcp") as host:
-        await host.list_tools()
+        await host.tools.list_all()
     if then:
         desk.lists(*then)
         async with App.open(settings, via="mcp") as host:
-            report = await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))
+            report = await rests(host, await host.runs.start_call("x__echo", {"text": "hi"}, ME))
         assert report.output["is_error"]
 
 
@@ -102,17 +102,17 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
     found = desk("doctor", "--json").json["findings"]
     assert [each for each in found if each["text"].startswith("x: ") and "adopted" in each["text"]]
     async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
-        assert (await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
+        assert (await rests(host, await host.runs.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
 
     edited = desk.place.settings(servers=(desk.server(env=(("MODE", "a"),)),))
     async with App.open(edited, via="mcp") as host:
         with pytest.raises(UnknownTool, match="approval"):
-            await host.start_call("x__echo", {"text": "hi"}, ME)
-        assert not any("adopted" in note for note in host.tool_notes())
-        sheet = await host.tool_details("x/echo")
+            await host.runs.start_call("x__echo", {"text": "hi"}, ME)
+        assert not any("adopted" in note for note in host.tools.source_notes())
+        sheet = await host.tools.details("x/echo")
         assert "MODE" in " ".join(sheet.remarks)
-        await host.decide_tool("x/echo", "approved", sheet.definitions[0].pin, PERSON)
-        assert (await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
+        await host.tools.decide("x/echo", "approved", sheet.definitions[0].pin, PERSON)
+        assert (await rests(host, await host.runs.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
     assert len(desk.logged("call")) == 2
 
 

@@ -28,7 +28,7 @@ def with_env(place: Place) -> Place:
 
 
 async def called(host: App, name: str, **given: Any) -> dict[str, Any]:
-    report = await rests(host, await host.start_call(name, given, ME))
+    report = await rests(host, await host.runs.start_call(name, given, ME))
     if report.status == "input_required":
         return {"asked": report.waiting[0]}
     assert isinstance(report.output, dict)
@@ -107,7 +107,7 @@ async def test_a_run_that_may_read_everything_reads_no_file_of_settings_unasked(
     with_env(place)
     turn = {"content": "look", "tool_calls": [{"name": "read_file", "arguments": {"path": "conf/.env.local"}}]}
     async with App.open(place.settings(turn, says("done")), via="mcp") as host:
-        report = await rests(host, (await host.start_planner(PlannerRequest("look"), ME)).run_id)
+        report = await rests(host, (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id)
     assert [item["name"] for item in report.waiting] == ["read_file"]
 
 

@@ -103,21 +103,21 @@ def says(text: str, **more: Any) -> dict[str, Any]:
 async def met(host: App) -> App:
     """The host, once its servers have been started and asked, however long that takes here: a run waits but shortly
     for one that its globs name."""
-    await host.list_tools()
+    await host.tools.list_all()
     return host
 
 
 async def started(host: App, goal: str = "look around", **more: Any) -> str:
     """A run that was started and has gone as far as it can by itself."""
-    run_id = (await host.start_planner(PlannerRequest(goal, **more), ME)).run_id
+    run_id = (await host.runs.start_planner(PlannerRequest(goal, **more), ME)).run_id
     await rests(host, run_id)
     return run_id
 
 
 async def rests(host: App, *run_ids: str) -> RunReport:
     """The report of the first run, once nothing of them moves."""
-    await host.wait(run_ids, until="rest", wait_s=WITHIN_S, caller=ME)
-    report = host.report(run_ids[0], ME)
+    await host.runs.wait(run_ids, until="rest", wait_s=WITHIN_S, caller=ME)
+    report = host.runs.report(run_ids[0], ME)
     assert report.status != "working"
     return report
 
@@ -133,7 +133,7 @@ async def begun(host: App, path: str) -> None:
 async def answered(host: App, run_id: str, **answers: Any) -> RunReport:
     """The report after answers by key; `round_1` stands for `round-1`."""
     by_path = {path.replace("__", "/").replace("_", "-"): value for path, value in answers.items()}
-    await host.answer(run_id, by_path, ME)
+    await host.answers.submit(run_id, by_path, ME)
     return await rests(host, run_id)
 
 
@@ -141,7 +141,7 @@ async def finished(host: App, run_id: str, tool_answer: str = "yes") -> RunRepor
     """Answer every call of the caller's tools until the run has ended."""
     report = await rests(host, run_id)
     while report.status == "input_required":
-        await host.answer(run_id, {item["key"]: {"content": tool_answer} for item in report.waiting}, ME)
+        await host.answers.submit(run_id, {item["key"]: {"content": tool_answer} for item in report.waiting}, ME)
         report = await rests(host, run_id)
     return report
 
@@ -164,7 +164,7 @@ def assert_all_lawful(host: App) -> None:
 
 def assert_replays(host: App, run_id: str, caller: Caller = ME) -> None:
     """The run built again from its rows asks what was asked then."""
-    replayed = host.replay(run_id, caller)
+    replayed = host.runs.replay(run_id, caller)
     assert replayed.identical, replayed.first_difference
 
 

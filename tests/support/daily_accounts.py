@@ -53,8 +53,8 @@ async def house_at(settings: Settings, clock: Clock) -> AsyncIterator[App]:
 
 async def ended(host: App, *run_ids: str) -> RunReport:
     """The report of the first run, once all have ended by themselves."""
-    await host.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
-    report = host.report(run_ids[0], ME)
+    await host.runs.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
+    report = host.runs.report(run_ids[0], ME)
     assert report.status in ("completed", "failed", "cancelled"), report
     return report
 

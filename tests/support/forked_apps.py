@@ -136,14 +136,14 @@ async def _start(host: Any, goal: str, principal: str, key: str | None, route: s
 
     tools = ("read_file", "run_command")
     request = PlannerRequest(goal, key=key, route=route, tools=tools, caller_tools=(ASK,))
-    started = await host.start_planner(request, Caller(principal))
+    started = await host.runs.start_planner(request, Caller(principal))
     return str(started.run_id)
 
 
 async def _answer(host: Any, run: str, principal: str, answers: dict[str, Any]) -> None:
     from kairos_mcp.core.identity import Caller
 
-    await host.answer(run, answers, Caller(principal))
+    await host.answers.submit(run, answers, Caller(principal))
 
 
 async def _control(host: Any, run: str, principal: str, action: str, route: str | None = None) -> None:
@@ -151,21 +151,21 @@ async def _control(host: Any, run: str, principal: str, action: str, route: str 
     from kairos_mcp.core.limits import Limits
 
     limits = Limits(rounds=2) if action == "extend" else None
-    await host.control(run, action, Caller(principal), limits=limits, route=route)
+    await host.control.request(run, action, Caller(principal), limits=limits, route=route)
 
 
 async def _settle(host: Any, run: str, principal: str, key: str, settlement: str) -> None:
     from kairos_mcp.core.identity import Caller
 
-    await host.settle(run, key, settlement, Caller(principal, via="command"))
+    await host.answers.settle(run, key, settlement, Caller(principal, via="command"))
 
 
 async def _rest(host: Any, run: str, principal: str) -> dict[str, Any]:
     """The report, once nothing of the run moves."""
     from kairos_mcp.core.identity import Caller
 
-    await host.wait([run], until="rest", wait_s=WITHIN_S, caller=Caller(principal))
-    found: dict[str, Any] = host.report(run, Caller(principal)).as_json()
+    await host.runs.wait([run], until="rest", wait_s=WITHIN_S, caller=Caller(principal))
+    found: dict[str, Any] = host.runs.report(run, Caller(principal)).as_json()
     return found
 
 
@@ -173,7 +173,7 @@ async def _replay(host: Any, run: str, principal: str) -> str | None:
     """The first difference."""
     from kairos_mcp.core.identity import Caller
 
-    found: str | None = host.replay(run, Caller(principal)).first_difference
+    found: str | None = host.runs.replay(run, Caller(principal)).first_difference
     return found
 
 

@@ -52,14 +52,14 @@ class Journey:
 
 async def gone_through(host: App, place: Place, journey: Journey) -> None:
     """Start the run, or find it, and bring it to its end as a person would."""
-    known = host.newest_runs(ME)
+    known = host.runs.newest_ids(ME)
     run_id = known[0] if known else await journey.start(host)
     for _ in range(TURNS):
         report = await rests(host, run_id)
         if report.status in ("completed", "failed", "cancelled"):
             return
         if report.status == "paused":
-            await host.control(run_id, "resume", ME)
+            await host.control.request(run_id, "resume", ME)
         for item in report.waiting:
             await _tended(host, place, journey, run_id, item)
     raise AssertionError(f"it never ended: {report}")
@@ -69,11 +69,13 @@ async def _tended(host: App, place: Place, journey: Journey, run_id: str, item: 
     key = item["key"]
     match item["kind"]:
         case "approval":
-            await host.decide(run_id, key, "deny" if key in journey.denied else "approve", "not that", PERSON)
+            await host.answers.decide(run_id, key, "deny" if key in journey.denied else "approve", "not that", PERSON)
         case "settle":  # by what is there, as a person who looks
-            await host.settle(run_id, key, "already_done" if is_done(place, item["name"]) else "reattempt", PERSON)
+            await host.answers.settle(
+                run_id, key, "already_done" if is_done(place, item["name"]) else "reattempt", PERSON
+            )
         case _:
-            await host.answer(run_id, {key: {"content": "yes"}}, ME)
+            await host.answers.submit(run_id, {key: {"content": "yes"}}, ME)
 
 
 def is_done(place: Place, tool: str) -> bool:
@@ -151,14 +153,14 @@ def _calls(name: str, **arguments: Any) -> dict[str, Any]:
 def _planned(**asked: Any) -> Callable[[App], Awaitable[str]]:
     async def start(host: App) -> str:
         request = PlannerRequest("look around", key="reference", **asked)
-        return (await host.start_planner(request, ME)).run_id
+        return (await host.runs.start_planner(request, ME)).run_id
 
     return start
 
 
 def _called(name: str, **arguments: Any) -> Callable[[App], Awaitable[str]]:
     async def start(host: App) -> str:
-        return await host.start_call(name, arguments, ME)
+        return await host.runs.start_call(name, arguments, ME)
 
     return start
 
@@ -204,13 +206,15 @@ SAID: Mapping[str, Any] = {"orient": ORIENTED, "decide": CHANGED, "reflect": JUD
 
 def _phase(phase: Phase) -> Journey:
     async def start(host: App) -> str:
-        return (await host.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)).run_id
+        return (
+            await host.mandates.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
+        ).run_id
 
     return Journey(start, (says(json.dumps(SAID.get(phase, JUDGED))),), outside=_written)
 
 
 async def _cycles(host: App) -> str:
-    return (await host.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
+    return (await host.mandates.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
 
 
 TWO_CYCLES = tuple(says(json.dumps(said)) for said in (ORIENTED, CHANGED, JUDGED, ORIENTED, UNWANTED, JUDGED))

@@ -117,8 +117,8 @@ async def opened(place: Place, *lines: Mapping[str, Any], **changes: Any) -> Asy
 async def waiting(host: App, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
     """A run whose first call waits for leave."""
     request = PlannerRequest("change it", caller_tools=(ASK,), key=key)
-    run_id = (await host.start_planner(request, caller)).run_id
-    await host.wait([run_id], until="rest", wait_s=20, caller=caller)
+    run_id = (await host.runs.start_planner(request, caller)).run_id
+    await host.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     assert asks_for(place, run_id, preview=preview)
     return run_id
 

@@ -240,7 +240,7 @@ async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> No
     written(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
     lines = (asks_for("tidy"), asks_for("mandates"), asks_for("missing"), says("done"))
     async with App.open(place.settings(*lines), via="mcp") as host:
-        run_id = (await host.start_planner(PlannerRequest("tidy up"), ME)).run_id
+        run_id = (await host.runs.start_planner(PlannerRequest("tidy up"), ME)).run_id
         assert (await rests(host, run_id)).status == "completed"
         assert_all_lawful(host)
     bodies = [json.loads(body) for (body,) in place.rows("select body from answer join mark on mark.id = mark"
@@ -261,7 +261,7 @@ async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> Non
     noop = {"action": "noop", "reason": "read"}
     lines = (says(json.dumps(oriented)), asks_for("ooda-cycle"), says(json.dumps(noop)))
     async with App.open(place.settings(*lines[1:]), via="mcp") as host:
-        started = await host.start_phase("decide", MandateRef(goal="tidy"), oriented, RunOptions(), ME)
+        started = await host.mandates.start_phase("decide", MandateRef(goal="tidy"), oriented, RunOptions(), ME)
         assert (await rests(host, started.run_id)).status == "completed"
         assert_all_lawful(host)
     ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'decide/read-2/call-1'")

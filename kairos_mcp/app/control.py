@@ -1,0 +1,232 @@
+"""Control runs: requests to whoever owns one (pause, cancel, extend …), and which server goes on with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from hashlib import sha256
+
+import apsw
+
+from kairos_mcp import __version__
+from kairos_mcp.app.context import Operations
+from kairos_mcp.app.run_pool import IDLE_POLL_S, POLL_S
+from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs import build
+from kairos_mcp.store import approvals, ownership, queries
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.inbox import Action, submit_request
+from kairos_mcp.store.ownership import ServedRuns
+from kairos_mcp.store.queries import RunRow
+
+CONTROL_POLL_S = 1.0
+CONTROL_TIMEOUT_S = 5.0  # how long a control request waits until it is carried out
+ALLOWED_ANYWHERE = ("pause", "cancel")  # stopping a run is allowed wherever its folder is
+PICK_UP_TIMEOUT_S = 3 * IDLE_POLL_S  # how long a command waits for a server to go on with what it wrote
+NOT_COMPARED = frozenset(
+    (
+        *("home", "config_dirs", "config_file", "origins"),  # paths
+        *("workspaces", "tools", "route", "durability", "keep_days"),  # no step of a run depends on these
+    )
+)
+DIGEST_CHARS = 16
+
+
+class Control(Operations):
+    """Pause, cancel, extend, reroute and resume runs, and see to it that a server goes on with them."""
+
+    async def request(
+        self,
+        run_id: str,
+        action: Action,
+        caller: Caller,
+        *,
+        limits: Limits | None = None,
+        route: str | None = None,
+    ) -> None:
+        """Submit a control request to the run's owner, or carry it out if nobody owns the run.
+
+        Raises UnknownRun, PathDenied, Stale, BadArguments.
+        """
+        await self._context.register_use()
+        find = self._context.find_run if action in ALLOWED_ANYWHERE else self._context.find_run_to_move
+        run = find(run_id, caller)
+        with queries.name_run_in_errors(run):
+            if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
+                return
+            body, reason = self._request_body(run, action, limits, route, caller)
+        if action == "reroute":
+            # Somebody who sends a run to this route wants it to be tried, however silent the client was before.
+            self._context.client_states.state_of(caller.session).is_silent = False
+        self._context.check_server_runs(run)
+        at, dead = self._clock(), self._context.dead_owners(run)
+        moved = replace(run, route=body) if action == "reroute" else run  # a process that has the new route may drive
+        drives_here = action == "cancel" or (
+            not self._context.is_served_elsewhere(run) and self._context.can_drive(moved)
+        )
+        owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
+
+        def submit(connection: apsw.Connection) -> int | None:
+            what, why = body, reason
+            if action == "extend" and limits:  # again, within the transaction: another extension may have come since
+                what, why = self._extend_caps(run, limits, connection)
+            return submit_request(connection, run, action, what, caller.actor, owner, at, reason=why, dead=dead)
+
+        with queries.name_run_in_errors(run):
+            fence = await self._store.submit(submit)
+        try:
+            self._pool.continue_run(run, owner, fence, interrupt=action == "cancel")
+        except KairosError:  # its state can't be rebuilt from its rows, so it is cancelled by them alone
+            if action != "cancel" or fence is None:
+                raise
+            await self._pool.force_cancel(run, fence)
+        until_s = time.monotonic() + CONTROL_TIMEOUT_S
+        while self._pool.is_moving(run.n) and queries.pending_requests(self._store.reader, run.n):
+            if time.monotonic() >= until_s:
+                return  # the request is in the rows; the run's worker is busy and reads it next
+            await self._pool.change_signal.wait(CONTROL_POLL_S)
+
+    def _request_body(
+        self, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
+    ) -> tuple[str, str | None]:
+        """Return the body of a control request, and a note where it is carried out otherwise than requested."""
+        match action:
+            case "extend":
+                return self._extend_caps(run, limits or Limits(), self._store.reader)
+            case "reroute":
+                cap = read_account(self._store.reader, run.account).caps.nano_usd
+                has_own_cap = cap is not None and cap != self._settings.limits.nano_usd
+                available = self._factory.available_routes(run, samples=caller.samples)
+                chosen, notes = build.choose_priced_route(route or "auto", available, priced=has_own_cap)
+                if has_own_cap or (cap is not None and chosen == "provider"):
+                    self._refuse_unpriced(run, chosen)
+                if chosen == "provider" and self._settings.day.nano_usd is not None:
+                    self._refuse_unpriced(run, chosen, "day.usd")
+                return chosen, notes[0] if notes else None
+            case "pause":
+                return "asked", None
+            case _:
+                return "", None
+
+    def _extend_caps(self, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
+        """Return the caps after adding `more`, within what the configuration allows, and a note about what was cut.
+
+        Extensions that the run's owner has not read yet count too, so that of two at once none is lost. Raises
+        BadArguments.
+        """
+        if more.nano_usd is not None:
+            self._refuse_unpriced(run, run.route)
+        current = asdict(read_account(connection, run.account).caps)
+        for earlier in queries.pending_requests(connection, run.n):
+            if earlier.kind == "extend":
+                requested = asdict(decode(Limits, earlier.body))
+                current |= {unit: max(cap, current[unit]) for unit, cap in requested.items() if cap}
+        caps = {
+            unit: current[unit] + added for unit, added in asdict(more).items() if added and current[unit] is not None
+        }
+        if not caps:
+            raise BadArguments("None of these limits is set on this run.", "run_status shows them under `remaining`.")
+        allowed = asdict(self._settings.limits)
+        within = {unit: cap if allowed[unit] is None else min(cap, allowed[unit]) for unit, cap in caps.items()}
+        cut = [f"limits.{unit} is {within[unit]}, not {cap}" for unit, cap in caps.items() if within[unit] < cap]
+        note = f"Extended to what the configuration allows: {', '.join(cut)}." if cut else None
+        return encode(Limits(**within)), note
+
+    def _refuse_unpriced(self, run: RunRow, route: str, limit: str = "limits.usd") -> None:
+        model = decode(Spec, run.spec).model or self._settings.model
+        build.refuse_unpriced(route, model, self._settings, limit)
+
+    def retry_stalled(self, run_ids: Sequence[str], caller: Caller) -> None:
+        """Go on with those of these runs that an error stopped here; the next report shows the result."""
+        for run_id in run_ids:
+            self._pool.retry_run(self._context.find_run(run_id, caller).n)
+
+    async def resume(self, run_id: str, caller: Caller) -> None:
+        """Resume a run as a person's command may: one that was paused, or whose server has ended.
+
+        A run that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy.
+        """
+        run = self._context.find_run(run_id, caller)
+        self._context.check_server_runs(run)
+        if run.outcome is None and self._is_paused(run):
+            await self.request(run_id, "resume", caller)
+        await self.drive(run_id)
+
+    def _is_paused(self, run: RunRow) -> bool:
+        """Whether the run was paused, by a person, by an exhausted account, or by its flow."""
+        if run.paused is not None or run.resume_at is not None:
+            return True
+        with queries.name_run_in_errors(run):
+            return any(
+                row.kind == "pause" for row in approvals.read_waiting_items(self._store.reader, run.n).steps.values()
+            )
+
+    async def drive(self, run_id: str) -> None:
+        """Make sure that somebody drives a run. Raises UnknownRun.
+
+        A living server that has its folder goes first: it has a moment to take the run, and acts by its own settings.
+        Else this command does, if it has what the run needs.
+        """
+        run = queries.run_by_id(self._store.reader, run_id)
+        if run.outcome is not None or self._pool.is_moving(run.n):
+            return
+        if self._context.is_served_elsewhere(run) or not self._context.can_drive(run):
+            await self._wait_until_picked_up(run)
+            run = queries.run_by_number(self._store.reader, run.n)
+            if run.outcome is not None or not self._context.dead_owners(run):
+                return
+        if self._context.can_drive(run):
+            dead = ownership.dead_owners(self._store.reader, self._store.home, self._store.owner_number)
+            await self._pool.take_over(run, dead)
+
+    async def _wait_until_picked_up(self, run: RunRow) -> None:
+        """Return once a server has taken the run over, or has ended it; after PICK_UP_TIMEOUT_S at the latest."""
+        until_s = time.monotonic() + PICK_UP_TIMEOUT_S
+        while run.outcome is None and self._context.dead_owners(run) and time.monotonic() < until_s:
+            await self._pool.change_signal.wait(POLL_S)
+            run = queries.run_by_number(self._store.reader, run.n)
+
+    async def release(self, owner: int, caller: Caller) -> int:
+        """Take all unfinished runs from a server, for the next one, and return how many.
+
+        Raises NotFound, ApprovalRequired.
+        """
+        self._context.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
+        if all(server.number != owner for server in ownership.list_living(self._store.reader, self._store.home)):
+            raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
+        return await self._store.submit(lambda connection: ownership.release_runs(connection, owner))
+
+    def find_server(self, run_id: str) -> tuple[ServedRuns | None, bool]:
+        """Return the settings of the server that goes on with this run, and whether it lives. Raises UnknownRun."""
+        run = queries.run_by_id(self._store.reader, run_id)
+        return ownership.find_serving(self._store.reader, self._store.home, run.workspace)
+
+
+def describe_served_runs(settings: Settings) -> ServedRuns:
+    """Describe what a server with these settings serves. Values are kept as digests: one may hold a secret."""
+    routes = (("scripted", settings.script), ("provider", settings.model))
+    return ServedRuns(
+        tuple(str(folder) for folder in settings.workspaces),
+        tuple(name for name, value in routes if value is not None),
+        __version__,
+        _setting_digests(settings),
+        None if settings.config_file is None else str(settings.config_file),
+    )
+
+
+def differing_settings(settings: Settings, serves: ServedRuns) -> list[str]:
+    """Return the names of the settings that differ from that server's."""
+    own = _setting_digests(settings)
+    return [name for name in own if serves.settings.get(name) != own[name]]
+
+
+def _setting_digests(settings: Settings) -> dict[str, str]:
+    names = [field.name for field in fields(Settings) if field.name not in NOT_COMPARED]
+    return {name: sha256(repr(getattr(settings, name)).encode()).hexdigest()[:DIGEST_CHARS] for name in names}

@@ -1,0 +1,341 @@
+"""Start runs and read them: their reports, traces and exports, and the wait until one of them has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kairos_mcp.app.context import Operations
+from kairos_mcp.app.retention import PruneResult
+from kairos_mcp.app.start import (
+    NewRunPlan,
+    StartResult,
+    choose_workspace,
+    note_redactions,
+    read_continued_run,
+    start_run,
+)
+from kairos_mcp.core import redact_values
+from kairos_mcp.core.decision_rights import may_decide
+from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.messages import JsonObject, digest_of
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import RecordedStep
+from kairos_mcp.execution.worker import replay_mismatch
+from kairos_mcp.history import replay_check
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
+from kairos_mcp.specs import build, load_ooda
+from kairos_mcp.store import approvals, ownership, queries, report_queries, settlements
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.codec import decode_answer, encode
+from kairos_mcp.store.connection import fetch_all
+from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.views.mandate_view import find_tool_name
+from kairos_mcp.views.next_action import Decides
+from kairos_mcp.views.run_report import (
+    NOTHING_WAITS,
+    Heartbeat,
+    RunReport,
+    ServerView,
+    Steps,
+    make_report,
+    make_unreadable_report,
+    newest_calls,
+    run_status,
+)
+from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
+from kairos_mcp.views.transcript import Transcript, phase_transcripts
+
+WaitUntil = Literal["rest", "attention", "news", "done"]
+OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
+
+HEARTBEAT_S = 1.0  # between two signs of life for a call that waits
+
+
+@dataclass(frozen=True, slots=True)
+class RunPurpose:
+    """What a run is for: its goal (none for a single call), its mandate's id, its folder as the caller may see it, and
+    its age in seconds."""
+
+    run_id: str
+    goal: str | None = None
+    mandate: str | None = None
+    workspace: str | None = None
+    age_s: float = 0.0
+
+
+class Runs(Operations):
+    """Start runs, read them, wait for them, and remove old ones."""
+
+    async def start_planner(self, request: PlannerRequest, caller: Caller) -> StartResult:
+        """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
+        context = self._context
+        await context.register_use()
+        request, secrets = redact_values.redact_request(request, self._factory.redactor)
+        encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
+        start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
+        workspace = choose_workspace(context, request, caller)
+        continued = read_continued_run(context, request.continues, caller) if request.continues is not None else None
+        registry = await self._factory.ready_registry(workspace, request.tools)
+        built = note_redactions(
+            build.build_planner_spec(request, self._settings, registry, continued, samples=caller.samples), secrets
+        )
+        return await start_run(context, NewRunPlan(built, workspace, start_digest, request.key), caller)
+
+    async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
+        """Start a run of one tool call, and return its id. Raises UnknownTool, BadArguments."""
+        await self._context.register_use()
+        workspace = self._factory.find_workspace(None)
+        given, secrets = redact_values.redact_arguments(arguments, self._factory.redactor)
+        registry = await self._factory.ready_registry(workspace, (name,))
+        built = note_redactions(build.build_call_spec(name, given, self._settings, registry), secrets)
+        unique = self._context.new_id().encode()  # a call made twice is two calls
+        plan = NewRunPlan(built, workspace, digest_of(b"registry_call", unique))
+        return (await start_run(self._context, plan, caller)).run_id
+
+    def newest_ids(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
+        """Return the ids of the newest runs of this server's workspaces, or `everywhere`, newest first."""
+        workspaces = None if everywhere else self._context.listed_workspaces
+        return queries.newest_run_ids(self._store.reader, caller.principal, workspaces, limit)
+
+    def count_elsewhere(self, caller: Caller) -> int:
+        """Count the caller's runs in workspaces that are not this server's."""
+        return queries.count_elsewhere(self._store.reader, caller.principal, self._context.listed_workspaces)
+
+    async def prune(self, days: float, *, shrink: bool) -> PruneResult:
+        """Remove the runs that ended at least `days` days ago, unless a kept run continues one of them."""
+        return await self._context.retention.prune(days, shrink=shrink)
+
+    def report(self, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
+        """Return the report of a run as it is now. Without `full`, waiting items are keys and kinds alone.
+
+        Raises UnknownRun.
+        """
+        return self._complete_commands(self._read_report(run_id, caller, full=full, attached=attached), caller)
+
+    def _complete_commands(self, found: RunReport, caller: Caller) -> RunReport:
+        """Make the commands in a report ready to paste, if the caller is the person who owns the state folder."""
+        if not caller.is_local:
+            return found
+        commands = self._context.command_line
+        items = [
+            {**item, "command": commands.complete(item["command"])} if "command" in item else item
+            for item in found.waiting
+        ]
+        next_call = None if found.next is None else {**found.next, "why": commands.complete_all(found.next["why"])}
+        return replace(
+            found,
+            summary=commands.complete_all(found.summary)
+            if found.status == "paused" and found.summary
+            else found.summary,
+            waiting=tuple(items),
+            degraded=tuple(map(commands.complete_all, found.degraded)),
+            next=next_call,
+        )
+
+    def _read_report(self, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
+        run = self._context.find_run(run_id, caller)
+        steps = (lambda: self._context.waiting_steps(run)) if full else None
+        view = replace(self._server_view(run, attached), decides=self._who_decides(run, caller), caller=caller)
+        try:
+            return self._report(run, view, steps)
+        except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same
+            view = replace(view, trouble=error)
+        try:
+            return self._report(run, view, None)
+        except Unreadable:
+            return make_unreadable_report(self._store.reader, run, view)
+
+    def _report(self, run: RunRow, view: ServerView, steps: Steps | None) -> RunReport:
+        with queries.name_run_in_errors(run):
+            return make_report(self._store.reader, run, view, steps)
+
+    def _server_view(self, run: RunRow, attached: bool = False) -> ServerView:
+        is_moving = self._pool.is_moving(run.n)
+        owner_lives = is_moving or (
+            run.owner is not None and ownership.is_owner_alive(self._store.reader, self._store.home, run.owner)
+        )
+        is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, self._clock())
+        needs_server = run.outcome is None and (run.owner is not None or is_overdue) and not owner_lives
+        missing = (
+            tuple(self._factory.missing_requirements(run, by_hand=self._context.is_command)) if needs_server else ()
+        )
+        is_elsewhere = owner_lives and not is_moving and run.outcome is None
+        stopped = self._context.stopped_server_error(run) if is_elsewhere else None
+        trouble, backing_off = (
+            self._pool.stall_error(run.n) or stopped,
+            tuple(self._pool.failed_attempts(run.n)),
+        )
+        return ServerView(owner_lives, trouble, missing, attached, at=self._clock(), backing_off=backing_off)
+
+    async def wait(
+        self,
+        run_ids: Sequence[str],
+        *,
+        until: WaitUntil,
+        wait_s: float,
+        caller: Caller,
+        on_heartbeat: OnHeartbeat | None = None,
+        since: Mapping[str, int] | None = None,
+    ) -> None:
+        """Block until the runs are in the state `until`, at most `wait_s` seconds.
+
+        `attention`: one of them waits, is paused or has ended. `news`: one has changed since its `seq` in `since`; one
+        without a number there counts as changed once it waits, is paused or has ended. `done`: all have ended. `rest`:
+        none of them moves. Raises UnknownRun.
+        """
+        await self._context.register_use()
+        await asyncio.sleep(0)  # a caller that asks in a loop must let others run
+        runs_now = [self._context.find_run(run_id, caller) for run_id in run_ids]
+        for run in runs_now:
+            self._pool.retry_run(run.n)
+        until_s = time.monotonic() + wait_s
+        last_heartbeat_s = 0.0
+        while not self._is_reached(until, runs_now, since or {}):
+            now = time.monotonic()
+            if now >= until_s:
+                return
+            if on_heartbeat is not None and now - last_heartbeat_s >= HEARTBEAT_S:
+                last_heartbeat_s = now
+                await on_heartbeat(self._heartbeat(runs_now[0]))
+            within_s = min(until_s - now, HEARTBEAT_S)
+            if until in ("attention", "news") or not await self._pool.wait_until_stopped(
+                [run.n for run in runs_now], within_s
+            ):
+                await self._pool.change_signal.wait(within_s)
+            runs_now = [self._context.find_run(run_id, caller) for run_id in run_ids]
+
+    def _is_reached(self, until: WaitUntil, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
+        match until:
+            case "news":
+                return any(self._has_news(run, since.get(run.id)) for run in runs_now)
+            case "done":
+                return all(run.outcome is not None for run in runs_now)
+            case "rest":
+                return not any(self._pool.is_moving(run.n) or self._read_status(run) == "working" for run in runs_now)
+            case "attention":
+                return any(self._read_status(run) != "working" for run in runs_now)
+
+    def _has_news(self, run: RunRow, since: int | None) -> bool:
+        """Whether the run changed, in a way that its callers can use, after its `seq` was `since`.
+
+        A number that is ahead of the run's own is none of this run, and counts as changed.
+        """
+        if since is None:
+            return self._read_status(run) != "working"
+        return not run.news_seq <= since <= run.seq
+
+    def _read_status(self, run: RunRow) -> str:
+        try:
+            waiting = approvals.read_waiting_items(self._store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+            return run_status(run, waiting, self._server_view(run))
+        except Unreadable:
+            return self.report(run.id, Caller(run.principal), full=False).status
+
+    def _who_decides(self, run: RunRow, caller: Caller) -> Decides:
+        """Return who decides about approvals.
+
+        Calls of unknown outcome go by the same rights; a test holds the two equal. Where nobody answered a dialog in
+        this session, a person decides elsewhere.
+        """
+        if may_decide("approval", "argument", self._settings.approvals):
+            return "caller"
+        shows_dialogs = caller.elicits and may_decide("approval", "dialog", self._settings.approvals)
+        return "client" if shows_dialogs and not self._ignores_all_dialogs(run, caller) else "person"
+
+    def _ignores_all_dialogs(self, run: RunRow, caller: Caller) -> bool:
+        """Whether every dialog that could be shown to this session was shown there, and nobody answered."""
+        ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
+        if not ignored or run.outcome is not None:
+            return False
+        waiting = approvals.read_waiting_items(self._store.reader, run.n)
+        dialogs = [(run.n, key, row.digest) for key, row in waiting.approvals.items()]
+        dialogs += [
+            (run.n, path + settlements.KEY_SUFFIX, settlements.settlement_digest(run, path, row))
+            for path, row in waiting.lost_calls.items()
+        ]
+        return bool(dialogs) and all(dialog in ignored for dialog in dialogs)
+
+    def purpose(self, run_id: str, caller: Caller) -> RunPurpose:
+        """Return what the run is for. Raises UnknownRun."""
+        run = self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            spec = self._factory.load_spec(run).spec
+        goal = None if run.flow == "call" else spec.goal
+        folder = None if run.workspace is None else caller.visible_path(run.workspace)
+        return RunPurpose(run.id, goal, spec.mandate, folder, (self._clock() - run.created_at) / 1000)
+
+    def heartbeat(self, run_id: str, caller: Caller) -> Heartbeat:
+        """Return a sign of life of the run, for somebody who waits for it."""
+        return self._heartbeat(self._context.find_run(run_id, caller))
+
+    def _heartbeat(self, run: RunRow) -> Heartbeat:
+        with queries.name_run_in_errors(run):
+            account = read_account(self._store.reader, run.account)
+            last = newest_calls(self._store.reader, run, 1)
+        number = account.spent.rounds + account.held.rounds
+        return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
+
+    def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+        """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations
+        are requested and its flow has changed since."""
+        run, reader = self._context.find_run(run_id, caller), self._store.reader
+        record = queries.read_record(reader, run.n)
+        with queries.name_run_in_errors(run):
+            trace_input = TraceInput(
+                run,
+                record,
+                self._factory.load_spec(run).planner_input,
+                lambda ref: self._store.read_full_text(reader, run.n, ref),
+                lambda path: find_tool_name(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
+                lambda: self._transcripts(run, record),
+                lambda: self.report(run_id, caller).output,
+                report_queries.list_decisions(reader, run.n),
+            )
+            return trace(trace_input, query)
+
+    def _transcripts(self, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
+        self._factory.check_version(run)
+        try:
+            return phase_transcripts(
+                self._factory.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record)
+            )
+        except ReplayDiffers as mismatch:
+            raise replay_mismatch(run.id, mismatch) from mismatch
+
+    def replay(self, run_id: str, caller: Caller) -> ReplayReport:
+        """Rebuild the run from its rows, and compare every step with the record.
+
+        Raises UnknownRun; Stale for another version of its flow.
+        """
+        run = self._context.find_run(run_id, caller)
+        self._factory.check_version(run)
+        self._factory.forget_specs()
+        with queries.name_run_in_errors(run), self._store.read_connection() as connection:
+            fetch_all(connection, "begin")  # so that one state of the file is read, however much others write meanwhile
+            run = queries.run_by_number(connection, run.n)
+            entries = [
+                RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+                for row in queries.read_record(connection, run.n)
+            ]
+            loaded = self._factory.load_spec(run)
+        return replay_check.replay(Recording(run.id, loaded, entries, run.outcome))
+
+    def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
+        """Yield the run as the lines of a file, which `history.verify` checks on any machine. Raises UnknownRun.
+
+        They are read from one state of the store.
+        """
+        from kairos_mcp.history.export import export_lines
+        from kairos_mcp.history.format import write_lines  # at first use: a server never exports
+
+        run = self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run), self._store.read_connection() as connection:
+            planner_input = self._factory.load_spec(run).planner_input
+            fetch_all(connection, "begin")
+            current = queries.run_by_number(connection, run.n)
+            yield from write_lines(export_lines(connection, current, planner_input, self._factory.redactor))
