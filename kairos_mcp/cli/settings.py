@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kairos_mcp.cli.terminal import print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.limits import Limits, limits_from_json
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings, current_folder, user_home
@@ -62,7 +62,7 @@ def current_workspace(settings: Settings) -> Path:
 
 def parse_limits(texts: tuple[str, ...]) -> Limits:
     """Limits as typed, each KEY=VALUE. Raises BadArguments."""
-    from kairos_mcp.settings.schema import caps_from_texts
+    from kairos_mcp.settings.schema import limits_from_texts
 
     given: dict[str, str] = {}
     for text in texts:
@@ -70,7 +70,7 @@ def parse_limits(texts: tuple[str, ...]) -> Limits:
         if not value or name in given:
             raise BadArguments(f"--limit {text[:80]!r} is not KEY=VALUE, each key once.", "As --limit rounds=8.")
         given[name] = value
-    return Limits(**limits_from_json(caps_from_texts(given)))
+    return limits_from_texts(given)
 
 
 def _current_folder() -> Path:

@@ -1,23 +1,28 @@
-"""The eight limits of a run or a branch, and their words and units outside: dollars and seconds."""
+"""The eight limits of a run or a branch, each declared once, and their words and units outside: dollars and seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic_core import core_schema
+
+from kairos_mcp.core.messages import JsonObject
 
 
 class LimitedUnit(NamedTuple):
     """A unit that can be limited: its `name` for users, and its `field` in Limits and Units.
 
-    `scale`: how many of the field's unit make one of the user's. `per_day`: whether a day can be limited in it, which
-    are the units that model calls cost.
+    `scale`: how many of the field's unit make one of the user's; 1 for counts. `per_day`: whether a day can be limited
+    in it, which are the units that model calls cost.
     """
 
     name: str
     field: str
     scale: int = 1
     per_day: bool = False
+    description: str | None = None
 
 
 LIMITED_UNITS = (
@@ -28,10 +33,11 @@ LIMITED_UNITS = (
     LimitedUnit("total_tokens", "total_tokens", per_day=True),
     LimitedUnit("usd", "nano_usd", 10**9, per_day=True),
     LimitedUnit("tool_calls", "tool_calls"),
-    LimitedUnit("seconds", "milliseconds", 1000),
+    LimitedUnit("seconds", "milliseconds", 1000, description="Model and tool time, not waiting"),
 )
+DAY_UNITS = tuple(unit for unit in LIMITED_UNITS if unit.per_day)
 CAPS = tuple(unit.name for unit in LIMITED_UNITS)
-DAY_CAPS = tuple(unit.name for unit in LIMITED_UNITS if unit.per_day)
+DAY_CAPS = tuple(unit.name for unit in DAY_UNITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,54 @@ def limits_to_json(amounts: object) -> dict[str, int | float | None]:
     return {unit.name: _to_outside(unit, getattr(amounts, unit.field)) for unit in LIMITED_UNITS}
 
 
+def set_limits_to_json(limits: Limits) -> dict[str, int | float]:
+    """Return the limits that are set, by the users' names and units."""
+    return {name: cap for name, cap in limits_to_json(limits).items() if cap is not None}
+
+
 def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
     """Return the fields of Limits for checked caps in the users' units: dollars and seconds."""
     return {unit.field: round(given[unit.name] * unit.scale) for unit in LIMITED_UNITS if unit.name in given}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsTable:
+    """Annotate Limits for pydantic: they are validated by the users' names and units, each optional.
+
+    Null is refused, not taken for no limit: some clients send it for NaN.
+
+    `most_count`, `most_amount`: the largest count, and the largest number of dollars or seconds.
+    """
+
+    units: tuple[LimitedUnit, ...] = LIMITED_UNITS
+    most_count: int = 2**53
+    most_amount: int = 10**9
+
+    def json_schema(self) -> JsonObject:
+        """Return the JSON Schema of such a table."""
+        properties = {unit.name: self._unit_schema(unit) for unit in self.units}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    def _unit_schema(self, unit: LimitedUnit) -> JsonObject:
+        kind, most = ("integer", self.most_count) if unit.scale == 1 else ("number", self.most_amount)
+        schema: JsonObject = {"type": kind, "minimum": 0, "maximum": most}
+        return schema | ({"description": unit.description} if unit.description else {})
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Callable[..., Any]) -> core_schema.CoreSchema:
+        count = core_schema.int_schema(ge=0, le=self.most_count)
+        amount = core_schema.float_schema(ge=0, le=self.most_amount, allow_inf_nan=False)
+        table = core_schema.typed_dict_schema(
+            {
+                unit.name: core_schema.typed_dict_field(count if unit.scale == 1 else amount, required=False)
+                for unit in self.units
+            },
+            extra_behavior="forbid",
+            config=core_schema.CoreConfig(strict=True),
+        )
+        return core_schema.no_info_after_validator_function(lambda given: Limits(**limits_from_json(given)), table)
+
+    def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, _handler: Callable[..., Any]) -> JsonObject:
+        return self.json_schema()
 
 
 def _to_outside(unit: LimitedUnit, amount: int | None) -> int | float | None:

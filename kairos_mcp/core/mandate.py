@@ -12,7 +12,15 @@ from typing import Any, Literal, get_args
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, limits_from_json, limits_to_json
+from kairos_mcp.core.limits import (
+    DAY_UNITS,
+    LIMITED_UNITS,
+    UNLIMITED,
+    Limits,
+    LimitsTable,
+    limits_from_json,
+    set_limits_to_json,
+)
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
@@ -122,8 +130,8 @@ class Mandate:
             "acceptance": [check.as_json() for check in self.acceptance],
             "tools": None if self.tools is None else list(self.tools),
             "workspace": self.workspace,
-            "limits": _limits_json(self.limits),
-            "day": _limits_json(self.day) or None,
+            "limits": set_limits_to_json(self.limits),
+            "day": set_limits_to_json(self.day) or None,
             "schedule": None if self.schedule is None else self.schedule.as_json(),
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -233,11 +241,6 @@ def _require_plain_path(number: int, path: str) -> str:
     return plain
 
 
-def _limits_json(limits: Limits) -> JsonObject:
-    """Return limits in the units callers use, dollars and seconds; None where nothing is limited."""
-    return {name: cap for name, cap in limits_to_json(limits).items() if cap is not None}
-
-
 def _text_schema(most: int, least: int = 1) -> JsonObject:
     return {"type": "string", "minLength": least, "maxLength": most}
 
@@ -248,8 +251,6 @@ def _object_schema(required: tuple[str, ...] = (), /, **properties: JsonObject) 
     }  # fmt: skip
 
 
-_COUNT: JsonObject = {"type": "integer", "minimum": 0, "maximum": 2**53}
-_AMOUNT: JsonObject = {"type": "number", "minimum": 0, "maximum": 1_000_000_000}
 MANDATE_SCHEMA: JsonObject = _object_schema(
     ("goal",),
     id={"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"},
@@ -282,9 +283,7 @@ MANDATE_SCHEMA: JsonObject = _object_schema(
     },
     tools={"type": "array", "items": _text_schema(256), "maxItems": 64},
     workspace=_text_schema(4_096),
-    limits=_object_schema(
-        (), **{name: _AMOUNT if name in ("usd", "seconds") else _COUNT for name in CAPS if name != "rounds"}
-    ),
-    day=_object_schema((), **{name: _AMOUNT if name == "usd" else _COUNT for name in DAY_CAPS}),
+    limits=LimitsTable(tuple(unit for unit in LIMITED_UNITS if unit.name != "rounds")).json_schema(),
+    day=LimitsTable(DAY_UNITS).json_schema(),
     schedule=SCHEDULE_SCHEMA,
 )

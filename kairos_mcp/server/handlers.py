@@ -120,9 +120,8 @@ async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.Call
             arguments.run_id, arguments.key, arguments.settlement, call.caller, digest=arguments.digest
         )
     else:
-        limits = None if arguments.limits is None else arguments.limits.as_limits()
         await call.app.control.request(
-            arguments.run_id, arguments.action, call.caller, limits=limits, route=arguments.route
+            arguments.run_id, arguments.action, call.caller, limits=arguments.limits, route=arguments.route
         )
     return results.run_result(call.app.runs.report(arguments.run_id, call.caller), steered=True)
 

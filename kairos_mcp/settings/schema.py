@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.limits import CAPS
+from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits, LimitsTable, set_limits_to_json
 from kairos_mcp.core.messages import Effect
 from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.routes import Route
@@ -35,7 +35,6 @@ from kairos_mcp.settings.settings import (
     variable_name,
 )
 
-Count = Annotated[int, Field(ge=0, le=2**53)]
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
@@ -53,25 +52,6 @@ def _check_reference(text: str) -> str:
 
 class _StrictTable(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class _LimitsTable(_StrictTable):
-    rounds: Count | None = None
-    model_calls: Count | None = None
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    total_tokens: Count | None = None
-    usd: Amount | None = None
-    tool_calls: Count | None = None
-    seconds: Amount | None = None
-
-
-class _DayTable(_StrictTable):
-    model_calls: Count | None = None
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    total_tokens: Count | None = None
-    usd: Amount | None = None
 
 
 class _GateTable(_StrictTable):
@@ -120,8 +100,8 @@ class _SettingsFile(_StrictTable):
     shown_chars: Annotated[int, Field(ge=500, le=1_000_000)] | None = None
     time_zone: Text | None = None
     keep_days: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    limits: _LimitsTable | None = None
-    day: _DayTable | None = None
+    limits: Annotated[Limits, LimitsTable()] | None = None
+    day: Annotated[Limits, LimitsTable(DAY_UNITS)] | None = None
     approvals: ApprovalsSetting | None = None
     approval_hours: Annotated[int, Field(ge=1, le=10_000)] | None = None
     gate: list[_GateTable] | None = None
@@ -139,9 +119,8 @@ class _SettingsFile(_StrictTable):
     def to_settings(self) -> dict[str, Any]:
         """Return what was given: limits one by one (`limits.usd`), tables as their values."""
         given = self.model_dump(exclude_unset=True, exclude={"limits", "day", *FILE_ONLY})
-        for group, caps in (("limits", self.limits), ("day", self.day)):
-            if caps is not None:
-                given |= {f"{group}.{name}": cap for name, cap in caps.model_dump(exclude_unset=True).items()}
+        for group, limits in (("limits", self.limits), ("day", self.day)):
+            given |= {f"{group}.{name}": cap for name, cap in set_limits_to_json(limits or UNLIMITED).items()}
         if self.gate is not None:
             given["gate"] = tuple(rule.to_rule() for rule in self.gate)
         if self.servers is not None:
@@ -200,15 +179,14 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return given
 
 
-def caps_from_texts(given: Mapping[str, str]) -> dict[str, int | float]:
+def limits_from_texts(given: Mapping[str, str]) -> Limits:
     """Validate limits as a person types them (`rounds=8`, `usd=0.50`). Raises BadArguments."""
     try:
-        caps: dict[str, int | float] = _LimitsTable.model_validate_strings(given).model_dump(exclude_unset=True)
+        return TypeAdapter[Limits](Annotated[Limits, LimitsTable()]).validate_strings(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = str(first["loc"][0])[:80]
         raise BadArguments(f"The limit {name!r}: {first['msg']}.", f"Limits are: {', '.join(CAPS)}.") from error
-    return caps
 
 
 def _resolve_cwd(file: Path, server: ServerSetting) -> ServerSetting:

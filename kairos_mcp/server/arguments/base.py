@@ -6,12 +6,11 @@ validation.py words the refusals.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
-from kairos_mcp.core.limits import Limits, limits_from_json
+from kairos_mcp.core.limits import Limits, LimitsTable
 
 LONG_TEXT_CHARS = 100_000  # a longer text is refused, never cut in silence
 
@@ -19,8 +18,6 @@ RunId = Annotated[str, Field(min_length=1, max_length=100)]
 LongText = Annotated[str, Field(max_length=LONG_TEXT_CHARS)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Wait = Annotated[float, Field(ge=0, le=600)]
-Count = Annotated[int, Field(ge=0, le=10**12)]
-Amount = Annotated[float, Field(ge=0, le=10**6)]
 DEFAULT_WAIT_S = 45.0  # hosts give up at about 60
 
 
@@ -30,27 +27,4 @@ class Arguments(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-class LimitsArgument(Arguments):
-    """Limits of a run, each optional; null is refused, since some clients send it for NaN."""
-
-    rounds: Count | None = None
-    model_calls: Count | None = None
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    total_tokens: Count | None = None
-    usd: Amount | None = None
-    tool_calls: Count | None = None
-    seconds: Amount | None = Field(None, description="Model and tool time, not waiting")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_null(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            for name in cls.model_fields:
-                if name in given and given[name] is None:
-                    raise PydanticCustomError("null_limit", f"{name} is null; leave out what is not limited")
-        return given
-
-    def as_limits(self) -> Limits:
-        """The limits in the units of accounts."""
-        return Limits(**limits_from_json(self.model_dump(exclude_none=True)))
+LimitsArgument = Annotated[Limits, LimitsTable(most_count=10**12, most_amount=10**6)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import Route
@@ -44,7 +44,7 @@ class _MandateArguments(Arguments):
         """The options of the run."""
         from kairos_mcp.app.mandates import RunOptions
 
-        return RunOptions(None, self.route or "auto", Limits() if self.limits is None else self.limits.as_limits())
+        return RunOptions(None, self.route or "auto", self.limits or UNLIMITED)
 
 
 class OodaRun(_MandateArguments):

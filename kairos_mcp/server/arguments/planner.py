@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.core.routes import Route
 from kairos_mcp.server.arguments.base import (
@@ -126,7 +126,7 @@ class PlannerRun(Arguments):
             model=self.model,
             temperature=self.temperature,
             route=self.route or "auto",
-            limits=Limits() if self.limits is None else self.limits.as_limits(),
+            limits=self.limits or UNLIMITED,
             output_schema=self.output_schema,
             workspace=self.workspace,
             key=self.key,

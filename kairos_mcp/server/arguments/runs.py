@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.decision_rights import Settlement
+from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import Route
 from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Name, RunId, Wait
@@ -82,7 +83,7 @@ class RunControl(Arguments):
 
     @model_validator(mode="after")
     def _check_action(self) -> Self:
-        if (self.action == "extend") != bool(self.limits and self.limits.model_fields_set):
+        if (self.action == "extend") != (self.limits not in (None, UNLIMITED)):
             raise PydanticCustomError("needs", "`limits` is for extend, which needs at least one of them")
         if (self.action == "reroute") != (self.route is not None):
             raise PydanticCustomError("needs", "`route` is for reroute, which needs it")
