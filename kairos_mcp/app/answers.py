@@ -130,7 +130,7 @@ class Answers(Operations):
         """Store answers and decisions, all or none, and make sure that somebody goes on with the run.
 
         Every decision passes here, whether a command or a tool brings it; those of dialogs pass
-        `ClientRequests.decide`.
+        `Dialogs.decide`.
         """
         self._check_may_decide(run, decided, settled, caller)
         self._context.check_server_runs(run)

@@ -1,4 +1,4 @@
-"""Completions and approvals that a client may answer, its model or its user: find them, ask, and store the replies.
+"""Completions that a client's model may make: find them, ask, and store the replies.
 
 An open step waits in the rows like any other. A request to the client's model about it is a row too
 (store/client_requests.py), so that it is charged whatever becomes of the client or of this server.
@@ -9,32 +9,25 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.decision_rights import DecisionKind, Settlement, Verdict, may_decide
-from kairos_mcp.core.identity import Actor, Caller
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.routes import route_after_sampling
-from kairos_mcp.core.steps import CallTool, DialectName, RequestCompletion, Sent
+from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
-from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store import approvals, client_requests, open_completions, ownership, queries, runs, settlements
+from kairos_mcp.store import approvals, client_requests, open_completions, queries, runs, settlements
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
-from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.open_completions import AskRow, NewAsk
-from kairos_mcp.store.queries import RunRow, WaitingRow
-from kairos_mcp.store.settlements import SettlementRequest
-from kairos_mcp.tools.tool import format_call
-from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
+from kairos_mcp.store.queries import RunRow
 
 MAX_ASKERS = 4_096  # runs of which the session that called last is remembered
 TAKEN_OVER_ELSEWHERE = "-"  # in place of a session: one of another server asks now
@@ -69,38 +62,6 @@ class ClientReply:
     milliseconds: int = 0
     dialect: DialectName | None = None
     request: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UnsettledCall:
-    """A call of unknown outcome, as a person is asked about it: what it was (`preview`), and the digest of that."""
-
-    key: str
-    path: str
-    tool: str
-    preview: str
-    digest: str
-
-
-Question = ApprovalRow | UnsettledCall
-"""What a client's user may be asked in a dialog; each has `key`, `preview` and `digest`."""
-
-
-@dataclass(frozen=True, slots=True)
-class UserDecision:
-    """The decision of a client's user in a dialog about an approval."""
-
-    verdict: Verdict
-    feedback: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UserSettlement:
-    """The answer of a client's user in a dialog about a call of unknown outcome, with the digest of what was shown."""
-
-    settlement: Settlement
-    digest: str
-    note: str | None = None
 
 
 class ClientRequests(Operations):
@@ -142,53 +103,6 @@ class ClientRequests(Operations):
                     pass
         return found
 
-    def undecided_questions(self, run_id: str, caller: Caller, skipped_keys: Collection[str]) -> list[Question]:
-        """Return what a client's user may decide about.
-
-        Left out are `skipped_keys`, what is too long for a dialog, and what only the command may decide by the
-        configuration.
-        """
-        run = self._context.find_run(run_id, caller)
-        if run.outcome is not None:
-            return []
-        if not self._context.serves(run.workspace):  # the client's user sees another folder
-            return []
-        waiting = approvals.read_waiting_items(self._store.reader, run.n)
-        at, found = self._clock(), list[Question]()
-        if self._decides_by_dialog("approval"):
-            found += [row for row in waiting.approvals.values() if row.expires_at > at]
-        if waiting.lost_calls and self._decides_by_dialog("settlement"):
-            found += self._unsettled_calls(run, waiting.lost_calls)
-        ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
-        return [
-            each
-            for each in found
-            if each.key not in skipped_keys
-            and (run.n, each.key, each.digest) not in ignored
-            and len(each.preview) <= MAX_DIALOG_CHARS
-        ]
-
-    def _decides_by_dialog(self, kind: DecisionKind) -> bool:
-        return may_decide(kind, "dialog", self._settings.approvals)
-
-    def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
-        state = self._pool.state_of(run)
-        for path, row in lost.items():
-            match state.runner.waiting.get(path):
-                case CallTool(call=call):
-                    spec = state.executor.tool_access.find_spec(call.name)
-                    text = call.name if spec is None else format_call(spec, call.arguments)
-                    preview = format_preview(text, self._factory.redactor)
-                    yield UnsettledCall(
-                        path + settlements.KEY_SUFFIX,
-                        path,
-                        call.name,
-                        preview,
-                        settlements.settlement_digest(run, path, row),
-                    )
-                case _:
-                    pass
-
     def now(self) -> int:
         """Return the server's time in milliseconds since 1970, as request states note it."""
         return self._clock()
@@ -226,16 +140,6 @@ class ClientRequests(Operations):
         """Remember that this session's model did not answer in time."""
         self._context.client_states.state_of(caller.session).is_silent = True
 
-    def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
-        """Remember that nobody answered a dialog in this session: it is not shown there again, unless somebody asks."""
-        self._context.client_states.state_of(caller.session).ignore(
-            self._context.find_run(run_id, caller).n, key, digest
-        )
-
-    def forget_ignored(self, run_id: str, caller: Caller) -> None:
-        """Let this session be shown the run's dialogs again that nobody has answered in it."""
-        self._context.client_states.state_of(caller.session).forget_ignored(self._context.find_run(run_id, caller).n)
-
     # -- asking ------------------------------------------------------------------------------------------------
 
     def register_call(self, run_id: str, caller: Caller) -> None:
@@ -268,7 +172,7 @@ class ClientRequests(Operations):
         None: the step no longer waits, or a request to another session has to be withdrawn and charged first.
         """
         run, at = self._context.find_run(run_id, caller), self._clock()
-        mine, new = await self._register_owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
+        mine, new = await self._context.owner_for(run), [NewRequest(ask.path, caller.session, ask.bound)]
         asked = await self._store.submit(
             lambda connection: client_requests.create_requests(connection, run, new, mine, at)
         )
@@ -280,7 +184,7 @@ class ClientRequests(Operations):
     async def withdraw_request(self, run_id: str, request: int, caller: Caller) -> None:
         """Withdraw a request; it is charged with its bound."""
         run, at = self._context.find_run(run_id, caller), self._clock()
-        mine = await self._register_owner(run)
+        mine = await self._context.owner_for(run)
         fence = await self._store.submit(
             lambda connection: client_requests.withdraw(connection, run, [request], mine, at)
         )
@@ -301,34 +205,15 @@ class ClientRequests(Operations):
         """
         run = self._context.find_run_to_move(run_id, caller)
         unanswered = None if self._can_fall_back(run) else _waiting_note("the client called again without an answer")
-        asking = self._new_ask([each.path for each in found], caller, again_s, unanswered)
+        asking = new_ask([each.path for each in found], caller, self._clock(), again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
-        mine = await self._register_owner(run)
+        mine = await self._context.owner_for(run)
         put = await self._store.submit(
             lambda connection: open_completions.create_or_find_ask(connection, run, asking, new, mine)
         )
         if isinstance(put, RequestOutcome):
             self._pool.continue_run(run, mine, put.fence)
         return put
-
-    async def create_approval_ask(
-        self, run_id: str, found: Sequence[Question], caller: Caller, *, again_s: float | None
-    ) -> AskRow | None:
-        """Ask a client's user, likewise. None: an earlier ask stayed unanswered, so nobody is there to be asked."""
-        run = self._context.find_run_to_move(run_id, caller)
-        asking = self._new_ask([each.key for each in found], caller, again_s, None)
-        return await self._store.submit(lambda connection: open_completions.create_ask_once(connection, run, asking))
-
-    def _new_ask(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> NewAsk:
-        at = self._clock()
-        return NewAsk(
-            paths=tuple(keys),
-            client=(caller.principal, caller.client),
-            nonce=secrets.token_hex(16),
-            at=at,
-            stale_at=-1 if again_s is None else at - int(again_s * 1000),
-            unanswered=unanswered,
-        )
 
     def find_ask(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """Return the ask that a client's call refers to, if there is one."""
@@ -343,7 +228,7 @@ class ClientRequests(Operations):
             self._context.client_states.state_of(caller.session).is_silent = False
         run = self._context.find_run_to_move(run_id, caller)
         deposits, at = self._make_answers(run, replies), self._clock()
-        mine = await self._register_owner(run)
+        mine = await self._context.owner_for(run)
         fence = await self._store.submit(
             lambda connection: open_completions.deposit_ask_answers(connection, run, nonce, deposits, owner=mine, at=at)
         )
@@ -356,49 +241,11 @@ class ClientRequests(Operations):
             self._context.client_states.state_of(caller.session).is_silent = False
         run = self._context.find_run_to_move(run_id, caller)
         deposits, at = self._make_answers(run, {path: reply}), self._clock()
-        mine = await self._register_owner(run)
+        mine = await self._context.owner_for(run)
         fence = await self._store.submit(
             lambda connection: open_completions.deposit_still_open(connection, run, deposits, owner=mine, at=at)
         )
         self._pool.continue_run(run, mine, fence)
-
-    async def decide(
-        self,
-        run_id: str,
-        decisions: Mapping[str, UserDecision | UserSettlement],
-        caller: Caller,
-        *,
-        nonce: str | None = None,
-    ) -> None:
-        """Store what users decided in dialogs, by key; the `nonce` of an ask makes its answer count once.
-
-        What comes too late, or may not be decided in a dialog, stores nothing.
-        """
-        run, at = self._context.find_run_to_move(run_id, caller), self._clock()
-        who = Actor(caller.principal, "elicitation", caller.client)
-        decided: list[Decision] = []
-        settled: list[SettlementRequest] = []
-        for key, word in decisions.items():
-            match word:
-                case UserDecision() if self._decides_by_dialog("approval"):
-                    row = approvals.find_by_key(self._store.reader, run.n, key)
-                    if row is not None:
-                        decided.append(Decision(key, word.verdict, row.digest, who, self._redact(word.feedback)))
-                case UserSettlement() if self._decides_by_dialog("settlement"):
-                    path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redact(word.note)
-                    settled.append(SettlementRequest(path, word.settlement, note, word.digest))
-                case _:
-                    pass
-        mine = await self._register_owner(run)
-        fence = await self._store.submit(
-            lambda connection: open_completions.record_ask_decisions(
-                connection, run, nonce, decided, settled, who, owner=mine, at=at
-            )
-        )
-        self._pool.continue_run(run, mine, fence)
-
-    def _redact(self, text: str | None) -> str | None:
-        return self._factory.redactor.redact_text(text or "").text or None
 
     async def fall_back(self, run_id: str, reason: str, caller: Caller) -> bool:
         """Let the run take the next route, with a note. False where sampling was requested explicitly, or where nobody
@@ -411,7 +258,7 @@ class ClientRequests(Operations):
             return False
         route = route_after_sampling(self._factory.available_routes(run, samples=True))
         note = f"sampling: {reason}; the run went on with the route {route}."
-        mine, at = await self._register_owner(run), self._clock()
+        mine, at = await self._context.owner_for(run), self._clock()
         fence = await self._store.submit(
             lambda connection: open_completions.reroute(
                 connection, run, route, caller.actor, owner=mine, at=at, reason=note
@@ -421,12 +268,6 @@ class ClientRequests(Operations):
         return await self._has_left_route(run_id, caller)
 
     # -- inside ------------------------------------------------------------------------------------------------
-
-    async def _register_owner(self, run: RunRow) -> int:
-        """Return this server's owner number if it can go on with the run, else NOBODY."""
-        if self._context.can_drive(run):
-            return await self._store.register_owner(self._clock())
-        return ownership.ANY_SERVER
 
     async def _has_left_route(self, run_id: str, caller: Caller) -> bool:
         """Wait until the run's owner has noticed the new route; False after REROUTE_TIMEOUT_S."""
@@ -486,3 +327,15 @@ class ClientRequests(Operations):
 
 def _waiting_note(reason: str) -> str:
     return f"sampling: {reason}; the run waits, since its route was given."
+
+
+def new_ask(keys: Sequence[str], caller: Caller, at: int, again_s: float | None, unanswered: str | None) -> NewAsk:
+    """Make an ask for these keys. `unanswered`: the note for the run if the client leaves it without an answer."""
+    return NewAsk(
+        paths=tuple(keys),
+        client=(caller.principal, caller.client),
+        nonce=secrets.token_hex(16),
+        at=at,
+        stale_at=-1 if again_s is None else at - int(again_s * 1000),
+        unanswered=unanswered,
+    )

@@ -167,6 +167,10 @@ class AppContext:
         """
         return next(self.factory.missing_requirements(run, by_hand=self.is_command), None) is None
 
+    async def owner_for(self, run: RunRow) -> int:
+        """Return this server's owner number if it can go on with the run, else ANY_SERVER."""
+        return await self.store.register_owner(self.clock()) if self.can_drive(run) else ownership.ANY_SERVER
+
     @property
     def command_line(self) -> CommandLine:
         """How the owner of the state folder calls this program: a command repeats how it was called itself, a server

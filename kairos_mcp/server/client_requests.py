@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import mcp_types as wire
 
-from kairos_mcp.app.client_requests import ClientReply, UserDecision, UserSettlement
+from kairos_mcp.app.client_requests import ClientReply
+from kairos_mcp.app.dialogs import UserDecision, UserSettlement
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation, push
@@ -46,7 +47,7 @@ def _find_requests(call: ServerCall, run_id: str) -> PushableRequests:
     asks, client = call.app.client_requests, call.client
     return PushableRequests(
         asks.open_requests(run_id, call.caller) if client.samples and not client.refused else (),
-        asks.undecided_questions(run_id, call.caller, call.skipped) if client.elicits else (),
+        call.app.dialogs.open_questions(run_id, call.caller, call.skipped) if client.elicits else (),
     )
 
 
@@ -102,10 +103,10 @@ async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str,
                     continue
                 call.skipped.update(answers if decision == "nobody" else (key,))
                 if decision != "unclear":
-                    call.app.client_requests.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
+                    call.app.dialogs.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
             case _:
                 pass
-    await call.app.client_requests.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
+    await call.app.dialogs.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
 
 
 async def _input_required(
@@ -131,7 +132,7 @@ async def _input_required(
             requests[key] = sampling.make_sampling_request(request.step, request.sent, dialect, request.prompts)
         nonces.append(row.nonce)
     if found.approvals:
-        row = await asks.create_approval_ask(run_id, found.approvals, call.caller, again_s=again_s)
+        row = await call.app.dialogs.create_ask(run_id, found.approvals, call.caller, again_s=again_s)
         by_key = {question.key: question for question in found.approvals}
         if row is None:
             call.skipped.update(by_key)

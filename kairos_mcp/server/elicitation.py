@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import mcp_types as wire
 
-from kairos_mcp.app.client_requests import Question, UnsettledCall, UserDecision, UserSettlement
+from kairos_mcp.app.dialogs import Question, UnsettledCall, UserDecision, UserSettlement
 from kairos_mcp.app.runs import RunPurpose
 from kairos_mcp.core.text import format_age, make_visible, truncate
 from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS

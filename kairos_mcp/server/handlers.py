@@ -106,7 +106,7 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
 
 async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     if arguments.ask:
-        call.app.client_requests.forget_ignored(arguments.run_id, call.caller)
+        call.app.dialogs.forget_ignored(arguments.run_id, call.caller)
     if call.resumed is None:
         await call.app.answers.submit(arguments.run_id, arguments.answers or {}, call.caller)
     return await report_when_at_rest(call, arguments.run_id, arguments.wait)

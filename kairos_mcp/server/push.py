@@ -21,7 +21,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ValidationError
 
-from kairos_mcp.app.client_requests import ClientReply, OpenRequest, Question, UserDecision, UserSettlement
+from kairos_mcp.app.client_requests import ClientReply, OpenRequest
+from kairos_mcp.app.dialogs import Question, UserDecision, UserSettlement
 from kairos_mcp.core.errors import KairosError, UnknownRun
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
@@ -203,7 +204,7 @@ async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest
 
 async def _ask_user(call: ServerCall, push: PushedRequest, row: Question) -> None:
     """Show a question to the client's user, and store what they decide about exactly that."""
-    asks, began = call.app.client_requests, time.monotonic()
+    began = time.monotonic()
     try:
         dialog = elicitation.make_dialog(call.app.runs.purpose(push.run_id, call.caller), row)
         reply = await _send_request(call, dialog, wire.ElicitResult)
@@ -218,12 +219,12 @@ async def _ask_user(call: ServerCall, push: PushedRequest, row: Question) -> Non
     match decision:
         case UserDecision() | UserSettlement():
             with anyio.CancelScope(shield=True):
-                await asks.decide(push.run_id, {row.key: decision}, call.caller)
+                await call.app.dialogs.decide(push.run_id, {row.key: decision}, call.caller)
         case "unclear":
             push.undecided = True
         case _ if not push.client_gone:
             push.undecided, push.unseen = True, decision == "nobody"
-            asks.mark_ignored(push.run_id, row.key, row.digest, call.caller)
+            call.app.dialogs.mark_ignored(push.run_id, row.key, row.digest, call.caller)
         case _:
             pass
 

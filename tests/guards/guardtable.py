@@ -1078,7 +1078,7 @@ OUTSIDE = (
         quick=True,
     ),
     Guard(
-        "app/client_requests.py",
+        "app/dialogs.py",
         'case UserSettlement() if self._decides_by_dialog("settlement"):',
         "case UserSettlement():",
         "approvals/test_settling_dialogs.py::"
@@ -1412,7 +1412,7 @@ ASKED_OF_CLIENTS = (
         GIVEN_UP + "another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody",
     ),
     Guard(
-        "app/client_requests.py",
+        "app/dialogs.py",
         "            and (run.n, each.key, each.digest) not in ignored\n",
         "",
         DIALOGS + "what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more",
@@ -1450,7 +1450,7 @@ WHOSE_RUN = (
         WHOSE + "the_model_of_another_folders_client_is_asked_nothing_of_a_run",
     ),
     Guard(
-        "app/client_requests.py",
+        "app/dialogs.py",
         "if not self._context.serves(run.workspace):  # the client's user",
         "if False:  # the client's user",
         WHOSE + "a_dialog_of_another_folders_run_is_never_shown",

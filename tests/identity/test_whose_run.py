@@ -160,8 +160,8 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
         run_id = await begun(here, tools=("write_file",))
         assert [item["kind"] for item in here.runs.report(run_id, ME).waiting] == ["approval"]
         eliciting = Caller(elicits=True)
-        assert here.client_requests.undecided_questions(run_id, eliciting, ())
-        assert not there.client_requests.undecided_questions(run_id, eliciting, ())
+        assert here.dialogs.open_questions(run_id, eliciting, ())
+        assert not there.dialogs.open_questions(run_id, eliciting, ())
 
 
 async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two: Two) -> None:

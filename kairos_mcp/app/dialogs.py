@@ -1,0 +1,163 @@
+"""What a client's user decides about in a dialog, approvals and calls of unknown outcome: find, ask, store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kairos_mcp.app.client_requests import new_ask
+from kairos_mcp.app.context import Operations
+from kairos_mcp.core.decision_rights import DecisionKind, Settlement, Verdict, may_decide
+from kairos_mcp.core.identity import Actor, Caller
+from kairos_mcp.core.steps import CallTool
+from kairos_mcp.execution.authorization import format_preview
+from kairos_mcp.store import approvals, open_completions, settlements
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.open_completions import AskRow
+from kairos_mcp.store.queries import RunRow, WaitingRow
+from kairos_mcp.store.settlements import SettlementRequest
+from kairos_mcp.tools.tool import format_call
+from kairos_mcp.views.waiting import MAX_DIALOG_CHARS
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledCall:
+    """A call of unknown outcome, as a person is asked about it: what it was (`preview`), and the digest of that."""
+
+    key: str
+    path: str
+    tool: str
+    preview: str
+    digest: str
+
+
+Question = ApprovalRow | UnsettledCall
+"""What a client's user may be asked in a dialog; each has `key`, `preview` and `digest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserDecision:
+    """The decision of a client's user in a dialog about an approval."""
+
+    verdict: Verdict
+    feedback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettlement:
+    """The answer of a client's user in a dialog about a call of unknown outcome, with the digest of what was shown."""
+
+    settlement: Settlement
+    digest: str
+    note: str | None = None
+
+
+class Dialogs(Operations):
+    """Ask a client's user what only a person may decide."""
+
+    def open_questions(self, run_id: str, caller: Caller, skipped_keys: Collection[str]) -> list[Question]:
+        """Return what a client's user may decide about.
+
+        Left out are `skipped_keys`, what is too long for a dialog, and what only the command may decide by the
+        configuration.
+        """
+        run = self._context.find_run(run_id, caller)
+        if run.outcome is not None:
+            return []
+        if not self._context.serves(run.workspace):  # the client's user sees another folder
+            return []
+        waiting = approvals.read_waiting_items(self._store.reader, run.n)
+        at, found = self._clock(), list[Question]()
+        if self._decides_by_dialog("approval"):
+            found += [row for row in waiting.approvals.values() if row.expires_at > at]
+        if waiting.lost_calls and self._decides_by_dialog("settlement"):
+            found += self._unsettled_calls(run, waiting.lost_calls)
+        ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
+        return [
+            each
+            for each in found
+            if each.key not in skipped_keys
+            and (run.n, each.key, each.digest) not in ignored
+            and len(each.preview) <= MAX_DIALOG_CHARS
+        ]
+
+    def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
+        state = self._pool.state_of(run)
+        for path, row in lost.items():
+            match state.runner.waiting.get(path):
+                case CallTool(call=call):
+                    spec = state.executor.tool_access.find_spec(call.name)
+                    text = call.name if spec is None else format_call(spec, call.arguments)
+                    preview = format_preview(text, self._factory.redactor)
+                    yield UnsettledCall(
+                        path + settlements.KEY_SUFFIX,
+                        path,
+                        call.name,
+                        preview,
+                        settlements.settlement_digest(run, path, row),
+                    )
+                case _:
+                    pass
+
+    def _decides_by_dialog(self, kind: DecisionKind) -> bool:
+        return may_decide(kind, "dialog", self._settings.approvals)
+
+    async def create_ask(
+        self, run_id: str, found: Sequence[Question], caller: Caller, *, again_s: float | None
+    ) -> AskRow | None:
+        """Ask a client that answers by calling again, likewise for its user.
+
+        None: an earlier ask stayed unanswered, so nobody is there to be asked.
+        """
+        run = self._context.find_run_to_move(run_id, caller)
+        asking = new_ask([each.key for each in found], caller, self._clock(), again_s, None)
+        return await self._store.submit(lambda connection: open_completions.create_ask_once(connection, run, asking))
+
+    async def decide(
+        self,
+        run_id: str,
+        decisions: Mapping[str, UserDecision | UserSettlement],
+        caller: Caller,
+        *,
+        nonce: str | None = None,
+    ) -> None:
+        """Store what users decided in dialogs, by key; the `nonce` of an ask makes its answer count once.
+
+        What comes too late, or may not be decided in a dialog, stores nothing.
+        """
+        run, at = self._context.find_run_to_move(run_id, caller), self._clock()
+        who = Actor(caller.principal, "elicitation", caller.client)
+        decided: list[Decision] = []
+        settled: list[SettlementRequest] = []
+        for key, word in decisions.items():
+            match word:
+                case UserDecision() if self._decides_by_dialog("approval"):
+                    row = approvals.find_by_key(self._store.reader, run.n, key)
+                    if row is not None:
+                        decided.append(Decision(key, word.verdict, row.digest, who, self._redact(word.feedback)))
+                case UserSettlement() if self._decides_by_dialog("settlement"):
+                    path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redact(word.note)
+                    settled.append(SettlementRequest(path, word.settlement, note, word.digest))
+                case _:
+                    pass
+        mine = await self._context.owner_for(run)
+        fence = await self._store.submit(
+            lambda connection: open_completions.record_ask_decisions(
+                connection, run, nonce, decided, settled, who, owner=mine, at=at
+            )
+        )
+        self._pool.continue_run(run, mine, fence)
+
+    def _redact(self, text: str | None) -> str | None:
+        return self._factory.redactor.redact_text(text or "").text or None
+
+    def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
+        """Remember that nobody answered a dialog in this session: it is not shown there again, unless somebody asks."""
+        self._context.client_states.state_of(caller.session).ignore(
+            self._context.find_run(run_id, caller).n, key, digest
+        )
+
+    def forget_ignored(self, run_id: str, caller: Caller) -> None:
+        """Let this session be shown the run's dialogs again that nobody has answered in it."""
+        self._context.client_states.state_of(caller.session).forget_ignored(self._context.find_run(run_id, caller).n)
