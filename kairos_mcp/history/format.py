@@ -28,6 +28,7 @@ from pydantic_core import from_json, to_json
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Answer
+from kairos_mcp.core.validation import first_problem
 
 FORMAT = 1
 MAX_LINE_BYTES = 256 * 1024 * 1024
@@ -252,9 +253,10 @@ def _parse_line(raw: bytes, number: int) -> Any:
     try:
         return _adapter(Line).validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])[:80]
-        raise _line_error(number, f"{where or 'the line'}: {first['msg'][:200]}", "Export the run again.") from error
+        problem = first_problem(error)
+        raise _line_error(
+            number, f"{problem.place or 'the line'}: {problem.message[:200]}", "Export the run again."
+        ) from error
 
 
 def _check_format(value: Any) -> None:

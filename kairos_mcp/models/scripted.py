@@ -17,6 +17,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
+from kairos_mcp.core.validation import first_problem
 from kairos_mcp.models.answers import parse_completion, renumber_calls
 
 _EXTRA_KEYS = ("for", "delay_s", "error")
@@ -128,8 +129,8 @@ def _parse_extras(number: int, value: dict[str, Any]) -> _LineExtras:
     try:
         return _LineExtras.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise _line_error(number, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
+        _, place, message = first_problem(error)
+        raise _line_error(number, f"{place}: {message}") from None
 
 
 def _line_error(number: int, reason: str) -> ConfigError:

@@ -111,7 +111,7 @@ class HttpDefinition:
         return tuple(parameter for parameter in self.parameters if parameter.place in places)
 
     def as_json(self) -> JsonObject:
-        """Return it with the keys of the settings file; `http_given.parse_http_tool` reads it back."""
+        """Return it with the keys of the settings file; `tables.parse_http_tool` reads it back."""
         fields: JsonObject = {
             "name": self.name,
             "description": self.description,

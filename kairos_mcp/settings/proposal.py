@@ -21,10 +21,10 @@ from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
-from kairos_mcp.settings.http_given import GivenTool, parse_http_tool
+from kairos_mcp.core.validation import first_problem
 from kairos_mcp.settings.http_tool import HttpDefinition, find_references
-from kairos_mcp.settings.server import GivenServer, ServerName
 from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.settings.tables import HttpToolTable, ServerName, ServerTable, parse_http_tool
 
 SPEC_BYTES = 32_000  # of one proposal, since a person reads all of it
 NOT_PROPOSED = ("cwd", "sandbox")
@@ -109,7 +109,7 @@ def _check_kind(spec: JsonObject) -> None:
         raise BadArguments("spec.kind has to be http_tool or server.", _FORMS)
     if not isinstance(spec.get("name"), str):
         raise BadArguments("spec.name is missing, or not a string.", _FORMS)
-    valid = ("kind", "name", *(GivenTool if spec["kind"] == "http_tool" else GivenServer).model_fields)
+    valid = ("kind", "name", *(HttpToolTable if spec["kind"] == "http_tool" else ServerTable).model_fields)
     valid = tuple(dict.fromkeys(key for key in valid if key not in NOT_PROPOSED))
     for key in spec:
         if key in NOT_PROPOSED:
@@ -192,8 +192,7 @@ def _parse_server(name: str, fields: JsonObject) -> ServerSetting:
         cure = "Use up to 24 letters and digits, with single - and _ within."
         raise ConfigError(f"The server's name {name[:40]!r} is not valid.", cure) from error
     try:
-        return replace(GivenServer.model_validate(fields).to_setting(name), sandbox=True)
+        return replace(ServerTable.model_validate(fields).to_setting(name), sandbox=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])[:80] or "server"
-        raise ConfigError(f"The server can't be read: {where}: {first['msg']}.", _FORMS) from error
+        _, place, message = first_problem(error)
+        raise ConfigError(f"The server can't be read: {place or 'server'}: {message}.", _FORMS) from error

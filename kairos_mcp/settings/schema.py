@@ -6,41 +6,34 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits, LimitsTable, set_limits_to_json
-from kairos_mcp.core.messages import Effect
-from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.routes import Route
-from kairos_mcp.core.scopes import Scope
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.urls import parse_host_rule
-from kairos_mcp.settings.http_given import GivenTool
+from kairos_mcp.core.validation import first_problem
 from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference
-from kairos_mcp.settings.server import GivenServer, ServerName
 from kairos_mcp.settings.settings import (
     FILE_ONLY,
     SETTINGS,
     CommandMode,
     Durability,
-    GateRule,
-    GateVerdict,
     ServerSetting,
     variable_name,
 )
+from kairos_mcp.settings.tables import GateTable, HttpToolTable, ServerName, ServerTable, StrictTable, Text
 
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Text = Annotated[str, Field(min_length=1)]
 PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
 FOLDERS = ("workspaces", "command_reads", "skills")  # lists; in a variable separated as in PATH
-VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
-"""Other words for the same verdicts."""
 
 
 def _check_reference(text: str) -> str:
@@ -50,36 +43,11 @@ def _check_reference(text: str) -> str:
     return text
 
 
-class _StrictTable(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+def _to_servers(tables: dict[str, ServerTable]) -> tuple[ServerSetting, ...]:
+    return tuple(table.to_setting(name) for name, table in sorted(tables.items()))
 
 
-class _GateTable(_StrictTable):
-    tools: Text
-    verdict: Literal[GateVerdict, "auto", "propose"]
-    paths: list[Text] | None = None
-    scope: Scope | None = None
-    effect: Effect | None = None
-    risk: Risk | None = None
-    agent: Text | None = None
-    mandate: Text | None = None
-
-    @model_validator(mode="after")
-    def _check_protected_scopes(self) -> Self:
-        """Refuse a rule that would allow what no rule can: writing the server's own files."""
-        verdict = VERDICTS.get(self.verdict, self.verdict)
-        if self.scope == "L0" and verdict != "deny":
-            raise PydanticCustomError("core", "scope L0 is never written; a rule on it can only deny")
-        if self.scope == "L1" and verdict == "allow":
-            raise PydanticCustomError("instructions", "scope L1 always asks; a rule on it can ask or deny")
-        return self
-
-    def to_rule(self) -> GateRule:
-        given = self.model_dump(exclude={"verdict", "paths"})
-        return GateRule(verdict=VERDICTS.get(self.verdict, self.verdict), paths=tuple(self.paths or ()), **given)
-
-
-class _SettingsFile(_StrictTable):
+class _SettingsFile(StrictTable):
     """The keys of the settings file. All are optional: what is not given comes from the next source."""
 
     workspaces: list[Text] | None = None
@@ -104,12 +72,12 @@ class _SettingsFile(_StrictTable):
     day: Annotated[Limits, LimitsTable(DAY_UNITS)] | None = None
     approvals: ApprovalsSetting | None = None
     approval_hours: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    gate: list[_GateTable] | None = None
-    servers: dict[ServerName, GivenServer] | None = None
+    gate: list[Annotated[GateTable, AfterValidator(GateTable.to_rule)]] | None = None
+    servers: Annotated[dict[ServerName, ServerTable], AfterValidator(_to_servers)] | None = None
     http_fetch: bool | None = None
-    http_hosts: list[Text] | None = None
-    private_hosts: list[Text] | None = None
-    http_tools: list[GivenTool] | None = None
+    http_hosts: list[Annotated[Text, AfterValidator(parse_host_rule)]] | None = None
+    private_hosts: list[Annotated[Text, AfterValidator(partial(parse_host_rule, wildcard=False))]] | None = None
+    http_tools: list[Annotated[HttpToolTable, AfterValidator(HttpToolTable.to_definition)]] | None = None
     commands: CommandMode | None = None
     command_reads: list[Text] | None = None
     command_writes: list[PathGlob] | None = None
@@ -117,23 +85,11 @@ class _SettingsFile(_StrictTable):
     instructions: list[PathGlob] | None = None
 
     def to_settings(self) -> dict[str, Any]:
-        """Return what was given: limits one by one (`limits.usd`), tables as their values."""
-        given = self.model_dump(exclude_unset=True, exclude={"limits", "day", *FILE_ONLY})
+        """Return what was given: limits one by one (`limits.usd`), lists as tuples."""
+        given = {name: getattr(self, name) for name in self.model_fields_set - {"limits", "day"}}
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         for group, limits in (("limits", self.limits), ("day", self.day)):
             given |= {f"{group}.{name}": cap for name, cap in set_limits_to_json(limits or UNLIMITED).items()}
-        if self.gate is not None:
-            given["gate"] = tuple(rule.to_rule() for rule in self.gate)
-        if self.servers is not None:
-            given["servers"] = tuple(server.to_setting(name) for name, server in sorted(self.servers.items()))
-        if self.http_hosts is not None:
-            given["http_hosts"] = tuple(parse_host_rule(text) for text in self.http_hosts)
-        if self.private_hosts is not None:
-            given["private_hosts"] = tuple(parse_host_rule(text, wildcard=False) for text in self.private_hosts)
-        for name in ("instructions", "command_writes"):
-            if (globs := getattr(self, name)) is not None:
-                given[name] = tuple(globs)
-        if self.http_tools is not None:
-            given["http_tools"] = tuple(tool.to_definition() for tool in self.http_tools)
         return given
 
 
@@ -184,9 +140,8 @@ def limits_from_texts(given: Mapping[str, str]) -> Limits:
     try:
         return TypeAdapter[Limits](Annotated[Limits, LimitsTable()]).validate_strings(given)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        name = str(first["loc"][0])[:80]
-        raise BadArguments(f"The limit {name!r}: {first['msg']}.", f"Limits are: {', '.join(CAPS)}.") from error
+        _, name, message = first_problem(error)
+        raise BadArguments(f"The limit {name!r}: {message}.", f"Limits are: {', '.join(CAPS)}.") from error
 
 
 def _resolve_cwd(file: Path, server: ServerSetting) -> ServerSetting:
@@ -202,14 +157,11 @@ def _relative_to_file(file: Path, text: str) -> str:
 
 def _rejected_error(where: str, error: ValidationError, *, in_environment: bool = False) -> ConfigError:
     """Return an error for the first problem, which names the key and what is valid, and quotes no value."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return ConfigError(
-            f"{where} has an unknown setting {key[:80]!r}.", f"Valid are: {', '.join(_valid_names(key))}."
-        )
+    kind, key, message = first_problem(error)
+    if kind == "extra_forbidden":
+        return ConfigError(f"{where} has an unknown setting {key!r}.", f"Valid are: {', '.join(_valid_names(key))}.")
     shown = variable_name(key) if in_environment else key
-    return ConfigError(f"{where}: {shown}: {first['msg']}.", "See config/kairos.toml for each setting.")
+    return ConfigError(f"{where}: {shown}: {message}.", "See config/kairos.toml for each setting.")
 
 
 def _valid_names(key: str) -> list[str]:
@@ -218,9 +170,9 @@ def _valid_names(key: str) -> list[str]:
     if group in ("limits", "day"):
         return [name.removeprefix(f"{group}.") for name in SETTINGS if name.startswith(f"{group}.")]
     if key.startswith("gate."):
-        return list(_GateTable.model_fields)
+        return list(GateTable.model_fields)
     if key.startswith("servers."):
-        return list(GivenServer.model_fields)
+        return list(ServerTable.model_fields)
     if key.startswith("http_tools."):
-        return list(GivenTool.model_fields)
+        return list(HttpToolTable.model_fields)
     return list(dict.fromkeys(name.partition(".")[0] for name in SETTINGS))

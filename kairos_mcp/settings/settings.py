@@ -101,6 +101,7 @@ class Settings:
     durability: Durability = "full"
     route: Route = "auto"
     script: Path | None = None
+    tools: str = "all"
     model: str | None = None
     model_key: str | None = None
     base_url: str | None = None
@@ -108,28 +109,27 @@ class Settings:
     price_input: float | None = None
     price_output: float | None = None
     sampling: Literal["fallback", "prefer"] = "fallback"
-    tools: str = "all"
     default_rounds: int = 5
     context_tokens: int = 100_000
     read_bytes: int = 2 * 1024 * 1024
     shown_chars: int = 12_000
-    keep_days: int | None = None
-    limits: Limits = DEFAULT_CAPS
-    day: Limits = DEFAULT_DAY
     time_zone: str = "UTC"
+    approvals: ApprovalsSetting = "ask"
+    approval_hours: int = 72
+    keep_days: int | None = None
     gate: tuple[GateRule, ...] = ()
-    servers: tuple[ServerSetting, ...] = ()
     http_fetch: bool = False
     http_hosts: tuple[HostRule, ...] = ()
     private_hosts: tuple[HostRule, ...] = ()
     http_tools: tuple[HttpDefinition, ...] = ()
-    approvals: ApprovalsSetting = "ask"
-    approval_hours: int = 72
+    servers: tuple[ServerSetting, ...] = ()
     commands: CommandMode = "sandboxed"
     command_reads: tuple[Path, ...] = ()
     command_writes: tuple[str, ...] = ()
     skills: tuple[Path, ...] = ()
     instructions: tuple[str, ...] = ()
+    limits: Limits = DEFAULT_CAPS
+    day: Limits = DEFAULT_DAY
     config_file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -218,16 +218,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]
 
 
 CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in DAY_CAPS))
-
-SETTINGS = (
-    *("workspaces", "durability", "route", "script", "tools"),
-    *("model", "model_key", "base_url", "dialect", "price_input", "price_output", "sampling"),
-    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "approval_hours"),
-    *("keep_days", "gate"),
-    *("http_fetch", "http_hosts", "private_hosts", "http_tools", "servers"),
-    *("commands", "command_reads", "command_writes", "skills", "instructions"),
-    *CAP_NAMES,
-)
+_NOT_IN_FILE = ("home", "config_dirs", "limits", "day", "config_file", "origins")
+SETTINGS = (*(each.name for each in fields(Settings) if each.name not in _NOT_IN_FILE), *CAP_NAMES)
 """Every setting that a file may hold, limits one by one; not `home`, which holds the file."""
 
 FILE_ONLY = frozenset(

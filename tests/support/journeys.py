@@ -18,8 +18,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.core.run_spec import Phase, PlannerRequest
 from kairos_mcp.core.urls import parse_host_rule
-from kairos_mcp.settings.http_given import parse_http_tool
 from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.settings.tables import parse_http_tool
 from support.app import ASK, ME, PERSON, Place, asks, reads, rests, says
 
 TURNS = 60  # of a person with a run; none needs half as many
