@@ -34,7 +34,8 @@ from kairos_mcp.views import health
 class App:
     """One opened application. Opening it reads and writes nothing; the state folder is made at the first use.
 
-    `salvage`: open a damaged state file too, for what can still be read of it.
+    `salvage`: open a damaged state file too, for what can still be read of it. `make_factory`: makes what
+    runs are performed with; a test may let every run be of a flow of its own.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class App:
         new_id: Callable[[], str],
         *,
         salvage: bool = False,
+        make_factory: Callable[[Settings, Store], RunFactory] = RunFactory,
     ) -> None:
         self.settings = settings
         serves = describe_served_runs(settings) if via == "mcp" else None
         self._store = Store(settings.home, settings.durability, via, salvage=salvage, served_runs=serves)
-        self._factory = RunFactory(settings, self._store)
+        self._factory = make_factory(settings, self._store)
         self._pool = RunPool(self._store, self._factory, clock)
         self._retention = Retention(settings, self._store, clock)
         by_hand = via == "command"

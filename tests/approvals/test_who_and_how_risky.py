@@ -15,7 +15,6 @@ from support.sampling_clients import MODERN
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.replay import Runner
@@ -54,18 +53,10 @@ class Team(RunFactory):
         return replace(super().load_spec(run), flow=all_write)
 
 
-class TeamHost(App):
-    def __init__(self, settings: Settings, **clockwork: Any) -> None:
-        super().__init__(settings, "mcp", **clockwork)
-        self._factory = Team(settings, self._store)
-        self._pool = RunPool(self._store, self._factory, clockwork["clock"])
-        self._context = replace(self._context, factory=self._factory, pool=self._pool)
-
-
 @asynccontextmanager
 async def team(settings: Settings) -> AsyncIterator[App]:
     now, number = count(10**12), count(1)
-    host = TeamHost(settings, clock=lambda: next(now), new_id=lambda: f"run-{next(number)}")
+    host = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Team)
     try:
         yield host
         assert_all_lawful(host)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.app.answers import check_repeated_answer, make_deposits, split_answers
+from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, split_answers
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage

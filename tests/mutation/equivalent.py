@@ -23,7 +23,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "a shorter way for texts with few brackets: the loop behind it comes to the same with exactly DEPTH of them",
     **{
         (
-            "app/answers.py",
+            "app/answer_checks.py",
             "_make_deposit",
             "text = (result.kept, full_text) if result.kept is not None and full_text is not None else None",
             f"text = (result.kept, full_text) if ({condition}) else None",

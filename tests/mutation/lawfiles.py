@@ -10,7 +10,7 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "store/reservations.py": ("budgets/test_reservations.py",),
     "gate.py": ("approvals/test_gate_alone.py", "approvals/test_gate.py", "approvals/test_touched_paths.py"),
     "core/risk.py": ("approvals/test_gate.py", "approvals/test_gate_alone.py"),
-    "app/answers.py": ("core/test_answering.py",),
+    "app/answer_checks.py": ("core/test_answering.py",),
     "server/http_guard.py": ("http/test_guard_alone.py",),
     "tools/files/workspace.py": ("tools/test_safe_open.py", "tools/test_workspace.py"),
     "tools/files/safe_open.py": ("tools/test_safe_open.py", "tools/test_workspace.py"),

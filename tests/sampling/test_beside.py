@@ -16,9 +16,8 @@ from support.app import assert_all_lawful, says
 from support.sampling_clients import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.client_requests import ClientReply, ClientRequests
+from kairos_mcp.app.client_requests import ClientReply
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, make_outcome
@@ -55,21 +54,10 @@ class Pairs(RunFactory):
         return replace(super().load_spec(run), flow=two_at_once)
 
 
-class PairHost(App):
-    """A house with that wiring."""
-
-    def __init__(self, settings: Settings, **clockwork: Any) -> None:
-        super().__init__(settings, "mcp", **clockwork)
-        self._factory = Pairs(settings, self._store)
-        self._pool = RunPool(self._store, self._factory, clockwork["clock"])
-        self._context = replace(self._context, factory=self._factory, pool=self._pool)
-        self.client_requests = ClientRequests(self._context)
-
-
 @asynccontextmanager
 async def pair_host(settings: Settings) -> AsyncIterator[App]:
     now, number = count(10**12), count(1)
-    host = PairHost(settings, clock=lambda: next(now), new_id=lambda: f"run-{next(number)}")
+    host = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Pairs)
     try:
         yield host
         assert_all_lawful(host)

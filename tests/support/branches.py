@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message
@@ -21,6 +19,7 @@ from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
 from support.app import Place, assert_all_lawful, total
 from support.daily_accounts import Clock, assert_days_add_up, by_steps, used
@@ -87,14 +86,12 @@ class Teams(RunFactory):
 
 
 def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> App:
-    host = App(settings, "mcp", clock, new_id)
-    factory = Teams(settings, host._store)
-    factory.team = team
-    host._factory = factory
-    host._pool = RunPool(host._store, factory, clock)
-    host._context = replace(host._context, factory=factory, pool=host._pool)
-    host.client_requests = ClientRequests(host._context)
-    return host
+    def make_factory(settings: Settings, store: Store) -> RunFactory:
+        factory = Teams(settings, store)
+        factory.team = team
+        return factory
+
+    return App(settings, "mcp", clock, new_id, make_factory=make_factory)
 
 
 @asynccontextmanager

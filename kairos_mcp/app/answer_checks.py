@@ -1,0 +1,111 @@
+"""Check answers for the open steps of a run against what waits, and price them: all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
+from kairos_mcp.core.identity import Actor
+from kairos_mcp.core.messages import Completion, ToolResult
+from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
+from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
+from kairos_mcp.execution.authorization import reviewer_comment
+from kairos_mcp.models.answers import (
+    parse_approval_decision,
+    parse_caller_completion,
+    parse_completion,
+    parse_settlement,
+    parse_tool_result,
+)
+from kairos_mcp.store import settlements
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
+from kairos_mcp.tools.results import shorten
+
+
+def make_deposits(
+    answers: Mapping[str, object],
+    waiting: Mapping[str, Step],
+    approved: Mapping[str, ApprovalRow],
+    run_id: str,
+    shown_chars: int,
+) -> list[SubmittedAnswer]:
+    """Make an answer row for each answer. `approved`: the newest approvals, by the step's path.
+
+    Raises NotWaiting, BadArguments; nothing is stored then.
+    """
+    remarks = {path: remark for path, row in approved.items() if (remark := reviewer_comment(row)) is not None}
+    return [
+        _make_deposit(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
+        for path, value in answers.items()
+    ]
+
+
+def _make_deposit(
+    path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int
+) -> SubmittedAnswer:
+    match step:
+        case RequestCompletion():
+            answer, notes = drop_impossible_usage(path, parse_caller_completion(value, path))
+            usage = answer.usage or estimate_usage(step, answer)
+            spent = usage_units(usage)
+            # A waiting completion is shown in the native dialect.
+            return SubmittedAnswer(
+                path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=notes
+            )
+        case CallTool():
+            result, full_text = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)
+            text = (result.kept, full_text) if result.kept is not None and full_text is not None else None
+            return SubmittedAnswer(path, result, text=text)
+        case _:
+            raise NotWaiting(
+                f"Nothing waits under {path[:120]!r}.",
+                "run_status shows the keys that wait now.",
+                run_id=run_id,
+            )
+
+
+class SubmittedAnswers(NamedTuple):
+    """The answers of one request, by kind: for steps, for approvals, for calls of unknown outcome."""
+
+    steps: dict[str, object]
+    decisions: list[Decision]
+    settlements: list[SettlementRequest]
+
+
+def split_answers(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: Actor) -> SubmittedAnswers:
+    """Split answers by kind. Raises BadArguments."""
+    submitted = SubmittedAnswers({}, [], [])
+    for key, value in answers.items():
+        if is_approval(key):
+            submitted.decisions.append(parse_approval_decision(value, key, who))
+        elif settlements.is_settlement_key(key):
+            submitted.settlements.append(parse_settlement(value, key.removesuffix(KEY_SUFFIX)))
+        else:
+            submitted.steps[key] = value
+    return submitted
+
+
+def check_repeated_answer(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:
+    """Check an answer for a step that has one: the same answer again is no error.
+
+    Raises AlreadyAnswered, BadArguments.
+    """
+    match recorded:
+        case Completion():
+            same = drop_impossible_usage(path, parse_completion(value, path))[0] == recorded
+        case ToolResult(remark=remark):
+            same = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)[0] == recorded
+        case _:  # the recorded answer is the server's own: a refusal, the end of a pause
+            parse_tool_result(value)
+            same = False
+    if not same:
+        raise AlreadyAnswered(
+            f"{path!r} was answered before, otherwise.",
+            "run_status shows where the run stands.",
+            run_id=run_id,
+        )
