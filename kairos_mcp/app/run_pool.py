@@ -14,7 +14,7 @@ from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
-from kairos_mcp.execution.retry import MAX_ATTEMPTS
+from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs

@@ -22,8 +22,7 @@ from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
-from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, restore_step
-from kairos_mcp.execution.retry import outage_pause
+from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, outage_pause, restore_step
 from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.budget.reservation import Reservation
@@ -16,6 +17,7 @@ from kairos_mcp.core.errors import (
     KairosError,
     ReplayDiffers,
     Stale,
+    StoreBusy,
     StoreCorrupt,
     StoreUnavailable,
     Unreadable,
@@ -23,19 +25,19 @@ from kairos_mcp.core.errors import (
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
-from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
-from kairos_mcp.execution.retry import is_outage, retry_delay_s
+from kairos_mcp.execution.pending_step import FinishedStep, PendingStep, is_outage, retry_delay_s
 from kairos_mcp.execution.run_state import ChargedAccounts, RunState
-from kairos_mcp.execution.tool_memory import run_memory
-from kairos_mcp.store import apply_commit, client_requests, integrity, queries
+from kairos_mcp.store import apply_commit, client_requests, integrity, queries, tool_memory
 from kairos_mcp.store.commit import CommitResult, RunCommit
 from kairos_mcp.store.connection import snapshot
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.settlements import decode_settlement
+from kairos_mcp.tools.tool import ToolMemory
 
 COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses between tries of a commit that the store refuses for now
+COMMIT_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool never waits for a loop that has ended
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class RunWorker:
         self._task, self.error, self._inbox_changed = asyncio.current_task(), None, True
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         run = self.state.run
-        self.state.executor.memory = run_memory(self.store, run.n, run.id, self.owner, self.fence)
+        self.state.executor.memory = _run_memory(self.store, run.n, run.id, self.owner, self.fence)
         with self.store.writer.active_run():
             try:
                 async with asyncio.TaskGroup() as group:
@@ -344,3 +346,34 @@ def _flatten_errors(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseEx
             yield from _flatten_errors(error)
         else:
             yield error
+
+
+def _run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> ToolMemory:
+    """Lend the tools of a run a memory in its rows: from their threads, through the loop that owns the writer.
+
+    Once this server does not own the run, `keep` and `check_owner` raise FenceLost.
+    """
+    loop = asyncio.get_running_loop()
+
+    def keep(name: str, text: str) -> None:
+        async def commit() -> None:
+            await store.submit(
+                lambda connection: tool_memory.keep_text(connection, run, run_id, owner, fence, name, text)
+            )
+
+        waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
+        try:
+            waiting.result(COMMIT_TIMEOUT_S)
+        except StillWaiting:
+            waiting.cancel()
+            raise StoreBusy("The store did not take a tool's note in time.", "Try again.") from None
+
+    def recall(name: str) -> str | None:
+        with store.read_connection() as connection:
+            return tool_memory.recall(connection, run, name)
+
+    def check() -> None:
+        with store.read_connection() as connection:
+            tool_memory.check_owner(connection, run, run_id, owner, fence)
+
+    return ToolMemory(keep, recall, check)
