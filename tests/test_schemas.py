@@ -148,6 +148,25 @@ def test_at_most_five_problems_are_told() -> None:
     assert len(schema.problems(["x"] * 100_000)) == 5
 
 
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+def test_alternatives_are_each_left_at_their_first_problem(keyword: str) -> None:
+    schema = compile_schema({keyword: [{"title": str(n), "items": {"type": "integer"}} for n in range(40)]})
+    begun = time.process_time()
+    assert schema.problems(["x"] * 5_000) == [
+        f"at /: must fit {'exactly ' * (keyword == 'oneOf')}one of 40 alternatives"
+    ]
+    assert time.process_time() - begun < 1  # all 200,000 problems of the branches take ten times as long
+    assert schema.problems([1]) == ([] if keyword == "anyOf" else ["at /: must fit exactly one of 40 alternatives"])
+
+
+def test_what_is_missing_is_named_once_and_what_is_forbidden_is_said_so() -> None:
+    schema = compile_schema({"required": ["a", "b"], "properties": {"c": False}})
+    assert schema.problems({"c": 1}) == [
+        "at /: a part is not allowed: its schema is false",
+        "at /: needs a, b",
+    ]
+
+
 def test_items_that_must_be_unique_are_compared_in_linear_time() -> None:
     schema = compile_schema({"uniqueItems": True})
     items: list[object] = [{"n": n} for n in range(20_000)]

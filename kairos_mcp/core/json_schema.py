@@ -35,7 +35,6 @@ _ONE_SCHEMA = {
     "if",
     "items",
     "not",
-} | {
     "propertyNames",
     "then",
     "unevaluatedItems",

@@ -1143,6 +1143,12 @@ WORDS = (
         "test_schemas.py::test_an_unsafe_schema_is_refused_at_once",
     ),
     Guard(
+        "core/json_schema_rules.py",
+        '        "anyOf": _check_any_of,\n',
+        "",
+        "test_schemas.py::test_alternatives_are_each_left_at_their_first_problem",
+    ),
+    Guard(
         "core/strict_json.py",
         "    _refuse_depth(text)\n",
         "",
