@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import shlex
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.app import Place
+from support.forked_program import run
 from support.reviewers import DIFF, KEY, opened, verdicts, waiting
 
 from kairos_mcp.core.identity import Caller
@@ -19,12 +21,12 @@ EVIL = "--- a.txt\n+++ a.txt\n+\x1b[2Jrm -rf \u202e/"
 
 
 def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    return ran([sys.executable, "-m", "kairos_mcp", words[0], "--home", str(place.home), *words[1:]])
+    return ran(words[0], "--home", str(place.home), *words[1:])
 
 
-def ran(command: list[str]) -> subprocess.CompletedProcess[str]:
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    done = run(words, env=environ)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -61,7 +63,7 @@ async def test_show_prints_what_is_asked_whole_and_the_lines_that_decide(place, 
     (approve,) = [line.strip() for line in shown.splitlines() if " approve " in line]
     (deny,) = [line.strip() for line in shown.splitlines() if " deny --home" in line]
     assert shlex.split(approve)[-2:] == [run_id, KEY]
-    ran(shlex.split(deny))
+    assert await (await asyncio.create_subprocess_exec(*shlex.split(deny))).wait() == 0
     assert verdicts(place) == [("deny", "local", "command", None)]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.app import place_in
+from support.forked_program import run
 from support.waiting import awaited
 
 from kairos_mcp.gate import unused_rules
@@ -49,10 +50,7 @@ def words(tmp_path: Path) -> list[str]:
 
 
 def kairos(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "kairos_mcp", *words]
-    return subprocess.run(
-        program, capture_output=True, text=True, timeout=60, env={**os.environ, **environ}, check=False
-    )
+    return run(words, env={**os.environ, **environ})
 
 
 def test_doctor_and_the_list_of_tools_name_a_rule_that_fits_no_tool_and_only_that(words: list[str]) -> None:

@@ -90,7 +90,7 @@ async def answers(door: Door, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    return ran([sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)])
+    return ran(*words, "--home", str(place.home))
 
 
 def written(place: Place, setting: ApprovalsSetting) -> None:

@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import apsw
 import pytest
 from support import sandboxed
 from support.app import ME, Books, Place, rests, says, started
+from support.forked_program import run
 from support.stdio_server import Talker
 from support.waiting import awaited
 
@@ -88,8 +88,7 @@ def decided(talker: Talker, run_id: str) -> list[dict[str, Any]]:
 
 
 def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
-    return subprocess.run(program, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    return run([*words, "--home", str(place.home)], timeout=WITHIN_S)
 
 
 @pytest.mark.parametrize(

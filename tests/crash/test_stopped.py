@@ -10,6 +10,7 @@ import sys
 import time
 
 from support.app import Place
+from support.forked_program import run
 from support.stdio_server import Talker
 from support.waiting import awaited
 
@@ -35,8 +36,7 @@ def until(place: Place, statement: str, *bindings: object) -> list[tuple[object,
 
 
 def command(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
-    return subprocess.run(program, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    return run([*words, "--home", str(place.home)], timeout=WITHIN_S)
 
 
 def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothing(place: Place) -> None:

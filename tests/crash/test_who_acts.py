@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.app import Place
+from support.forked_program import run
 from support.stdio_server import Talker
 
 CALL = {"name": "run_command", "arguments": {"argv": ["sh", "-c", "echo made >> made.txt"]}}
@@ -20,10 +21,7 @@ WITHIN_S = 60.0
 
 def kairos(place: Place, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
-    return subprocess.run(
-        program, capture_output=True, text=True, timeout=WITHIN_S, check=False, env={**plain, **environ}
-    )
+    return run([*words, "--home", str(place.home)], timeout=WITHIN_S, env={**plain, **environ})
 
 
 def scripted(place: Place) -> None:

@@ -8,8 +8,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 import trustme
 from support.app import Place
+from support.forked_program import run
 from support.stdio_server import Talker
 from support.waiting import awaited
 
@@ -96,8 +95,7 @@ def orders(place: Place, shop: Shop) -> None:
 
 def release(place: Place, owner: int) -> None:
     words = ["status", "--release", str(owner), "--json", "--home", str(place.home)]
-    program = [sys.executable, "-m", "kairos_mcp", *words]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    done = run(words, timeout=WITHIN_S)
     assert json.loads(done.stdout) == {"owner": owner, "released": 1}, done.stderr
 
 

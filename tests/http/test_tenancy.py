@@ -6,13 +6,13 @@ import json
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
 from mcp.client.client import Client
+from support.forked_program import run
 from support.http_server import META, WAYS, Answer, Site, called, read_answer
 
 from kairos_mcp.core.errors import BadArguments
@@ -281,9 +281,7 @@ def test_the_commands_add_list_and_revoke(tmp_path: Path) -> None:
 
 
 def kairos(place: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    words = (*words, "--home", str(place / "home"))
-    command = [sys.executable, "-m", "kairos_mcp", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+    return run([*words, "--home", str(place / "home")], cwd=cwd)
 
 
 # -- beyond loopback ---------------------------------------------------------------------------------------

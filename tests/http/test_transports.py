@@ -227,12 +227,12 @@ async def test_PROTOCOL_034_a_storm_of_cancelled_calls_leaves_nothing_behind(sha
 async def test_no_answer_waits_for_the_wire(shared: Site, way: str) -> None:
     """Small writes held back until the client has confirmed the last one would cost 40 ms each."""
     async with shared.client(way) as client:
-        took = []
-        for _ in range(10):
+        ends, took_s = time.monotonic() + SECONDS, 1.0
+        while took_s >= 0.04:  # a loaded machine takes longer now and then, the wire would each time
             began = time.monotonic()
+            assert began < ends
             await client.list_tools(cache_mode="bypass")
-            took.append(time.monotonic() - began)
-    assert min(took) < 0.04
+            took_s = time.monotonic() - began
 
 
 def test_PROTOCOL_033_a_cancellation_of_what_is_not_there_is_ignored(shared: Site) -> None:

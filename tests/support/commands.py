@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from support.forked_program import run
 
 PATIENCE_S = 60
 
@@ -28,15 +28,7 @@ class Said:
 
 def command(*words: str, folder: Path, environ: Mapping[str, str], typed: bytes = b"") -> Said:
     """The command as it is started in this folder, with all that is `typed` at once."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kairos_mcp", *words],
-        input=typed,
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    said = Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+    done = run(words, typed=typed, cwd=folder, env=environ, timeout=PATIENCE_S)
+    said = Said(done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in said.err, said.err
     return said

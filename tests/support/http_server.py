@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,6 +22,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from kairos_mcp.server.http_bounds import RequestBounds
+from support.forked_program import Forked, start
 
 SECONDS = 20
 SERVE = """
@@ -58,7 +59,7 @@ class Answer:
 class Site:
     """`token` is sent where no other Authorization is given."""
 
-    server: subprocess.Popen[str]
+    server: subprocess.Popen[bytes] | Forked
     home: Path
     token: str | None = None
     port: int = 0
@@ -81,13 +82,8 @@ class Site:
             {"port": 0, **listening},
             asdict(bounds or RequestBounds()),
         )
-        server = subprocess.Popen(
-            [sys.executable, "-c", SERVE, *map(json.dumps, given)],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=environ,
-            text=True,
-        )
+        words = [json.dumps(each) for each in given]
+        server = start(words, code=SERVE, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environ)
         site = cls(server, place / "home", token)
         site.hearing = Thread(target=site._hear, daemon=True)
         site.hearing.start()
@@ -96,11 +92,12 @@ class Site:
         return site
 
     def _hear(self) -> None:
-        for line in self.server.stderr:
-            self.said.append(line)
-            if found := re.search(r"listening on http://.*?:(\d+)/", line):
-                self.port = int(found[1])
-                self._listens.set()
+        with io.TextIOWrapper(self.server.stderr) as heard:
+            for line in heard:
+                self.said.append(line)
+                if found := re.search(r"listening on http://.*?:(\d+)/", line):
+                    self.port = int(found[1])
+                    self._listens.set()
         self._listens.set()
 
     @property
@@ -111,7 +108,6 @@ class Site:
         self.server.kill()
         self.server.wait(SECONDS)
         self.hearing.join(SECONDS)
-        self.server.stderr.close()
 
     def is_quiet(self) -> bool:
         """Nothing went wrong inside, as far as its stderr tells."""

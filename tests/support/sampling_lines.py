@@ -6,11 +6,11 @@ import json
 import os
 import select
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from support.app import Place
+from support.forked_program import Forked, start
 from support.sampling_clients import LEGACY, MODERN
 
 SECONDS = 20.0
@@ -27,17 +27,17 @@ META = {
 class Lines:
     """A server process in this place, and the client's side of its pipes."""
 
-    server: subprocess.Popen[bytes]
+    server: subprocess.Popen[bytes] | Forked
     era: str
     unread: bytes = b""
     number: int = 0
 
     @classmethod
     def start(cls, place: Place, era: str) -> Lines:
-        words = [sys.executable, "-m", "kairos_mcp", "serve", "--home", str(place.home)]
+        words = ["serve", "--home", str(place.home), "--workspace", str(place.workspace)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-        server = subprocess.Popen(
-            [*words, "--workspace", str(place.workspace)],
+        server = start(
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -17,7 +17,9 @@ from typing import Any
 
 import apsw
 
+from support import forked_program
 from support.app import Place, place_in
+from support.forked_program import Forked
 
 SECONDS = 20.0
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "talker", "version": "1"}}
@@ -29,7 +31,7 @@ class Gone(Exception):
 
 @dataclass
 class Talker:
-    server: subprocess.Popen[bytes]
+    server: subprocess.Popen[bytes] | Forked
     unread: bytes = b""
     numbers: int = 0
 
@@ -37,17 +39,14 @@ class Talker:
     def start(
         cls, place: Place, *, script: bool = True, under: Sequence[str] = (), called: str = "talker", **more: Any
     ) -> Talker:
-        words = [sys.executable, "-m", "kairos_mcp", "serve"]
-        words += ["--home", str(place.home), "--workspace", str(place.workspace)]
+        words = ["serve", "--home", str(place.home), "--workspace", str(place.workspace)]
         environ = {**os.environ, **({"KAIROS_SCRIPT": str(place.script)} if script else {})}
-        server = subprocess.Popen(
-            [*under, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=more.pop("stderr", subprocess.DEVNULL),
-            env=environ,
-            **more,
-        )
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        if under:
+            program = [*under, sys.executable, "-m", "kairos_mcp", *words]
+            server = subprocess.Popen(program, env=environ, **streams | more)
+        else:
+            server = forked_program.start(words, env=environ, **streams | more)
         talker = cls(server)
         try:
             talker.ask("initialize", HELLO | {"clientInfo": {"name": called, "version": "1"}})
