@@ -69,6 +69,22 @@ class ToolCall(_Digested):
             object.__setattr__(self, "_digest", digest)
             return digest
 
+    def as_json(self) -> JsonObject:
+        """Return it as callers and people are shown it."""
+        return {"id": self.id, "name": self.name, "arguments": self.arguments}
+
+
+def make_tool_call(call_id: str, name: str, arguments: object) -> ToolCall:
+    """Return the call with the arguments that a model gave: where they are no JSON object, it is unreadable."""
+    # The same reasons on every route, since they become part of the flow's next request.
+    match arguments:
+        case dict():
+            return ToolCall(call_id, name, arguments)
+        case str():
+            return ToolCall(call_id, name, unreadable="the arguments are a text; a JSON object is needed")
+        case _:
+            return ToolCall(call_id, name, unreadable="the arguments are no JSON object")
+
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
@@ -105,6 +121,13 @@ class Message:
     def encode(self) -> bytes:
         calls = [(call.id, call.name, canonical_json(call.arguments), call.unreadable) for call in self.tool_calls]
         return to_json((self.role, self.content, calls, self.tool_call_id))
+
+    def as_json(self) -> JsonObject:
+        """Return it as callers and people are shown it, without what it has not."""
+        shown: JsonObject = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            shown["tool_calls"] = [call.as_json() for call in self.tool_calls]
+        return shown if self.tool_call_id is None else shown | {"tool_call_id": self.tool_call_id}
 
 
 class _SharedHistory:

@@ -152,7 +152,7 @@ def _export_messages(
     yield _export_message(None, "system", planner_input.system, [], None, export_redactor)
     for each in list_entries(planner_input, answers_by_path(record), kinds_by_path(record)):
         message = each.message
-        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+        calls = [call.as_json() for call in message.tool_calls]
         yield _export_message(each.path, message.role, message.content, calls, message.tool_call_id, export_redactor)
 
 

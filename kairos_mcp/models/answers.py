@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Actor
-from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
+from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolResult, Usage, make_tool_call
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.store.decisions import Decision
@@ -81,7 +80,10 @@ def parse_completion(value: object, path: str) -> Completion:
     Raises BadArguments, and UsageInvalid where only the usage is wrong.
     """
     answer = _parse_answer(_CompletionModel, value, "completion")
-    calls = tuple(_to_tool_call(call, call_path(path, n)) for n, call in enumerate(answer.tool_calls or (), 1))
+    calls = tuple(
+        make_tool_call(call_path(path, n), call.name, call.arguments)
+        for n, call in enumerate(answer.tool_calls or (), 1)
+    )
     return Completion(answer.content or "", calls, answer.finish, _to_usage(answer.usage))
 
 
@@ -101,15 +103,6 @@ def parse_caller_completion(value: object, path: str) -> Completion:
             )
         case _:
             return turn
-
-
-def renumber_calls(completion: Completion, path: str) -> Completion:
-    """Return the completion as the answer of the step at `path`: its calls get the ids `PATH/call-N`."""
-    calls = [
-        ToolCall(call_path(path, n), call.name, call.arguments, call.unreadable)
-        for n, call in enumerate(completion.tool_calls, 1)
-    ]
-    return replace(completion, tool_calls=tuple(calls)) if calls else completion
 
 
 def parse_tool_result(value: object) -> ToolResult:
@@ -134,14 +127,6 @@ def parse_approval_decision(value: object, key: str, who: Actor) -> Decision:
     """
     answer = _parse_answer(_DecisionModel, value, "approval")
     return Decision(key, answer.decision, answer.digest, who, answer.feedback or None)
-
-
-def _to_tool_call(call: _CallModel, ordinal: str) -> ToolCall:
-    match call.arguments:
-        case str():
-            return ToolCall(ordinal, call.name, unreadable="the arguments are a text; a JSON object is needed")
-        case arguments:
-            return ToolCall(ordinal, call.name, arguments)
 
 
 def _to_usage(usage: _UsageModel | None) -> Usage | None:

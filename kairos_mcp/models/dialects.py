@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from string import Template
 from typing import Any
 
-from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet
+from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet, make_tool_call
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.core.strict_json import Undecodable, decode_object
@@ -145,22 +145,11 @@ def _parse_calls(calls: list[Any], path: str) -> list[ToolCall]:
         ordinal = call_path(path, number)
         match call:
             case {"name": str(name), **rest} if name and not rest.keys() - {"id", "arguments"}:
-                parsed.append(_parse_call(ordinal, name, rest.get("arguments")))
+                arguments = rest.get("arguments")
+                parsed.append(make_tool_call(ordinal, name, {} if arguments is None else arguments))
             case _:
                 raise Undecodable(f'call {number} is no {{"name": text, "arguments": object}}')
     return parsed
-
-
-def _parse_call(ordinal: str, name: str, arguments: Any) -> ToolCall:
-    match arguments:
-        case None:
-            return ToolCall(ordinal, name)
-        case dict():
-            return ToolCall(ordinal, name, arguments)
-        case str():
-            return ToolCall(ordinal, name, unreadable="the arguments are a text; a JSON object is needed")
-        case _:
-            return ToolCall(ordinal, name, unreadable="the arguments are no JSON object")
 
 
 def _optional_text(value: Any, key: str) -> str:

@@ -27,7 +27,17 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from kairos_mcp.core.messages import Completion, Finish, JsonObject, Message, Private, ToolCall, ToolSpec, Usage
+from kairos_mcp.core.messages import (
+    Completion,
+    Finish,
+    JsonObject,
+    Message,
+    Private,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    make_tool_call,
+)
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, find_unfit_value, parse_strict_json
@@ -206,17 +216,6 @@ def decode_completion(
     )
 
 
-def _call_from_value(ordinal: str, name: str, value: object) -> ToolCall:
-    # Each reason is worded as on the other routes, since it becomes part of the flow's next request.
-    match value:
-        case dict():
-            return ToolCall(ordinal, name, value)
-        case str():
-            return ToolCall(ordinal, name, unreadable="the arguments are a text; a JSON object is needed")
-        case _:
-            return ToolCall(ordinal, name, unreadable="the arguments are no JSON object")
-
-
 def _decode_call(part: ToolCallPart, ordinal: str) -> ToolCall:
     """Decode a call. Arguments that are no JSON object make it unreadable; missing ones are an empty object."""
     match part.args:
@@ -227,7 +226,7 @@ def _decode_call(part: ToolCallPart, ordinal: str) -> ToolCall:
                 value = parse_strict_json(text)
             except Undecodable as error:
                 return ToolCall(ordinal, part.tool_name, unreadable=f"the arguments can't be read: {error.reason}")
-            return _call_from_value(ordinal, part.tool_name, value)
+            return make_tool_call(ordinal, part.tool_name, value)
         case _:
             return ToolCall(ordinal, part.tool_name)
 

@@ -8,7 +8,7 @@ completion, `error {code, message, retryable?}`. Lines without `for` are taken i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,7 +18,8 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
 from kairos_mcp.core.validation import first_problem
-from kairos_mcp.models.answers import parse_completion, renumber_calls
+from kairos_mcp.flows.tool_calls import number_calls
+from kairos_mcp.models.answers import parse_completion
 
 _EXTRA_KEYS = ("for", "delay_s", "error")
 
@@ -55,7 +56,7 @@ class _ScriptLine:
     def answer_at(self, path: str) -> ScriptedAnswer:
         match self.answer:
             case Completion() as completion:
-                return ScriptedAnswer(renumber_calls(completion, path), self.delay_s)
+                return ScriptedAnswer(replace(completion, tool_calls=number_calls(completion, path)), self.delay_s)
             case failure:
                 return ScriptedAnswer(failure, self.delay_s)
 

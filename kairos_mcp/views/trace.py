@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments, NotFound
-from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolResult
+from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.patterns import compile_line_pattern
-from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import Answer, Failure, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
-from kairos_mcp.views.transcript import Transcript, answers_by_path, list_messages
+from kairos_mcp.views.transcript import Transcript, answers_by_path, calls_by_path, list_messages
 
 View = Literal["events", "calls", "messages", "usage"]
 EVENT_CHARS = 200  # of the text in an event: view=messages and a ref have all of it
@@ -126,12 +125,7 @@ def _remark(result: ToolResult) -> JsonObject:
 
 def _calls(traced: TraceInput) -> Iterator[JsonObject]:
     answers = answers_by_path(traced.record)
-    asked = {
-        call_path(path, n): call
-        for path, answer in answers.items()
-        if isinstance(answer, Completion)
-        for n, call in enumerate(answer.tool_calls, 1)
-    }
+    asked = calls_by_path(answers)
     for row in traced.record:
         if row.kind != "call":
             continue
@@ -154,20 +148,11 @@ def _calls(traced: TraceInput) -> Iterator[JsonObject]:
 def _messages(traced: TraceInput) -> Iterator[JsonObject]:
     if traced.brief is None:
         for talk in traced.talks():
-            yield from ({"path": talk.path, **_message(message)} for message in talk.messages)
+            yield from ({"path": talk.path, **message.as_json()} for message in talk.messages)
         return
     yield {"role": "system", "content": traced.brief.system}
     for message in list_messages(traced.brief, traced.record):
-        yield _message(message)
-
-
-def _message(message: Message) -> JsonObject:
-    shown: JsonObject = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        shown["tool_calls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
-    if message.tool_call_id is not None:
-        shown["tool_call_id"] = message.tool_call_id
-    return shown
+        yield message.as_json()
 
 
 def _usage(row: StepRow) -> JsonObject:

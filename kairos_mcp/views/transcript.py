@@ -83,7 +83,7 @@ def summarize_run(record: Sequence[StepRow]) -> str:
             answers |= answers_by_path([row])
         except Unreadable:
             lost += 1
-    names = call_names(answers)
+    asked = calls_by_path(answers)
     last_text, calls, rounds = "", [], 0
     for row in record:
         match answers.get(row.path):
@@ -91,23 +91,22 @@ def summarize_run(record: Sequence[StepRow]) -> str:
                 rounds += row.kind == "round"
                 last_text = turn.content if turn.content.strip() and turn.unreadable is None else last_text
             case ToolResult() as result:
-                calls.append((names.get(row.path, row.path), not result.is_error))
+                call = asked.get(row.path)
+                calls.append((row.path if call is None else call.name, not result.is_error))
             case _:
                 pass
     summary = summarize_record(rounds, calls, last_text)
     return summary if not lost else f"{summary}\nSteps whose answers can't be read: {lost}."
 
 
-def call_names(answers: Mapping[str, Answer]) -> dict[str, str]:
-    """The tool's name at the path of each call, from the turns that asked for them."""
-    names: dict[str, str] = {}
-    for path, answer in answers.items():
-        match answer:
-            case Completion(tool_calls=calls):
-                names |= {call_path(path, n): call.name for n, call in enumerate(calls, 1)}
-            case _:
-                pass
-    return names
+def calls_by_path(answers: Mapping[str, Answer]) -> dict[str, ToolCall]:
+    """Return the call at each path, from the turns that asked for them."""
+    return {
+        call_path(path, n): call
+        for path, answer in answers.items()
+        if isinstance(answer, Completion)
+        for n, call in enumerate(answer.tool_calls, 1)
+    }
 
 
 _CONTINUATION = re.compile(

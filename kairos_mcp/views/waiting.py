@@ -11,7 +11,7 @@ import apsw
 
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.identity import LOCAL
-from kairos_mcp.core.messages import JsonObject, Message
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.models import dialects
 from kairos_mcp.store import queries, settlements
@@ -98,7 +98,7 @@ def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
     encoded = dialects.encode_native(step, sent)
     item: JsonObject = {
         "system": encoded.system,
-        "messages": [_message(message) for message in encoded.messages],
+        "messages": [message.as_json() for message in encoded.messages],
         "tools": [
             {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
             for tool in encoded.tools
@@ -106,16 +106,6 @@ def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
         "max_tokens": sent.max_tokens or step.max_tokens,
     }
     return item if step.output_schema is None else item | {"schema": step.output_schema}
-
-
-def _message(message: Message) -> JsonObject:
-    shown: JsonObject = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-        shown["tool_calls"] = calls
-    if message.tool_call_id is not None:
-        shown["tool_call_id"] = message.tool_call_id
-    return shown
 
 
 MIN_SHOWN_WAIT_MS = 1_000  # what takes less is no wait
