@@ -15,7 +15,7 @@ from benchmarks.fresh import fresh
 from kairos_mcp.settings.settings import Durability
 
 
-async def house(folder: Path, runs: int, rounds: int, durability: Durability, tool: str) -> tuple[float, float]:
+async def kairos(folder: Path, runs: int, rounds: int, durability: Durability, tool: str) -> tuple[float, float]:
     """CPU seconds and commits, both a round."""
     commits = 0
 
@@ -30,12 +30,12 @@ async def house(folder: Path, runs: int, rounds: int, durability: Durability, to
     if durability == "full":  # a trace costs CPU, which is what the other measurement is of
         apsw.connection_hooks.append(trace)
     chosen = subjects.settings(folder, rounds, durability, tool)
-    async with subjects.house(chosen, noop=tool == "noop") as host:
-        started = await subjects.start(host, rounds, [f"run {n}" for n in range(runs)])
+    async with subjects.open_app(chosen, noop=tool == "noop") as app:
+        started = await subjects.start(app, rounds, [f"run {n}" for n in range(runs)])
         before, began = commits, time.process_time()
-        await subjects.ended(host, started)
+        await subjects.ended(app, started)
         took, made = time.process_time() - began, commits - before
-        subjects.must_have_run(host, started, rounds)
+        subjects.must_have_run(app, started, rounds)
     return took / (runs * rounds), made / (runs * rounds)
 
 
@@ -44,11 +44,11 @@ def figures(few: int = 8, many: int = 64, rounds: int = 100, times: int = 3) -> 
     told: dict[str, float] = {}
     for runs in (few, many):
         for name, tool in (("reading", "read_file"), ("noop", "noop")):
-            cpu = median(fresh(house, runs, rounds, "process", tool)[0] for _ in range(times))
+            cpu = median(fresh(kairos, runs, rounds, "process", tool)[0] for _ in range(times))
             told[f"round_{name}_of_{runs}"] = cpu / least
-    one = fresh(house, 1, rounds, "full", "read_file")[1]
+    one = fresh(kairos, 1, rounds, "full", "read_file")[1]
     told["commits_of_1"] = one
     for runs in (few, many):
-        commits = median(fresh(house, runs, rounds, "full", "read_file")[1] for _ in range(times))
+        commits = median(fresh(kairos, runs, rounds, "full", "read_file")[1] for _ in range(times))
         told[f"commits_of_{runs}"] = commits / one
     return told

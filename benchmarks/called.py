@@ -15,8 +15,8 @@ from kairos_mcp.tools.tool import ToolContext, call_tool
 
 async def cpu(folder: Path, calls: int) -> tuple[float, float]:
     """CPU seconds a call: of the tool alone, arguments checked, and of the run of one call."""
-    async with subjects.house(subjects.settings(folder, 1, "process")) as host:
-        tool = host._factory.registry(host._factory.find_workspace(None)).find("read_file")
+    async with subjects.open_app(subjects.settings(folder, 1, "process")) as app:
+        tool = app._factory.registry(app._factory.find_workspace(None)).find("read_file")
         assert tool is not None
         arguments = {"path": subjects.place(1)[0]}
         around = ToolContext("", time.monotonic() + 600, lambda _ref: None)
@@ -25,8 +25,8 @@ async def cpu(folder: Path, calls: int) -> tuple[float, float]:
             assert not call_tool(tool, arguments, around).is_error
         between = time.process_time()
         for _ in range(calls):
-            run = await host.runs.start_call("read_file", arguments, subjects.ME)
-            await host.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
+            run = await app.runs.start_call("read_file", arguments, subjects.ME)
+            await app.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
         ended = time.process_time()
     return (between - began) / calls, (ended - between) / calls
 

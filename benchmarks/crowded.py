@@ -35,40 +35,40 @@ def crowd(tools: int) -> list[Tool]:
     ]
 
 
-async def house(folder: Path, rounds: int, tools: int, *, counted: bool = False) -> tuple[float, float]:
+async def kairos(folder: Path, rounds: int, tools: int, *, counted: bool = False) -> tuple[float, float]:
     """CPU seconds a round, of starting the run (which freezes what it may find) and of running it, with so many
-    tools beside those of the house, all of which the run may use. `counted`: calls of functions in place of the
+    tools beside those of the app, all of which the run may use. `counted`: calls of functions in place of the
     second, which are the same on a busy machine."""
     chosen = subjects.settings(folder, rounds, "process")
-    async with subjects.house(chosen) as host:
-        plain = host._factory.resources(host._factory.find_workspace(None))
+    async with subjects.open_app(chosen) as app:
+        plain = app._factory.resources(app._factory.find_workspace(None))
         ours = [tool for spec in plain.registry.specs if (tool := plain.registry.find(spec.name)) is not None]
         means = replace(plain, registry=ToolRegistry([*ours, *crowd(tools)]))
-        host._factory.resources = lambda _workspace: means
+        app._factory.resources = lambda _workspace: means
         began = time.process_time()
-        runs = [await subjects.start_with(host, rounds, ("read_file", "many__*") if tools else ("read_file",))]
+        runs = [await subjects.start_with(app, rounds, ("read_file", "many__*") if tools else ("read_file",))]
         started = time.process_time()
         profile = Profile()
         if counted:
             profile.enable()
-        await subjects.ended(host, runs)
+        await subjects.ended(app, runs)
         ended = time.process_time()
         profile.disable()
-        subjects.must_have_run(host, runs, rounds)
+        subjects.must_have_run(app, runs, rounds)
     cost = sum(entry.callcount for entry in profile.getstats()) if counted else ended - started
     return (started - began) / rounds, cost / rounds
 
 
 async def calls(folder: Path, rounds: int, tools: int) -> float:
     """Calls of functions a round."""
-    return (await house(folder, rounds, tools, counted=True))[1]
+    return (await kairos(folder, rounds, tools, counted=True))[1]
 
 
 def figures(rounds: int = 100, times: int = 9, tools: int = 1_000) -> dict[str, float]:
     few, many = [], []
     for _ in range(times):
-        few.append(fresh(house, rounds, 0))
-        many.append(fresh(house, rounds, tools))
+        few.append(fresh(kairos, rounds, 0))
+        many.append(fresh(kairos, rounds, tools))
     least = median(run for _, run in few)
     return {
         "round_us": least * 1e6,

@@ -1,8 +1,8 @@
 """What one round runs, encodes, hashes and binds, early and late in a run: counted, not timed.
 
 The counters stand in front of the doors that production code goes through (sha256, json's encoder, pydantic's
-serialisers, the connections that apsw opens) and are put there before the house is imported, in an interpreter that
-does nothing else. So nothing of the house is changed or patched, and nothing that it hashes or encodes can be missed
+serialisers, the connections that apsw opens) and are put there before the app is imported, in an interpreter that
+does nothing else. So nothing of the app is changed or patched, and nothing that it hashes or encodes can be missed
 but by going to another library. Statements of the watcher, which runs by the clock, are left out by their text.
 """
 
@@ -73,7 +73,7 @@ class Counting:
             return text
 
         encode = json.JSONEncoder.encode
-        # counted where they stand: in a process of its own, so that the house itself needs no seam for a benchmark
+        # counted where they stand: in a process of its own, so that the app itself needs no seam for a benchmark
         hashlib.sha256 = Hash  # type: ignore[assignment, misc]  # see above
         json.JSONEncoder.encode = encode_text  # type: ignore[method-assign]  # see above
         pydantic_core.to_json = counted(to_json)
@@ -98,10 +98,10 @@ async def counted(folder: Path, rounds: int) -> dict[str, float]:
     counting.install()
     from benchmarks import subjects
 
-    async with subjects.house(subjects.settings(folder, rounds, "process")) as host:
-        runs = await subjects.start(host, rounds, ["measured"])
-        await subjects.ended(host, runs)
-        subjects.must_have_run(host, runs, rounds)
+    async with subjects.open_app(subjects.settings(folder, rounds, "process")) as app:
+        runs = await subjects.start(app, rounds, ["measured"])
+        await subjects.ended(app, runs)
+        subjects.must_have_run(app, runs, rounds)
     last = len(counting.at_commit) - 3  # the final answer comes after the last whole round
     late, early = counting.at_commit[last], counting.at_commit[last - 2 * SPAN]
     return {name: (late[name] - early[name]) / SPAN for name in late}

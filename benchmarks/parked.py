@@ -26,30 +26,30 @@ async def grown(folder: Path, runs: int, rounds: int) -> tuple[float, float]:
     """Bytes a run, the median of groups: of those that are kept, then of those after, each of which lets one go."""
     chosen = replace(subjects.settings(folder, 1, "process"), script=None)
     kept = min(MAX_PARKED, runs // 2)
-    async with App.open(chosen, via="serve") as host:
-        await _park(host, GROUP, rounds, "warm")
+    async with App.open(chosen, via="serve") as app:
+        await _park(app, GROUP, rounds, "warm")
         sizes = [_size()]
         for n in range(GROUP, runs, GROUP):
-            await _park(host, GROUP, rounds, f"from {n}")
+            await _park(app, GROUP, rounds, f"from {n}")
             sizes.append(_size())
     each = [(after - before) / GROUP for before, after in pairwise(sizes)]
     return median(each[: kept // GROUP - 1]), median(each[kept // GROUP - 1 :])
 
 
-async def _park(host: App, runs: int, rounds: int, name: str) -> None:
+async def _park(app: App, runs: int, rounds: int, name: str) -> None:
     for n in range(runs):
         request = PlannerRequest(f"{name} {n}", route="caller", limits=Limits(rounds=100))
-        run = (await host.runs.start_planner(request, subjects.ME)).run_id
-        await answered(host, run, rounds)
+        run = (await app.runs.start_planner(request, subjects.ME)).run_id
+        await answered(app, run, rounds)
 
 
-async def answered(host: App, run: str, rounds: int) -> None:
+async def answered(app: App, run: str, rounds: int) -> None:
     """Bring the answers of so many rounds; the run then waits for the next one."""
-    await host.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
+    await app.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
     for n in range(1, rounds + 1):
-        await host.answers.submit(run, {f"round-{n}": subjects.turn(n, "read_file")}, subjects.ME)
-        await host.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
-    assert [item["key"] for item in host.runs.report(run, subjects.ME).waiting] == [f"round-{rounds + 1}"]
+        await app.answers.submit(run, {f"round-{n}": subjects.turn(n, "read_file")}, subjects.ME)
+        await app.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
+    assert [item["key"] for item in app.runs.report(run, subjects.ME).waiting] == [f"round-{rounds + 1}"]
 
 
 def _size() -> int:

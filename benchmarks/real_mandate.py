@@ -51,10 +51,10 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         settings = load_settings(Flags(home=str(home), workspaces=(str(docs.parent),)), environ)
         mandate = {**MANDATE, "limits": {"seconds": seconds}}
         began = time.monotonic()
-        async with App.open(settings, via="command") as host:
-            run_id = (await host.mandates.start_cycles(MandateRef(mandate=mandate), RunOptions(), Caller())).run_id
-            await host.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
-            report = host.runs.report(run_id, Caller())
+        async with App.open(settings, via="command") as app:
+            run_id = (await app.mandates.start_cycles(MandateRef(mandate=mandate), RunOptions(), Caller())).run_id
+            await app.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
+            report = app.runs.report(run_id, Caller())
         output = report.as_json()["output"]
         came = _came(home / "kairos.db")
         return {

@@ -36,10 +36,10 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         goal = "What is the door code in note.txt?"
         request = PlannerRequest(goal, system=SYSTEM, tools=("read_file",), temperature=0.2, limits=limits)
         began = time.monotonic()
-        async with App.open(settings, via="command") as host:
-            run_id = (await host.runs.start_planner(request, Caller())).run_id
-            await host.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
-            report = host.runs.report(run_id, Caller())
+        async with App.open(settings, via="command") as app:
+            run_id = (await app.runs.start_planner(request, Caller())).run_id
+            await app.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
+            report = app.runs.report(run_id, Caller())
     return {
         "dialect": dialect,
         "read": any(call["name"] == "read_file" and call["ok"] for call in report.calls),

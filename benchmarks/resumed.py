@@ -23,26 +23,26 @@ def _settings(folder: Path) -> Settings:
 
 async def waiting(folder: Path, rounds: int) -> str:
     """A run of so many rounds whose next answer is to come; its id."""
-    async with App.open(_settings(folder), via="serve") as host:
+    async with App.open(_settings(folder), via="serve") as app:
         request = PlannerRequest("measured", route="caller", limits=Limits(rounds=rounds + 5))
-        run = (await host.runs.start_planner(request, subjects.ME)).run_id
-        await answered(host, run, rounds)
+        run = (await app.runs.start_planner(request, subjects.ME)).run_id
+        await answered(app, run, rounds)
     return run
 
 
 async def resume(folder: Path, run: str) -> tuple[float, float]:
     """CPU seconds: of folding the rows alone, and of bringing the last answer until the run has ended."""
-    async with App.open(_settings(folder), via="serve") as host:
-        other = await host.runs.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
-        await answered(host, other.run_id, 2)
+    async with App.open(_settings(folder), via="serve") as app:
+        other = await app.runs.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
+        await answered(app, other.run_id, 2)
         began = time.process_time()
-        waits = host.runs.report(run, subjects.ME, full=False).waiting[0]["key"]
-        await host.answers.submit(run, {waits: subjects.ENDS}, subjects.ME)
-        await host.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
+        waits = app.runs.report(run, subjects.ME, full=False).waiting[0]["key"]
+        await app.answers.submit(run, {waits: subjects.ENDS}, subjects.ME)
+        await app.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
         resumed = time.process_time()
-        assert host.runs.report(run, subjects.ME).stop_reason == "assistant_stop"
+        assert app.runs.report(run, subjects.ME).stop_reason == "assistant_stop"
         told = time.process_time()
-        assert host.runs.replay(run, subjects.ME).identical
+        assert app.runs.replay(run, subjects.ME).identical
         folded = time.process_time()
     return folded - told, resumed - began
 

@@ -19,18 +19,18 @@ async def floor(folder: Path, rounds: int) -> float:
     return (time.process_time() - began) / rounds
 
 
-async def house(folder: Path, rounds: int, tool: str, shared: int = 1) -> tuple[float, float]:
+async def kairos(folder: Path, rounds: int, tool: str, shared: int = 1) -> tuple[float, float]:
     """CPU seconds a round: of starting the run (its script is parsed there), and of running it. `shared`: how many
     accounts, beside the run's own, each call is charged to."""
     chosen = subjects.settings(folder, rounds, "process", tool)
-    async with subjects.house(chosen, noop=tool == "noop") as host:
-        await subjects.charge_to(host, shared)
+    async with subjects.open_app(chosen, noop=tool == "noop") as app:
+        await subjects.charge_to(app, shared)
         began = time.process_time()
-        runs = await subjects.start(host, rounds, ["measured"])
+        runs = await subjects.start(app, rounds, ["measured"])
         started = time.process_time()
-        await subjects.ended(host, runs)
+        await subjects.ended(app, runs)
         ended = time.process_time()
-        subjects.must_have_run(host, runs, rounds)
+        subjects.must_have_run(app, runs, rounds)
     return (started - began) / rounds, (ended - started) / rounds
 
 
@@ -38,9 +38,9 @@ def figures(rounds: int = 100, times: int = 9) -> dict[str, float]:
     floors, reads, noops, deep = [], [], [], []
     for _ in range(times):
         floors.append(fresh(floor, rounds))
-        reads.append(fresh(house, rounds, "read_file"))
-        noops.append(fresh(house, rounds, "noop"))
-        deep.append(fresh(house, rounds, "read_file", 3))
+        reads.append(fresh(kairos, rounds, "read_file"))
+        noops.append(fresh(kairos, rounds, "noop"))
+        deep.append(fresh(kairos, rounds, "read_file", 3))
     least = median(floors)
     return {
         "floor_us": least * 1e6,

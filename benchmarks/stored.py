@@ -10,12 +10,12 @@ from benchmarks.fresh import fresh
 
 
 async def stored(folder: Path, rounds: int) -> int:
-    """Size of the file once the house is closed and the log is written back."""
+    """Size of the file once the app is closed and the log is written back."""
     chosen = subjects.settings(folder, rounds, "process")
-    async with subjects.house(chosen) as host:
-        runs = await subjects.start(host, rounds, ["measured"])
-        await subjects.ended(host, runs)
-        subjects.must_have_run(host, runs, rounds)
+    async with subjects.open_app(chosen) as app:
+        runs = await subjects.start(app, rounds, ["measured"])
+        await subjects.ended(app, runs)
+        subjects.must_have_run(app, runs, rounds)
     return (chosen.home / "kairos.db").stat().st_size
 
 

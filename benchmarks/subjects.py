@@ -1,7 +1,7 @@
-"""The two things that are compared: the floor, which is the least a durable loop can be, and the house itself.
+"""The two things that are compared: the floor, which is the least a durable loop can be, and the app itself.
 
 The floor is asyncio and the standard library's sqlite3 in WAL mode, two commits a round, writing what a round of the
-house says: the answer of the step before and the mark of the next. It checks nothing, limits nothing, digests nothing.
+app says: the answer of the step before and the mark of the next. It checks nothing, limits nothing, digests nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _commit(floor: sqlite3.Connection, answered: int | None, body: dict[str, Any
     return marked.lastrowid
 
 
-# -- the house -------------------------------------------------------------------------------------------------------
+# -- the app -------------------------------------------------------------------------------------------------------
 
 
 def line(n: int) -> str:
@@ -96,7 +96,7 @@ def turn(n: int, tool: str) -> dict[str, Any]:
 
 
 def settings(folder: Path, rounds: int, durability: Durability, tool: str = "read_file") -> Settings:
-    """A house in this folder whose script has so many turns with a call, then one that ends."""
+    """An app in this folder whose script has so many turns with a call, then one that ends."""
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
     for file in range(FILES):
@@ -109,52 +109,50 @@ def settings(folder: Path, rounds: int, durability: Durability, tool: str = "rea
 
 
 @asynccontextmanager
-async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[App]:
-    """The house, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
-    async with App.open(chosen, via="serve") as host:
+async def open_app(chosen: Settings, *, noop: bool = False) -> AsyncIterator[App]:
+    """The app, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
+    async with App.open(chosen, via="serve") as app:
         if noop:
-            means = replace(host._factory.resources(None), registry=ToolRegistry([NOOP]))
-            host._factory.resources = lambda _workspace: means
-        await ended(host, await start(host, 2, ["warm"]))
-        yield host
+            means = replace(app._factory.resources(None), registry=ToolRegistry([NOOP]))
+            app._factory.resources = lambda _workspace: means
+        await ended(app, await start(app, 2, ["warm"]))
+        yield app
 
 
-async def charge_to(host: App, shared: int) -> None:
+async def charge_to(app: App, shared: int) -> None:
     """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
-    days, caps = host._pool._daily_accounts, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
+    days, caps = app._pool._daily_accounts, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
     ((whose, _),) = days._known.items()
     (day, charged) = days._known[whose]
     more = [
         (
-            await host._store.submit(
-                partial(accounts.ensure_day_account, principal=f"shared {n}", day="any", caps=caps)
-            )
+            await app._store.submit(partial(accounts.ensure_day_account, principal=f"shared {n}", day="any", caps=caps))
         ).id
         for n in range(1, shared)
     ]
     days._known[whose] = day, charged._replace(shared=(*charged.shared, *more))
 
 
-async def start(host: App, rounds: int, goals: Sequence[str]) -> list[str]:
+async def start(app: App, rounds: int, goals: Sequence[str]) -> list[str]:
     """One run for each goal, each of so many rounds and a last word: frozen, recorded, and about to move."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
-    return [(await host.runs.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
+    return [(await app.runs.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
 
 
-async def start_with(host: App, rounds: int, globs: Sequence[str]) -> str:
+async def start_with(app: App, rounds: int, globs: Sequence[str]) -> str:
     """A run of so many rounds over the tools that the globs name."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
-    return (await host.runs.start_planner(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
+    return (await app.runs.start_planner(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
 
 
-async def ended(host: App, runs: Sequence[str]) -> None:
-    await host.runs.wait(runs, until="done", wait_s=600, caller=ME)
+async def ended(app: App, runs: Sequence[str]) -> None:
+    await app.runs.wait(runs, until="done", wait_s=600, caller=ME)
 
 
-def must_have_run(host: App, runs: Sequence[str], rounds: int) -> None:
+def must_have_run(app: App, runs: Sequence[str], rounds: int) -> None:
     """A figure of a run that ended otherwise than meant is no figure."""
     for run in runs:
-        told = host.runs.report(run, ME)
+        told = app.runs.report(run, ME)
         assert (told.stop_reason, told.rounds) == ("assistant_stop", rounds + 1), told
 
 

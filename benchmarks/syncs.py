@@ -25,14 +25,14 @@ async def floor(folder: Path, rounds: int) -> float:
     return (time.perf_counter() - began) / rounds
 
 
-async def house(folder: Path, rounds: int) -> float:
+async def kairos(folder: Path, rounds: int) -> float:
     """Wall seconds a round."""
-    async with subjects.house(subjects.settings(folder, rounds, "full")) as host:
-        runs = await subjects.start(host, rounds, ["measured"])
+    async with subjects.open_app(subjects.settings(folder, rounds, "full")) as app:
+        runs = await subjects.start(app, rounds, ["measured"])
         began = time.perf_counter()
-        await subjects.ended(host, runs)
+        await subjects.ended(app, runs)
         took = time.perf_counter() - began
-        subjects.must_have_run(host, runs, rounds)
+        subjects.must_have_run(app, runs, rounds)
     return took / rounds
 
 
@@ -57,8 +57,8 @@ def figures(rounds: int = 100, times: int = 7) -> dict[str, float]:
     told: dict[str, float] = {}
     if shutil.which("strace"):
         told["syncs_of_the_floor"] = per_round(floor, rounds)
-        told["syncs_of_the_house"] = per_round(house, rounds)
-        told["checkpoints"] = syncs(house, 4 * rounds)[1]
-    pairs = [(fresh(floor, rounds), fresh(house, rounds)) for _ in range(times)]
+        told["syncs_of_kairos"] = per_round(kairos, rounds)
+        told["checkpoints"] = syncs(kairos, 4 * rounds)[1]
+    pairs = [(fresh(floor, rounds), fresh(kairos, rounds)) for _ in range(times)]
     told["floor_ms"] = median(floor for floor, _ in pairs) * 1e3
-    return told | {"wall": median(house / floor for floor, house in pairs)}
+    return told | {"wall": median(kairos / floor for floor, kairos in pairs)}

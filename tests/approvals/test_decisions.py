@@ -66,16 +66,16 @@ def expired(place: Place) -> None:
 
 
 async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
-        report = await rests(host, run_id)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
+        report = await rests(app, run_id)
         (item,) = report.waiting
         assert (report.status, item["key"], item["kind"]) == ("input_required", KEY, "approval")
         assert (item["preview"], item["digest"], item["effect"]) == (DIFF, digest(place, run_id), "irreversible")
         assert item["expires_at"].endswith("Z")
         assert f" approve --home {place.home} {run_id} {KEY}" in item["command"]
         assert item["command"] in report.next["why"]
-        (brief,) = host.runs.report(run_id, ME, full=False).waiting
+        (brief,) = app.runs.report(run_id, ME, full=False).waiting
         assert brief == {"key": KEY, "kind": "approval"}
 
 
@@ -89,24 +89,24 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
     ],
 )
 async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, elicits, tool, named):
-    async with opened(place, approvals=settings) as host:
-        run_id = await waiting(host, place)
-        following = host.runs.report(run_id, Caller(elicits=elicits)).next
+    async with opened(place, approvals=settings) as app:
+        run_id = await waiting(app, place)
+        following = app.runs.report(run_id, Caller(elicits=elicits)).next
         assert following["tool"] == tool
         assert named in str(following)
 
 
 async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
     long = "\n".join(f"+line {n}" for n in range(2_000))
-    async with opened(place) as host, seated(host, "2026-07-28", None) as door:
-        run_id = await waiting(host, place, preview=long)
+    async with opened(place) as app, seated(app, "2026-07-28", None) as door:
+        run_id = await waiting(app, place, preview=long)
         (run,) = (await door.ask("run_status", {"run_ids": [run_id]}))["runs"]
         (item,) = run["waiting"]
         assert len(item["preview"]) < 200
         assert any(KEY in note for note in run["degraded"])
         page = await door.ask("run_trace", {"run_id": run_id, "ref": KEY, "max_chars": 100_000})
         assert page["text"] == long
-        assert host.runs.report(run_id, ME).waiting[0]["preview"] == long
+        assert app.runs.report(run_id, ME).waiting[0]["preview"] == long
 
 
 # -- who may decide --------------------------------------------------------------------------------------------
@@ -114,30 +114,30 @@ async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
 
 @pytest.mark.parametrize("settings", ["ask", "person"])
 async def test_whoever_calls_run_continue_decides_nothing_unless_it_is_configured(place, settings):
-    async with opened(place, approvals=settings) as host:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals=settings) as app:
+        run_id = await waiting(app, place)
         with pytest.raises(ApprovalRequired) as refused:
-            await host.answers.submit(run_id, {KEY: APPROVE | {"digest": digest(place, run_id)}}, ME)
+            await app.answers.submit(run_id, {KEY: APPROVE | {"digest": digest(place, run_id)}}, ME)
         assert f"kairos-mcp approve {run_id} {KEY}" in refused.value.hint
         assert verdicts(place) == UNDECIDED
         assert place.rows("select count(*) from deposit") == [(0,)]
 
 
 async def test_under_host_it_does_and_the_record_says_who(place):
-    async with opened(place, approvals="host") as host:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals="host") as app:
+        run_id = await waiting(app, place)
         given = APPROVE | {"digest": digest(place, run_id), "feedback": "carefully"}
-        await host.answers.submit(run_id, {KEY: given}, Caller(client="a host 1"))
+        await app.answers.submit(run_id, {KEY: given}, Caller(client="a host 1"))
         assert verdicts(place) == [("approve", "local", "mcp", "carefully")]
         assert place.rows("select client from approval") == [("a host 1",)]
-        (item,) = (await rests(host, run_id)).waiting
+        (item,) = (await rests(app, run_id)).waiting
         assert (item["key"], item["kind"]) == (STEP, "tool_call")
         assert place.rows("select kind, taken is not null from deposit") == [("verdict", 1)]
 
 
 async def test_the_tool_answers_an_error_that_names_the_command(place, era):
-    async with opened(place) as host, seated(host, era, None) as door:
-        run_id = await waiting(host, place)
+    async with opened(place) as app, seated(app, era, None) as door:
+        run_id = await waiting(app, place)
         given = {"run_id": run_id, "answers": {KEY: APPROVE | {"digest": digest(place, run_id)}}}
         refused = (await door.client.call_tool("run_continue", given)).structured_content
         assert (refused["code"], refused["run_id"]) == ("approval_required", run_id)
@@ -159,47 +159,47 @@ async def test_the_tool_answers_an_error_that_names_the_command(place, era):
     ],
 )
 async def test_a_decision_that_is_not_about_what_was_shown_stores_nothing(place, answer: Any, error: type[KairosError]):
-    async with opened(place, approvals="host") as host:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals="host") as app:
+        run_id = await waiting(app, place)
         with pytest.raises(error):
-            await host.answers.submit(run_id, {KEY: answer}, ME)
+            await app.answers.submit(run_id, {KEY: answer}, ME)
         assert verdicts(place) == UNDECIDED
 
 
 async def test_nobody_answers_the_call_past_the_person_who_was_asked(place):
-    async with opened(place, approvals="host") as host:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals="host") as app:
+        run_id = await waiting(app, place)
         for forged in ({STEP: {"content": "done"}}, {STEP: APPROVE}, {f"{STEP}/approval#2": APPROVE}, {"x": APPROVE}):
             with pytest.raises(NotWaiting):
-                await host.answers.submit(run_id, forged, ME)
+                await app.answers.submit(run_id, forged, ME)
         assert place.rows("select count(*) from answer where by_route = 'caller'") == [(0,)]
         assert verdicts(place) == UNDECIDED
 
 
 async def test_answers_and_decisions_are_stored_all_or_none(place):
-    async with opened(place, approvals="host") as host:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals="host") as app:
+        run_id = await waiting(app, place)
         good = APPROVE | {"digest": digest(place, run_id)}
         with pytest.raises(NotWaiting):
-            await host.answers.submit(run_id, {KEY: good, "round-7": {"content": "x"}}, ME)
+            await app.answers.submit(run_id, {KEY: good, "round-7": {"content": "x"}}, ME)
         assert verdicts(place) == UNDECIDED
 
 
 async def test_TENANCY_002_another_principals_approval_looks_like_none(place):
     alice, bob = Caller("alice"), Caller("bob")
-    async with opened(place, approvals="host") as host:
-        run_id = await waiting(host, place, caller=alice)
+    async with opened(place, approvals="host") as app:
+        run_id = await waiting(app, place, caller=alice)
         given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
         for attempt in (
-            host.answers.submit(run_id, given, bob),
-            host.answers.decide(run_id, KEY, "approve", None, bob),
-            host.answers.decide(run_id, KEY, "approve", None, PERSON),
+            app.answers.submit(run_id, given, bob),
+            app.answers.decide(run_id, KEY, "approve", None, bob),
+            app.answers.decide(run_id, KEY, "approve", None, PERSON),
         ):
             with pytest.raises(UnknownRun):
                 await attempt
         assert verdicts(place) == UNDECIDED
-        assert f"--principal alice {run_id}" in host.runs.report(run_id, alice).waiting[0]["command"]
-        await host.answers.decide(run_id, KEY, "approve", None, Caller("alice", "command"))
+        assert f"--principal alice {run_id}" in app.runs.report(run_id, alice).waiting[0]["command"]
+        await app.answers.decide(run_id, KEY, "approve", None, Caller("alice", "command"))
         assert verdicts(place) == [("approve", "alice", "command", None)]
 
 
@@ -207,24 +207,24 @@ async def test_TENANCY_002_another_principals_approval_looks_like_none(place):
 
 
 async def test_the_same_decision_again_is_no_error_and_another_one_is(place):
-    async with opened(place, approvals="host") as host:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals="host") as app:
+        run_id = await waiting(app, place)
         given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
-        await host.answers.submit(run_id, given, ME)
-        await host.answers.submit(run_id, given, ME)
-        await host.answers.decide(run_id, KEY, "approve", None, PERSON)
+        await app.answers.submit(run_id, given, ME)
+        await app.answers.submit(run_id, given, ME)
+        await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         with pytest.raises(AlreadyAnswered):
-            await host.answers.decide(run_id, KEY, "deny", "no!", PERSON)
+            await app.answers.decide(run_id, KEY, "deny", "no!", PERSON)
         assert verdicts(place) == [("approve", "local", "mcp", None)]
         assert place.rows("select count(*) from deposit") == [(1,)]
 
 
 async def test_of_many_that_decide_at_once_one_is_first(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
         said = ["approve", "deny"] * 8
         came = await asyncio.gather(
-            *(host.answers.decide(run_id, KEY, each, None, PERSON) for each in said), return_exceptions=True
+            *(app.answers.decide(run_id, KEY, each, None, PERSON) for each in said), return_exceptions=True
         )
         ((first, *_),) = verdicts(place)
         assert [isinstance(each, AlreadyAnswered) for each in came] == [each != first for each in said]
@@ -232,8 +232,8 @@ async def test_of_many_that_decide_at_once_one_is_first(place):
 
 
 async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
     expired(place)
     async with App.open(place.settings(), via="command") as person:
         with pytest.raises(ApprovalExpired):
@@ -254,40 +254,40 @@ async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived
     ],
 )
 async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_ones(place, principal, key, words):
-    async with opened(place) as host:
-        run_id = await waiting(host, place, caller=Caller(principal))
+    async with opened(place) as app:
+        run_id = await waiting(app, place, caller=Caller(principal))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
     assert shlex.split(decision_command(replace(run, id="run-1"), key)) == ["kairos-mcp", *words]
 
 
 async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_before(place):
-    async with opened(place) as host:
-        runs = [await waiting(host, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
-        one_more = (await _unasked(host, ME)).run_id
+    async with opened(place) as app:
+        runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
+        one_more = (await _unasked(app, ME)).run_id
         news = "select news_seq from run where id = ?"
         before = place.rows(news, one_more)
         assert not asks_for(place, one_more)
         assert place.rows(news, one_more) == before
-        await host.answers.decide(runs[0], KEY, "deny", None, PERSON)
+        await app.answers.decide(runs[0], KEY, "deny", None, PERSON)
         assert place.rows(news, one_more) > before
 
 
 async def test_an_ended_run_asks_for_nothing(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
-        await host.control.request(run_id, "cancel", ME)
-        assert (await rests(host, run_id)).waiting == ()
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
+        await app.control.request(run_id, "cancel", ME)
+        assert (await rests(app, run_id)).waiting == ()
         with pytest.raises(NotWaiting):
-            await host.answers.decide(run_id, KEY, "approve", None, PERSON)
+            await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         assert verdicts(place) == UNDECIDED
 
 
 async def test_a_key_that_waits_nowhere_names_those_that_wait(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
         with pytest.raises(NotWaiting) as refused:
-            await host.answers.decide(run_id, "round-9/call-1/approval", "approve", None, PERSON)
+            await app.answers.decide(run_id, "round-9/call-1/approval", "approve", None, PERSON)
         assert KEY in refused.value.hint
 
 
@@ -308,8 +308,8 @@ def writing(place: Place) -> Iterator[apsw.Connection]:
 
 
 async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place, caller=Caller("alice"))
+    async with opened(place) as app:
+        run_id = await waiting(app, place, caller=Caller("alice"))
         forged = Decision(KEY, "approve", digest(place, run_id), Actor("bob", "mcp", ""))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
@@ -320,8 +320,8 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
 
 
 async def test_a_verdict_is_never_written_over(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
         yes, no = (Decision(KEY, said, digest(place, run_id), ME.actor) for said in ("approve", "deny"))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
@@ -331,8 +331,8 @@ async def test_a_verdict_is_never_written_over(place):
 
 
 async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
         yes = Decision(KEY, "approve", digest(place, run_id), ME.actor)
         with writing(place) as connection:
             run, stray = queries.run_by_id(connection, run_id), SubmittedAnswer("round-7", ToolResult("x"))
@@ -343,29 +343,29 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
 
 
 async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
-    async with opened(place) as host:
-        runs = [await waiting(host, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
-        one_more = (await _unasked(host, ME)).run_id
+    async with opened(place) as app:
+        runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
+        one_more = (await _unasked(app, ME)).run_id
         assert not asks_for(place, one_more)
         with pytest.raises(NotWaiting):  # nobody was shown it
-            await host.answers.decide(one_more, KEY, "approve", None, PERSON)
-        report = await rests(host, one_more)
+            await app.answers.decide(one_more, KEY, "approve", None, PERSON)
+        report = await rests(app, one_more)
         assert (report.status, report.waiting) == ("paused", ())
         assert any("not asked about yet" in text for text in report.degraded)
         assert f" {runs[0]} {KEY}`" in report.next["why"]
-        assert asks_for(place, (await _unasked(host, Caller("bob"))).run_id)  # another principal's are their own
-        elsewhere = (await _unasked(host, ME)).run_id
+        assert asks_for(place, (await _unasked(app, Caller("bob"))).run_id)  # another principal's are their own
+        elsewhere = (await _unasked(app, ME)).run_id
         place.rows("update run set workspace = '/another' where id = ?", elsewhere)
         assert asks_for(place, elsewhere)  # and another workspace's
-        await host.answers.decide(runs[3], KEY, "deny", None, PERSON)
+        await app.answers.decide(runs[3], KEY, "deny", None, PERSON)
         assert _unasked_now(place) == []  # whoever decided has given the place on
-        assert [item["key"] for item in (await rests(host, one_more)).waiting] == [KEY]
+        assert [item["key"] for item in (await rests(app, one_more)).waiting] == [KEY]
 
 
 @pytest.mark.unreplayed  # its further calls are rows alone
 async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_marks(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
         ((at,),) = place.rows("select created_at from run")
         for m in range(2, 8):
             place.rows(
@@ -376,8 +376,8 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
             )
             assert asks_for(place, run_id, path=f"round-1/call-{m}") == (m <= MAX_PER_RUN)
         assert _unasked_now(place) == ["round-1/call-5", "round-1/call-6", "round-1/call-7"]
-        assert asks_for(place, (await _unasked(host, ME)).run_id)  # another run has places left
-        await host.answers.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
+        assert asks_for(place, (await _unasked(app, ME)).run_id)  # another run has places left
+        await app.answers.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
         assert _unasked_now(place) == ["round-1/call-6", "round-1/call-7"]
         place.rows("update approval set expires_at = 1 where key = 'round-1/call-3/approval'")
         with writing(place) as connection:
@@ -390,15 +390,15 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
 @pytest.mark.unreplayed  # one of them can't be read
 @pytest.mark.parametrize("end", ["cancelled", "broken off"])
 async def test_a_run_that_ends_gives_its_places_up(place, end):
-    async with opened(place) as host:
-        runs = [await waiting(host, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
-        one_more = (await _unasked(host, ME)).run_id
+    async with opened(place) as app:
+        runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
+        one_more = (await _unasked(app, ME)).run_id
         assert not asks_for(place, one_more)
     if end == "broken off":
         place.rows("update run set spec = '?' where id = ?", runs[0])
-    async with App.open(place.settings(), via="mcp") as host:
-        await host.control.request(runs[0], "cancel", ME)
-        await host.runs.wait([runs[0]], until="done", wait_s=20, caller=ME)
+    async with App.open(place.settings(), via="mcp") as app:
+        await app.control.request(runs[0], "cancel", ME)
+        await app.runs.wait([runs[0]], until="done", wait_s=20, caller=ME)
         assert _unasked_now(place) == []
 
 
@@ -407,16 +407,16 @@ def _unasked_now(place: Place) -> list[str]:
     return [path for (path,) in found]
 
 
-async def _unasked(host: App, caller: Caller) -> Any:
-    key = f"unasked {len(host.runs.newest_ids(caller, 1000))}"
-    started = await host.runs.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
-    await host.runs.wait([started.run_id], until="rest", wait_s=20, caller=caller)
+async def _unasked(app: App, caller: Caller) -> Any:
+    key = f"unasked {len(app.runs.newest_ids(caller, 1000))}"
+    started = await app.runs.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
+    await app.runs.wait([started.run_id], until="rest", wait_s=20, caller=caller)
     return started
 
 
 async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
-    async with opened(place) as host:
-        await waiting(host, place)
+    async with opened(place) as app:
+        await waiting(app, place)
         at = now_in(place)
         connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
@@ -439,11 +439,11 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
 
 
 async def test_a_decision_wakes_whoever_owns_the_run_in_another_process(place):
-    async with opened(place) as host:
-        run_id = await waiting(host, place)
+    async with opened(place) as app:
+        run_id = await waiting(app, place)
         async with App.open(place.settings(), via="command") as person:
             await person.answers.decide(run_id, KEY, "approve", None, PERSON, drive=False)
-        assert (await rests(host, run_id)).waiting[0]["kind"] == "tool_call"
-        await host.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
-        await host.answers.submit(run_id, {STEP: {"content": "yes"}}, ME)
-        assert (await rests(host, run_id)).summary == "done"
+        assert (await rests(app, run_id)).waiting[0]["kind"] == "tool_call"
+        await app.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
+        await app.answers.submit(run_id, {STEP: {"content": "yes"}}, ME)
+        assert (await rests(app, run_id)).summary == "done"

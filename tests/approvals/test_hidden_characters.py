@@ -26,9 +26,9 @@ def place(tmp_path: Path) -> Place:
     return place_in(tmp_path / "place")
 
 
-async def asks(host: App, name: str, given: dict[str, Any]) -> bool:
+async def asks(app: App, name: str, given: dict[str, Any]) -> bool:
     """Whether a person is asked about this call, where rules allow everything."""
-    waiting = (await rests(host, await host.runs.start_call(name, given, ME))).waiting
+    waiting = (await rests(app, await app.runs.start_call(name, given, ME))).waiting
     return [item["name"] for item in waiting] == [name]
 
 
@@ -36,15 +36,15 @@ HIDDEN = ("\u200b", "\u202e", "\u2066", "\x1b", "\ufeff", "\U000e0041", "\u2800"
 
 
 async def test_a_write_or_an_edit_that_brings_what_nobody_sees_asks_though_a_rule_allows_it(place):
-    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
         for hidden in HIDDEN[:7]:
-            assert await asks(host, "write_file", {"path": "new.txt", "content": f"x{hidden}y\n"}), ascii(hidden)
+            assert await asks(app, "write_file", {"path": "new.txt", "content": f"x{hidden}y\n"}), ascii(hidden)
         for hidden in HIDDEN[-3:]:
             given = {"path": "a.txt", "old_string": "alpha", "new_string": f"x{hidden}y"}
-            assert await asks(host, "edit_file", given), ascii(hidden)
+            assert await asks(app, "edit_file", given), ascii(hidden)
         edits = [{"path": "a.txt", "old_string": "alpha", "new_string": "\u202ealpha"}]
-        planned = await called(host, "plan_edits", {"edits": edits})
-        assert await asks(host, "apply_edit_plan", {"plan_id": planned["data"]["plan_id"]})
+        planned = await called(app, "plan_edits", {"edits": edits})
+        assert await asks(app, "apply_edit_plan", {"plan_id": planned["data"]["plan_id"]})
     assert not (place.workspace / "new.txt").exists()
     assert (place.workspace / "a.txt").read_text() == "alpha\n"
 
@@ -53,10 +53,10 @@ async def test_what_is_seen_is_written_as_the_rule_says(place):
     text = "plain, grüße, 世界, ✔️ 👩‍💻 1️⃣ ❤️\n\tindented\n"
     (place.workspace / "dos.txt").write_bytes(b"a\r\nb\r\n")
     (place.workspace / "nbsp.txt").write_text("a\u00a0b\nc\n")
-    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
-        assert not await asks(host, "write_file", {"path": "new.txt", "content": text})
-        assert not await asks(host, "edit_file", {"path": "dos.txt", "old_string": "a", "new_string": "c"})
-        assert not await asks(host, "edit_file", {"path": "nbsp.txt", "old_string": "a\xa0b", "new_string": "d\xa0e"})
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
+        assert not await asks(app, "write_file", {"path": "new.txt", "content": text})
+        assert not await asks(app, "edit_file", {"path": "dos.txt", "old_string": "a", "new_string": "c"})
+        assert not await asks(app, "edit_file", {"path": "nbsp.txt", "old_string": "a\xa0b", "new_string": "d\xa0e"})
     assert (place.workspace / "new.txt").read_text() == text
     assert (place.workspace / "dos.txt").read_bytes() == b"c\r\nb\r\n"
 
@@ -87,36 +87,36 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
     assert has_hidden_characters("\u202e")
 
 
-async def called(host: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
-    run_id = await host.runs.start_call(name, given, caller)
-    await host.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
-    output = host.runs.report(run_id, caller).output
+async def called(app: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
+    run_id = await app.runs.start_call(name, given, caller)
+    await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
+    output = app.runs.report(run_id, caller).output
     assert isinstance(output, dict)
     return output
 
 
 async def test_a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_nothing_else(place):
     edits = [{"path": "a.txt", "old_string": "alpha", "new_string": "omega"}]
-    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
-        plan = {"plan_id": (await called(host, "plan_edits", {"edits": edits}))["data"]["plan_id"]}
-        assert (await called(host, "apply_edit_plan", plan, Caller("somebody-else")))["data"]["code"] == "not_found"
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
+        plan = {"plan_id": (await called(app, "plan_edits", {"edits": edits}))["data"]["plan_id"]}
+        assert (await called(app, "apply_edit_plan", plan, Caller("somebody-else")))["data"]["code"] == "not_found"
     turn = {"content": "go", "tool_calls": [{"name": "apply_edit_plan", "arguments": plan}]}
-    async with App.open(place.settings(turn, says("done"), gate=ALLOWED), via="mcp") as host:
-        await rests(host, (await host.runs.start_planner(PlannerRequest("apply", tools=WRITING), ME)).run_id)
+    async with App.open(place.settings(turn, says("done"), gate=ALLOWED), via="mcp") as app:
+        await rests(app, (await app.runs.start_planner(PlannerRequest("apply", tools=WRITING), ME)).run_id)
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
-        assert not (await called(host, "apply_edit_plan", plan))["is_error"]
+        assert not (await called(app, "apply_edit_plan", plan))["is_error"]
         assert (place.workspace / "a.txt").read_text() == "omega\n"
-        assert (await called(host, "apply_edit_plan", plan))["data"]["code"] == "stale_file"
+        assert (await called(app, "apply_edit_plan", plan))["data"]["code"] == "stale_file"
 
 
 async def test_a_path_with_a_character_that_nobody_sees_is_refused_for_that_reason(place):
-    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
         for path in ("a\nb.txt", "a\x07.txt", "\u202etxt.a", "docs/\u200bAGENTS.md"):
             for name, given in (
                 ("write_file", {"content": "x"}),
                 ("edit_file", {"old_string": "a", "new_string": "b"}),
             ):
-                refused = await called(host, name, {"path": path, **given})
+                refused = await called(app, name, {"path": path, **given})
                 assert refused["is_error"]
                 assert "invisible character (U+" in refused["content"]
                 assert "server" not in refused["content"]

@@ -72,9 +72,9 @@ async def a_lost_call(place: Place) -> str:
     settings = place.settings(
         {"tool_calls": [COMMAND]}, says("done"), gate=(GateRule("run_command", "allow"),), commands="bare"
     )
-    async with App.open(settings, via="mcp") as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
-        await host.runs.wait([run_id], until="done", wait_s=20, caller=ME)
+    async with App.open(settings, via="mcp") as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
+        await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
     lose_the_call(place)
     return run_id
 
@@ -101,14 +101,14 @@ def written(place: Place, setting: ApprovalsSetting) -> None:
 
 async def approval(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
-    async with opened(place, approvals=setting) as host, seated(host, "2025-11-25", person) as door:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals=setting) as app, seated(app, "2025-11-25", person) as door:
+        run_id = await waiting(app, place)
         if way == "command":
             assert kairos(place, "approve", "--no-drive", run_id, KEY).returncode == 0
         elif way == "dialog":
             await answers(door, "run_continue", run_id=run_id, wait_s=1)
         else:
-            (item,) = (await rests(host, run_id)).waiting
+            (item,) = (await rests(app, run_id)).waiting
             said = {KEY: {"decision": "approve", "digest": item["digest"]}}
             refused = await answers(door, "run_continue", run_id=run_id, answers=said, wait_s=1)
             assert refused.get("code") in (None, "approval_required")
@@ -119,10 +119,10 @@ async def settlement(place: Place, way: DecisionWay, setting: ApprovalsSetting) 
     run_id = await a_lost_call(place)
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
-        App.open(place.settings(approvals=setting, commands="bare"), via="mcp") as host,
-        seated(host, "2025-11-25", person) as door,
+        App.open(place.settings(approvals=setting, commands="bare"), via="mcp") as app,
+        seated(app, "2025-11-25", person) as door,
     ):
-        (item,) = (await rests(host, run_id)).waiting
+        (item,) = (await rests(app, run_id)).waiting
         assert item["key"] == LOST
         if way == "command":
             assert kairos(place, "settle", run_id, LOST, "already_done").returncode == 0
@@ -141,8 +141,8 @@ async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting
     written(place, setting)
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
-        App.open(place.settings(approvals=setting), via="mcp") as host,
-        seated(host, "2025-11-25", person) as door,
+        App.open(place.settings(approvals=setting), via="mcp") as app,
+        seated(app, "2025-11-25", person) as door,
     ):
         told = await answers(door, "registry_register", spec=PET)
         assert told["status"] == "pending", told
@@ -167,8 +167,8 @@ async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> boo
     person = Person([accepts(**EVERYTHING), accepts(decision="deny")]) if way == "dialog" else None
     lines = ({"tool_calls": [COMMAND]}, {"tool_calls": [COMMAND]}, says("done"))
     async with (
-        App.open(place.settings(*lines, approvals=setting, commands="bare"), via="mcp") as host,
-        seated(host, "2025-11-25", person) as door,
+        App.open(place.settings(*lines, approvals=setting, commands="bare"), via="mcp") as app,
+        seated(app, "2025-11-25", person) as door,
     ):
         run = await answers(door, "planner_run", goal="make it", tools=["run_command"], wait_s=5)
         if way == "dialog":  # under "person" none is shown
@@ -184,13 +184,13 @@ async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> boo
 
 
 async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
-    async with opened(place, approvals=setting) as host:
-        run_id = await waiting(host, place)
+    async with opened(place, approvals=setting) as app:
+        run_id = await waiting(app, place)
     with stopped_owner(place) as number:
         person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
         async with (
-            App.open(place.settings(approvals=setting), via="mcp") as host,
-            seated(host, "2025-11-25", person) as door,
+            App.open(place.settings(approvals=setting), via="mcp") as app,
+            seated(app, "2025-11-25", person) as door,
         ):
             if way == "command":
                 assert kairos(place, "status", "--release", str(number)).returncode == 0
@@ -199,7 +199,7 @@ async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> 
                     given = {"run_id": run_id, "action": action, "key": str(number)}
                     assert (await answers(door, "run_control", **given))["code"] == "bad_arguments"
                 with pytest.raises(ApprovalRequired):
-                    await host.control.release(number, ME)
+                    await app.control.release(number, ME)
             else:
                 await answers(door, "run_continue", run_id=run_id, wait_s=1)
                 assert not any("release" in json.dumps(each.requested_schema) for each in person.seen)

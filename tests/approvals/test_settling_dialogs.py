@@ -24,10 +24,10 @@ async def waits(place: Place, era: str, person: Person) -> AsyncIterator[tuple[D
     run_id = await a_lost_call(place)
     settings = place.settings(commands="bare")
     async with (
-        App.open(settings, via="mcp") as host,
-        seated(host, era, person, patience=UNHURRIED, name="a host") as door,
+        App.open(settings, via="mcp") as app,
+        seated(app, era, person, patience=UNHURRIED, name="a host") as door,
     ):
-        await rests(host, run_id)
+        await rests(app, run_id)
         yield door, run_id
 
 
@@ -80,7 +80,7 @@ async def test_a_dialog_that_is_still_open_when_only_a_command_may_settle_decide
         asked = await door.asked("run_continue", {"run_id": run_id})
         (key,) = asked.input_requests
     settings = place.settings(commands="bare", approvals="person")
-    async with App.open(settings, via="mcp") as host, seated(host, MODERN, Person(), name="a host") as door:
+    async with App.open(settings, via="mcp") as app, seated(app, MODERN, Person(), name="a host") as door:
         again = {key: accepts(settlement="already_done")}
         await door.step("run_continue", {"run_id": run_id}, state=asked.request_state, answers=again)
         assert place.rows(SETTLED) == []

@@ -56,12 +56,12 @@ class Team(RunFactory):
 @asynccontextmanager
 async def team(settings: Settings) -> AsyncIterator[App]:
     now, number = count(10**12), count(1)
-    host = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Team)
+    app = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Team)
     try:
-        yield host
-        assert_all_lawful(host)
+        yield app
+        assert_all_lawful(app)
     finally:
-        await host._close()
+        await app._close()
 
 
 def made(place: Place) -> list[str]:
@@ -80,9 +80,9 @@ FIRST = GateRule("write_file", "allow", agent="file_*")
     ],
 )
 async def test_a_rule_for_an_agent_holds_for_the_calls_of_its_branch_and_of_those_within(place, rules, files):
-    async with team(place.settings(says("x"), gate=rules)) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("write", tools=("*",)), ME)).run_id
-        await rests(host, run_id)
+    async with team(place.settings(says("x"), gate=rules)) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("write", tools=("*",)), ME)).run_id
+        await rests(app, run_id)
         assert made(place) == files
     denied = "select path from mark join answer on mark = mark.id where body like '%denied%' order by path"
     refused = [path.partition("/")[0] for (path,) in place.rows(denied)]

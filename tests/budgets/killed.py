@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from support.app import ME, Place
-from support.branches import DEEP, lines, team_host
+from support.branches import DEEP, lines, team_app
 from support.daily_accounts import ZONE, Clock
 
 from kairos_mcp.core.limits import Limits
@@ -20,9 +20,9 @@ REQUEST = PlannerRequest("look", tools=("read_file",), limits=Limits(rounds=6), 
 
 
 async def main(root: str, commits: int) -> None:
-    host = team_host(Place(Path(root)).settings(*lines(), time_zone=ZONE), DEEP, Clock(), lambda: "run-one")
-    run_id = (await host.runs.start_planner(REQUEST, ME)).run_id
-    while host._store.writer.commits < commits and host.runs.report(run_id, ME).status == "working":  # noqa: ASYNC110 - a count has no event
+    app = team_app(Place(Path(root)).settings(*lines(), time_zone=ZONE), DEEP, Clock(), lambda: "run-one")
+    run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+    while app._store.writer.commits < commits and app.runs.report(run_id, ME).status == "working":  # noqa: ASYNC110 - a count has no event
         await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGKILL)
 

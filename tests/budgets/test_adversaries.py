@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from support.app import ME, Place, started
-from support.branches import Team, branches_of, team_house
+from support.branches import Team, branches_of, open_team_app
 from support.daily_accounts import (
     NOON,
     ZONE,
     Clock,
+    app_at,
     assert_days_add_up,
     days_of,
     granted_over,
-    house_at,
     passed,
     watch_grants,
     watch_peaks,
@@ -60,17 +60,17 @@ async def count_overspent_runs(place: Place, server: Standin, seeds: range) -> i
     clock = Clock(NOON + seeds.start // RUNS * 86_400_000)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
     over = 0
-    async with house_at(settings, clock) as host:
+    async with app_at(settings, clock) as app:
         for seed in seeds:
             chance, told = random.Random(seed), list[str]()
             server.replies.clear()
             server.will(*(lie(chance, told) for _ in range(12)))
             before = len(server.heard)
             cap = chance.choice((15_000, 40_000, 90_000))
-            run_id = await started(host, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
+            run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
             if seed == 0:
                 watch_peaks(place)
-            report = host.runs.report(run_id, ME)
+            report = app.runs.report(run_id, ME)
             used = report.usage["input_tokens"] + report.usage["output_tokens"]
             heard = told[: len(server.heard) - before]
             named = any("tokens were reported" in text for text in report.degraded)
@@ -103,16 +103,16 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
     over = 0
     team = Team(BRANCHES, tries=1, limits=Limits(rounds=3))
-    async with team_house(settings, team, clock) as host:
+    async with open_team_app(settings, team, clock) as app:
         for seed in seeds:
             chance, told = random.Random(seed), list[str]()
             server.replies.clear()
             server.will(*(lie(chance, told) for _ in range(400)))
             cap = chance.choice((200_000, 600_000))
-            run_id = await started(host, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap))
+            run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap))
             if seed == seeds.start:
                 watch_grants(place)
-            report = host.runs.report(run_id, ME)
+            report = app.runs.report(run_id, ME)
             assert report.status in ("completed", "paused"), (seed, report)
             for path, book in branches_of(place, run_id).items():
                 most = book.caps.total_tokens

@@ -26,25 +26,25 @@ def doubts(degraded: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("usage", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 async def test_the_callers_report_that_can_not_be_is_none(place: Place, usage: dict[str, int]) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run_id = await started(host, "go")
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await started(app, "go")
         answer = {"content": "A text of some length.", "finish": "stop", "usage": usage}
-        report = await answered(host, run_id, round_1=answer)
+        report = await answered(app, run_id, round_1=answer)
         assert report.status == "completed"
         assert report.usage["exactness"] == "estimated"
         assert report.usage["input_tokens"] > 100
         assert report.usage["output_tokens"] == 6
         assert report.usage["cached_tokens"] == 0
         assert len(doubts(report.degraded)) == 1
-        await host.answers.submit(run_id, {"round-1": answer}, ME)  # the same again is no error
+        await app.answers.submit(run_id, {"round-1": answer}, ME)  # the same again is no error
         assert_lawful(place, run_id)
 
 
 async def test_a_report_that_can_be_is_believed(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run_id = await started(host, "go")
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await started(app, "go")
         usage = {"input_tokens": 10, "output_tokens": 5, "cached_tokens": 10}
-        report = await answered(host, run_id, round_1={"content": "Done.", "finish": "stop", "usage": usage})
+        report = await answered(app, run_id, round_1={"content": "Done.", "finish": "stop", "usage": usage})
         assert (report.usage["exactness"], report.usage["input_tokens"], report.usage["cached_tokens"]) == (
             *("reported", 10),
             10,
@@ -53,16 +53,16 @@ async def test_a_report_that_can_be_is_believed(place: Place) -> None:
 
 
 async def test_what_is_no_count_is_refused_as_ever(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run_id = await started(host, "go")
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await started(app, "go")
         with pytest.raises(BadArguments):
-            await host.answers.submit(run_id, {"round-1": {"content": "x", "usage": {"input_tokens": -1}}}, ME)
+            await app.answers.submit(run_id, {"round-1": {"content": "x", "usage": {"input_tokens": -1}}}, ME)
 
 
 async def test_a_scripts_report_that_can_not_be_is_none(place: Place) -> None:
     line: dict[str, Any] = {"content": "Done.", "finish": "stop", **used(0, 0)}
-    async with App.open(place.settings(line), via="mcp") as host:
-        report = await rests(host, await started(host, "go"))
+    async with App.open(place.settings(line), via="mcp") as app:
+        report = await rests(app, await started(app, "go"))
         assert (report.status, report.usage["exactness"]) == ("completed", "estimated")
         assert len(doubts(report.degraded)) == 1
 
@@ -70,9 +70,9 @@ async def test_a_scripts_report_that_can_not_be_is_none(place: Place) -> None:
 async def test_a_providers_report_that_can_not_be_is_charged_as_bounded(place: Place, server: Standin) -> None:
     server.will(sends(chat("Done.", usage=(100, 20, 4_000))))
     settings = place.settings(model="openai:small", base_url=server.openai)
-    async with App.open(settings, via="mcp") as host:
-        run_id = await started(host, "go")
-        report = await rests(host, run_id)
+    async with App.open(settings, via="mcp") as app:
+        run_id = await started(app, "go")
+        report = await rests(app, run_id)
         assert (report.status, report.usage["exactness"]) == ("completed", "bounded")
         assert report.usage["input_tokens"] > 1_000
         assert len(doubts(report.degraded)) == 1

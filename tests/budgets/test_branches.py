@@ -13,7 +13,7 @@ import pytest
 from killed import REQUEST
 from starlette.responses import Response
 from support.app import ME, Place, begun, outcome_of, place_in, rests, says, started
-from support.branches import DEEP, Team, branches_of, lines, looks, team_host, team_house
+from support.branches import DEEP, Team, branches_of, lines, looks, open_team_app, team_app
 from support.daily_accounts import ZONE, Clock, days_of, passed, used, watch_peaks
 from support.provider_server import WITHIN_S, Heard, Standin, silent, talks
 
@@ -39,8 +39,8 @@ def spent_by(place: Place, run_id: str) -> Any:
 
 async def test_each_branch_has_an_equal_share_of_what_is_left_and_is_refused_for_itself(place: Place) -> None:
     settings = place.settings(*lines(), time_zone=ZONE)
-    async with team_house(settings, Team(tasks=4)) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(rounds=12, total_tokens=200_000))
+    async with open_team_app(settings, Team(tasks=4)) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(rounds=12, total_tokens=200_000))
         books = branches_of(place, run_id)
         assert [book.caps for book in books.values()] == [Limits(rounds=3, total_tokens=50_000)] * 4
         assert [book.spent.rounds for book in books.values()] == [3] * 4
@@ -55,8 +55,8 @@ async def test_what_a_branch_asked_for_is_the_most_it_has_and_what_is_aside_stay
     place: Place,
 ) -> None:
     team = Team(tasks=3, limits=Limits(rounds=2), aside=Limits(model_calls=4))
-    async with team_house(place.settings(*lines(), time_zone=ZONE), team) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(rounds=40, model_calls=19))
+    async with open_team_app(place.settings(*lines(), time_zone=ZONE), team) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(rounds=40, model_calls=19))
         books = branches_of(place, run_id)
         assert [book.caps for book in books.values()] == [Limits(rounds=2, model_calls=5)] * 3
         assert [book.spent.rounds for book in books.values()] == [2] * 3
@@ -66,16 +66,16 @@ async def test_what_a_branch_asked_for_is_the_most_it_has_and_what_is_aside_stay
 
 async def test_one_that_begins_later_has_its_share_of_what_the_others_left(place: Place) -> None:
     team = Team(tasks=3, side_by_side=1, synthesis=False)
-    async with team_house(place.settings(looks(1), says("done"), *lines(), time_zone=ZONE), team) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(rounds=12))
+    async with open_team_app(place.settings(looks(1), says("done"), *lines(), time_zone=ZONE), team) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(rounds=12))
         books = branches_of(place, run_id)
         assert [book.caps.rounds for book in books.values()] == [4, 5, 5]  # 12 / 3, (12 - 2) / 2, 5 / 1
         assert [book.spent.rounds for book in books.values()] == [2, 5, 5]
 
 
 async def test_without_limits_of_its_own_a_branch_has_no_account(place: Place) -> None:
-    async with team_house(place.settings(*lines(), time_zone=ZONE), Team(tasks=3, limits=None)) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(rounds=7))
+    async with open_team_app(place.settings(*lines(), time_zone=ZONE), Team(tasks=3, limits=None)) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(rounds=7))
         assert branches_of(place, run_id) == {}
         assert spent_by(place, run_id)[1] == 7
 
@@ -83,8 +83,8 @@ async def test_without_limits_of_its_own_a_branch_has_no_account(place: Place) -
 async def test_a_step_is_charged_to_every_account_above_it_four_deep(place: Place) -> None:
     clock = Clock()
     settings = place.settings(*lines(), day=Limits(model_calls=1_000), time_zone=ZONE)
-    async with team_house(settings, DEEP, clock) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(rounds=16))
+    async with open_team_app(settings, DEEP, clock) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(rounds=16))
         books = branches_of(place, run_id)
         assert {path: book.caps.rounds for path, book in books.items()} == {
             "task-1": 8,
@@ -102,8 +102,8 @@ async def test_a_step_is_charged_to_every_account_above_it_four_deep(place: Plac
 
 
 async def test_the_standing_line_is_that_of_the_branch(place: Place) -> None:
-    async with team_house(place.settings(*lines(), time_zone=ZONE), Team(tasks=2)) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(rounds=8))
+    async with open_team_app(place.settings(*lines(), time_zone=ZONE), Team(tasks=2)) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(rounds=8))
         found = place.rows(
             "select json_extract(sent, '$.tail') from mark join run on run.n = run where run.id = ? and path like"
             " 'task-1/round-_' order by mark.id",
@@ -115,12 +115,12 @@ async def test_the_standing_line_is_that_of_the_branch(place: Place) -> None:
 @pytest.mark.parametrize("tokens", [30_000, 120_000, 400_000])
 async def test_sixteen_branches_at_once_are_never_over(place: Place, tokens: int) -> None:
     clock = Clock()
-    async with team_house(place.settings(*lines(read=900), time_zone=ZONE), Team(BRANCHES, tries=1), clock) as host:
-        await started(host, "the file is made", tools=NARROW, limits=Limits(rounds=1))
+    async with open_team_app(place.settings(*lines(read=900), time_zone=ZONE), Team(BRANCHES, tries=1), clock) as app:
+        await started(app, "the file is made", tools=NARROW, limits=Limits(rounds=1))
         watch_peaks(place)
-        run_id = await started(host, "many", tools=NARROW, limits=Limits(total_tokens=tokens))
+        run_id = await started(app, "many", tools=NARROW, limits=Limits(total_tokens=tokens))
         assert len(branches_of(place, run_id)) == 2 * BRANCHES
-        assert host.runs.report(run_id, ME).status == "completed"
+        assert app.runs.report(run_id, ME).status == "completed"
         assert spent_by(place, run_id)[0] <= tokens
     assert passed(place) == 0
 
@@ -128,9 +128,9 @@ async def test_sixteen_branches_at_once_are_never_over(place: Place, tokens: int
 async def test_time_is_divided_among_branches_without_accounts_too(place: Place, server: Standin) -> None:
     server.will(*(talks("done", usage=(900, 10, 0)) for _ in range(5)))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with team_house(settings, Team(tasks=4, limits=None)) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(milliseconds=40_000))
-        assert host.runs.report(run_id, ME).stop_reason == "assistant_stop"
+    async with open_team_app(settings, Team(tasks=4, limits=None)) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(milliseconds=40_000))
+        assert app.runs.report(run_id, ME).stop_reason == "assistant_stop"
     held = place.rows("select json_extract(held, '$[7]') from mark where path like 'task-%' order by id")
     assert held == [(10_000,)] * 4
 
@@ -139,19 +139,19 @@ async def test_an_empty_day_pauses_the_run_and_its_branches_go_on_with_the_same_
     place: Place, tmp_path: Path
 ) -> None:
     reference, limits = place_in(tmp_path / "reference"), Limits(rounds=8)
-    async with team_house(reference.settings(*lines(), time_zone=ZONE), DEEP) as host:
-        unlimited = await started(host, tools=NARROW, limits=limits)
+    async with open_team_app(reference.settings(*lines(), time_zone=ZONE), DEEP) as app:
+        unlimited = await started(app, tools=NARROW, limits=limits)
     clock = Clock()
     settings = place.settings(*lines(), day=Limits(model_calls=5), time_zone=ZONE)
-    async with team_house(settings, DEEP, clock) as host:
-        run_id = await started(host, tools=NARROW, limits=limits)
+    async with open_team_app(settings, DEEP, clock) as app:
+        run_id = await started(app, tools=NARROW, limits=limits)
         before = branches_of(place, run_id)
-        assert host.runs.report(run_id, ME).status == "paused"
-        report = host.runs.report(run_id, ME)
+        assert app.runs.report(run_id, ME).status == "paused"
+        report = app.runs.report(run_id, ME)
         while report.status == "paused":
             clock.now = place.rows("select resume_at from run")[0][0]
-            await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
-            report = await rests(host, run_id)
+            await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+            report = await rests(app, run_id)
         after = branches_of(place, run_id)
         assert {path: after[path].caps for path in before} == {path: book.caps for path, book in before.items()}
         assert report.status == "completed"
@@ -172,10 +172,10 @@ async def test_killed_after_any_commit_the_tree_adds_up_and_the_run_goes_on(plac
     )
     async with asyncio.timeout(60):
         assert await child.wait() == -signal.SIGKILL
-    async with team_house(place.settings(*lines(), time_zone=ZONE), DEEP) as host:
-        report = await rests(host, (await host.runs.start_planner(REQUEST, ME)).run_id)
+    async with open_team_app(place.settings(*lines(), time_zone=ZONE), DEEP) as app:
+        report = await rests(app, (await app.runs.start_planner(REQUEST, ME)).run_id)
         assert (report.status, report.rounds) == ("completed", 6)
-        assert integrity.find_damage(host._store.reader) == []
+        assert integrity.find_damage(app._store.reader) == []
         assert len(branches_of(place, report.run_id)) == 6
 
 
@@ -186,14 +186,14 @@ async def test_a_lost_attempt_in_a_branch_stays_charged_to_every_account_above(p
         PlannerRequest("look", tools=NARROW, limits=Limits(total_tokens=90_000), key="one"),
         Team(2, tries=1),
     )
-    host = team_host(settings, team, Clock(), lambda: "run-lost")
-    run_id = (await host.runs.start_planner(request, ME)).run_id
-    await begun(host, "task-2/try-1/round-1")
+    app = team_app(settings, team, Clock(), lambda: "run-lost")
+    run_id = (await app.runs.start_planner(request, ME)).run_id
+    await begun(app, "task-2/try-1/round-1")
     async with asyncio.timeout(WITHIN_S):
         while len(server.heard) < 2:  # noqa: ASYNC110 - another's count has no event
             await asyncio.sleep(0.005)
-    await host._close()
-    async with team_house(settings, team, Clock()) as second:
+    await app._close()
+    async with open_team_app(settings, team, Clock()) as second:
         await second.control.request(run_id, "resume", ME)
         assert (await rests(second, run_id)).status == "completed"
         for path, book in branches_of(place, run_id).items():
@@ -202,26 +202,26 @@ async def test_a_lost_attempt_in_a_branch_stays_charged_to_every_account_above(p
 
 
 async def test_a_cancelled_run_holds_nothing_in_any_branch(place: Place) -> None:
-    async with team_house(place.settings(time_zone=ZONE), Team(3, tries=1)) as host:
-        run_id = await started(host, route="caller", limits=Limits(rounds=9))
+    async with open_team_app(place.settings(time_zone=ZONE), Team(3, tries=1)) as app:
+        run_id = await started(app, route="caller", limits=Limits(rounds=9))
         assert {book.held.rounds for book in branches_of(place, run_id).values()} == {1}
-        await host.answers.submit(run_id, {"task-2/try-1/round-1": {**looks(1), **used(700, 300)}}, ME)
-        await rests(host, run_id)
+        await app.answers.submit(run_id, {"task-2/try-1/round-1": {**looks(1), **used(700, 300)}}, ME)
+        await rests(app, run_id)
         assert branches_of(place, run_id)["task-2"].spent.total_tokens == 1_000
-        await host.control.request(run_id, "cancel", ME)
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        await app.control.request(run_id, "cancel", ME)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert {set(book.held) == {0} for book in branches_of(place, run_id).values()} == {True}
 
 
 async def test_what_is_brought_beyond_a_branchs_cap_is_recorded_named_and_stops_it(place: Place) -> None:
-    async with team_house(place.settings(time_zone=ZONE), Team(2, synthesis=False)) as host:
-        run_id = await started(host, route="caller", limits=Limits(total_tokens=4_000))
-        await host.answers.submit(run_id, {"task-1/round-1": {**looks(1), **used(2_500, 300)}}, ME)
-        report = await rests(host, run_id)
+    async with open_team_app(place.settings(time_zone=ZONE), Team(2, synthesis=False)) as app:
+        run_id = await started(app, route="caller", limits=Limits(total_tokens=4_000))
+        await app.answers.submit(run_id, {"task-1/round-1": {**looks(1), **used(2_500, 300)}}, ME)
+        report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == ["task-2/round-1"]  # the other one goes on
         assert any("branch task-1.total_tokens is 2000" in text for text in report.degraded)
-        await host.answers.submit(run_id, {"task-2/round-1": says("done", **used(100))}, ME)
-        assert (await rests(host, run_id)).status == "completed"
+        await app.answers.submit(run_id, {"task-2/round-1": says("done", **used(100))}, ME)
+        assert (await rests(app, run_id)).status == "completed"
         assert outcome_of(place, run_id)["summary"] == "task-1: budget\ntask-2: assistant_stop"
 
 
@@ -238,35 +238,35 @@ async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_
 
     server.will(talks("done", usage=(50_000, 5_000, 0)), honest)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with team_house(settings, Team(2, limits=None, synthesis=False)) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(total_tokens=60_000))
-        report = host.runs.report(run_id, ME)
+    async with open_team_app(settings, Team(2, limits=None, synthesis=False)) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(total_tokens=60_000))
+        report = app.runs.report(run_id, ME)
         assert report.usage["input_tokens"] + report.usage["output_tokens"] == 63_000
         assert any("limits.total_tokens is 60000; an answer that used more" in text for text in report.degraded)
 
 
 async def test_a_branchs_account_that_was_changed_stops_the_run(place: Place) -> None:
-    async with team_house(place.settings(time_zone=ZONE), Team(2)) as host:
-        run_id = await started(host, route="caller", limits=Limits(rounds=9))
+    async with open_team_app(place.settings(time_zone=ZONE), Team(2)) as app:
+        run_id = await started(app, route="caller", limits=Limits(rounds=9))
         account = "scope = 'branch' and name = 'task-1'"
         place.rows(f"update account set held_rounds = 0 where {account}")
-        assert any("task-1 held rounds 0" in text for text in integrity.find_damage(host._store.reader))
-        run = queries.run_by_id(host._store.reader, run_id)
+        assert any("task-1 held rounds 0" in text for text in integrity.find_damage(app._store.reader))
+        run = queries.run_by_id(app._store.reader, run_id)
         with pytest.raises(StoreCorrupt):
-            integrity.check_run_account(host._store.reader, run.n, run.account)
+            integrity.check_run_account(app._store.reader, run.n, run.account)
         place.rows(f"update account set held_rounds = 1 where {account}")
-        integrity.check_run_account(host._store.reader, run.n, run.account)
+        integrity.check_run_account(app._store.reader, run.n, run.account)
 
 
 async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     settings = place.settings(*lines(), time_zone=ZONE)
-    async with team_house(settings, Team(2, tries=1, agent="scout")) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(rounds=4))
-        told = host.spending.read(run_id, ME)
+    async with open_team_app(settings, Team(2, tries=1, agent="scout")) as app:
+        run_id = await started(app, tools=NARROW, limits=Limits(rounds=4))
+        told = app.spending.read(run_id, ME)
         assert [each["branch"] for each in told["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
         assert [each["limits"]["rounds"] for each in told["branches"]] == [2] * 4
         assert {each["spent"]["rounds"] for each in told["branches"]} == {2}
-        by = {each["agent"]: each["attempts"] for each in host.spending.read("day", ME)["by"]}
+        by = {each["agent"]: each["attempts"] for each in app.spending.read("day", ME)["by"]}
         assert by == {"scout": 6, None: 1}  # two rounds and a closing each, then the synthesis
     await asyncio.to_thread(budget, run_id, flags=Flags(home=str(place.home)))
     said = capsys.readouterr().out
@@ -275,20 +275,20 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
 
 async def test_a_run_can_be_extended_after_a_branch_was_refused_and_removed_with_its_accounts(place: Place) -> None:
     clock, team = Clock(), Team(2, side_by_side=1, synthesis=False)
-    async with team_house(place.settings(time_zone=ZONE), team, clock) as host:
-        run_id = await started(host, route="caller", limits=Limits(rounds=2))
+    async with open_team_app(place.settings(time_zone=ZONE), team, clock) as app:
+        run_id = await started(app, route="caller", limits=Limits(rounds=2))
         for path in ("round-1", "closing"):
-            await host.answers.submit(run_id, {f"task-1/{path}": {**looks(1), **used(10)}}, ME)
-            await rests(host, run_id)
+            await app.answers.submit(run_id, {f"task-1/{path}": {**looks(1), **used(10)}}, ME)
+            await rests(app, run_id)
             if path == "round-1":
-                await host.control.request(run_id, "extend", ME, limits=Limits(rounds=6))
+                await app.control.request(run_id, "extend", ME, limits=Limits(rounds=6))
         assert [book.caps.rounds for book in branches_of(place, run_id).values()] == [1, 7]  # 8, less the one used
-        await host.answers.submit(run_id, {"task-2/round-1": says("done", **used(10))}, ME)
-        assert (await rests(host, run_id)).status == "completed"
+        await app.answers.submit(run_id, {"task-2/round-1": says("done", **used(10))}, ME)
+        assert (await rests(app, run_id)).status == "completed"
     clock.now += 2 * 86_400_000
-    host = team_host(place.settings(time_zone=ZONE), team, clock, lambda: "run-none")
+    app = team_app(place.settings(time_zone=ZONE), team, clock, lambda: "run-none")
     try:
-        await host.runs.prune(1, shrink=False)
+        await app.runs.prune(1, shrink=False)
         assert place.rows("select count(*) from account where scope in ('branch', 'run')") == [(0,)]
     finally:
-        await host._close()
+        await app._close()

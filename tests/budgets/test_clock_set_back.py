@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from support.app import ME, Place, reads, rests, says, started
-from support.daily_accounts import MIDNIGHT, ZONE, Clock, days_of, house_at, used
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, days_of, used
 
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
@@ -21,25 +21,25 @@ LATER = MIDNIGHT + HOUR  # an hour into 2026-11-21
 
 async def test_a_day_once_begun_is_charged_until_the_clock_has_passed_it(place: Place) -> None:
     clock = Clock(LATER)
-    async with house_at(place.settings(*LINES, day=DAY, time_zone=ZONE), clock) as host:
-        assert host.runs.report(await started(host, "one"), ME).status == "completed"
+    async with app_at(place.settings(*LINES, day=DAY, time_zone=ZONE), clock) as app:
+        assert app.runs.report(await started(app, "one"), ME).status == "completed"
         for back in (LATER - 2 * HOUR, MIDNIGHT - 48 * HOUR):
             clock.now = back
-            report = host.runs.report(await started(host, f"again at {back}"), ME)
+            report = app.runs.report(await started(app, f"again at {back}"), ME)
             assert (report.status, report.rounds) == ("paused", 0)
             assert report.resume_at == "2026-11-22T05:00:00Z"  # when the later day ends
-        assert host.spending.read(None, ME)["day"] == "2026-11-21"
-        assert "earlier day" in host.spending.read(None, ME)["note"]
+        assert app.spending.read(None, ME)["day"] == "2026-11-21"
+        assert "earlier day" in app.spending.read(None, ME)["note"]
     assert list(days_of(place)) == ["2026-11-21"]
     assert days_of(place)["2026-11-21"].spent.model_calls == 3
 
 
 async def test_another_server_whose_clock_is_behind_charges_the_later_day(place: Place) -> None:
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
-    async with house_at(settings, Clock(LATER)) as host:
-        await started(host, "one")
-    async with house_at(settings, Clock(LATER - 2 * HOUR)) as host:
-        assert host.runs.report(await started(host, "two"), ME).status == "paused"
+    async with app_at(settings, Clock(LATER)) as app:
+        await started(app, "one")
+    async with app_at(settings, Clock(LATER - 2 * HOUR)) as app:
+        assert app.runs.report(await started(app, "two"), ME).status == "paused"
     assert list(days_of(place)) == ["2026-11-21"]
 
 
@@ -47,22 +47,22 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
     """Another principal, of whom no later day was begun, is not touched."""
     clock = Clock(MIDNIGHT + 30 * 24 * HOUR)
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
-    async with house_at(settings, clock) as host:
-        await started(host, "one")
+    async with app_at(settings, clock) as app:
+        await started(app, "one")
         clock.now = LATER
-        stopped = await started(host, "two")
-        report = host.runs.report(stopped, ME)
+        stopped = await started(app, "two")
+        report = app.runs.report(stopped, ME)
         assert (report.status, report.rounds, report.resume_at) == ("paused", 0, None)
         assert report.next is not None
         assert report.next["why"].endswith(" --trust-clock`.")
-        assert "--trust-clock" in host.spending.read(None, ME)["note"]
+        assert "--trust-clock" in app.spending.read(None, ME)["note"]
         other = Caller("other")
-        free = (await host.runs.start_planner(PlannerRequest("free"), other)).run_id
-        await host.runs.wait([free], until="rest", wait_s=20, caller=other)
-        assert host.runs.report(free, other).status == "completed"
-        assert await host.spending.trust_clock(ME) == ["2026-12-21"]
-        await host.control.request(stopped, "resume", ME)
-        assert (await rests(host, stopped)).status == "completed"
+        free = (await app.runs.start_planner(PlannerRequest("free"), other)).run_id
+        await app.runs.wait([free], until="rest", wait_s=20, caller=other)
+        assert app.runs.report(free, other).status == "completed"
+        assert await app.spending.trust_clock(ME) == ["2026-12-21"]
+        await app.control.request(stopped, "resume", ME)
+        assert (await rests(app, stopped)).status == "completed"
     assert set(days_of(place)) == {"2026-11-21", "2026-12-21"}
     assert set(days_of(place, "other")) == {"2026-11-21"}
 
@@ -70,31 +70,31 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
 async def test_the_command_lets_the_stopped_runs_go_on_and_the_later_day_keeps_what_was_used(place: Place) -> None:
     clock = Clock(4_000_000_000_000)  # of which this machine's clock knows nothing
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
-    async with house_at(settings, clock) as host:
-        await started(host, "one")
+    async with app_at(settings, clock) as app:
+        await started(app, "one")
         (later,) = days_of(place)
         clock.now = LATER
-        stopped = await started(host, "two")
-        assert host.runs.report(stopped, ME).status == "paused"
+        stopped = await started(app, "two")
+        assert app.runs.report(stopped, ME).status == "paused"
         words = ("budget", "--trust-clock", "--home", str(place.home))
         command = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "kairos_mcp", *words, stdout=asyncio.subprocess.PIPE
         )
         assert later in (await command.communicate())[0].decode()
         clock.now = place.rows("select resume_at from run where id = ?", stopped)[0][0]
-        await host.runs.wait([stopped], until="done", wait_s=20, caller=ME)
-        assert host.runs.report(stopped, ME).status == "completed"
+        await app.runs.wait([stopped], until="done", wait_s=20, caller=ME)
+        assert app.runs.report(stopped, ME).status == "completed"
         clock.now = 4_000_000_000_000
-        assert host.runs.report(await started(host, "three"), ME).status == "paused"
+        assert app.runs.report(await started(app, "three"), ME).status == "paused"
     assert days_of(place)[later].spent.model_calls == 3
 
 
 @pytest.mark.parametrize("period", ["2026-11-31", "soon"])
 async def test_a_day_that_is_none_is_named_and_nothing_is_spent(place: Place, period: str) -> None:
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
-    async with house_at(settings, Clock(LATER)) as host:
-        await started(host, "one")
+    async with app_at(settings, Clock(LATER)) as app:
+        await started(app, "one")
     place.rows("update account set period = ? where scope = 'day'", period)
-    async with house_at(settings, Clock(LATER)) as host:
-        await started(host, "two")
+    async with app_at(settings, Clock(LATER)) as app:
+        await started(app, "two")
     assert place.rows("select count(*) from answer") == [(5,)]

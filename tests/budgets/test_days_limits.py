@@ -25,11 +25,11 @@ from support.daily_accounts import (
     NOON,
     ZONE,
     Clock,
+    app_at,
     assert_days_add_up,
     at,
     days_of,
     ended,
-    house_at,
     passed,
     used,
     watch_peaks,
@@ -57,12 +57,12 @@ async def test_a_day_that_is_used_up_pauses_the_run_which_goes_on_by_itself_on_t
     place: Place, tmp_path: Any, day: Limits
 ) -> None:
     reference = place_in(tmp_path / "reference")
-    async with house_at(reference.settings(*LINES), Clock()) as host:
-        unlimited = await started(host, tools=NARROW)
+    async with app_at(reference.settings(*LINES), Clock()) as app:
+        unlimited = await started(app, tools=NARROW)
     clock = Clock()
-    async with house_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as host:
-        run_id = await started(host, tools=NARROW)
-        report = host.runs.report(run_id, ME)
+    async with app_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as app:
+        run_id = await started(app, tools=NARROW)
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.waiting) == ("paused", None, ())
         assert report.resume_at == "2026-11-21T05:00:00Z"
         assert place.rows("select resume_at, owner from run") == [(MIDNIGHT, None)]
@@ -70,8 +70,8 @@ async def test_a_day_that_is_used_up_pauses_the_run_which_goes_on_by_itself_on_t
         assert 1 <= done <= 3
         while report.status == "paused":  # a day for each part
             clock.now = place.rows("select resume_at from run")[0][0]
-            await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
-            report = await rests(host, run_id)
+            await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+            report = await rests(app, run_id)
         assert (report.status, report.summary) == ("completed", "done")
     books = days_of(place)
     assert len(books) >= 2
@@ -90,40 +90,40 @@ async def test_a_day_that_is_limited_in_dollars_pauses_the_run(place: Place, ser
     day = Limits(nano_usd=24_000_000)  # 2.4 cents; a round costs one cent, and is bounded by little more
     clock = Clock()
     settings = place.settings(model="openai:small", base_url=server.openai, day=day, time_zone=ZONE, **PRICED)
-    async with house_at(settings, clock) as host:
-        run_id = await started(host, tools=NARROW)
-        assert (host.runs.report(run_id, ME).status, len(server.heard)) == ("paused", 2)
+    async with app_at(settings, clock) as app:
+        run_id = await started(app, tools=NARROW)
+        assert (app.runs.report(run_id, ME).status, len(server.heard)) == ("paused", 2)
         clock.now = MIDNIGHT
-        assert (await ended(host, run_id)).summary == "done"
+        assert (await ended(app, run_id)).summary == "done"
     books = days_of(place)
     assert [books[name].spent.nano_usd for name in ("2026-11-20", "2026-11-21")] == [20_000_000, 10_000_000]
 
 
 async def test_resumed_too_early_it_is_paused_again(place: Place) -> None:
     clock = Clock()
-    async with house_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as host:
-        run_id = await started(host)
+    async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
+        run_id = await started(app)
         for _ in range(2):
-            await host.control.request(run_id, "resume", ME)
-            report = await rests(host, run_id)
+            await app.control.request(run_id, "resume", ME)
+            report = await rests(app, run_id)
             assert (report.status, report.rounds) == ("paused", 2)
             assert place.rows("select resume_at from run") == [(MIDNIGHT,)]
         clock.now = MIDNIGHT - 1
-        await asyncio.gather(*(host._pool.pick_up_runs() for _ in range(3)))
-        assert (await rests(host, run_id)).status == "paused"
+        await asyncio.gather(*(app._pool.pick_up_runs() for _ in range(3)))
+        assert (await rests(app, run_id)).status == "paused"
 
 
 async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None:
     cap = 7
     settings = place.settings(*LINES, day=Limits(model_calls=cap, total_tokens=250_000), time_zone=ZONE)
     clock = Clock()
-    async with house_at(settings, clock) as one, house_at(settings, clock) as other:
+    async with app_at(settings, clock) as one, app_at(settings, clock) as other:
         first = await started(one, "the file is made")
         watch_peaks(place)
         hosts = (one, other, one, other, one)
-        starts = [host.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, host in enumerate(hosts)]
+        starts = [app.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, app in enumerate(hosts)]
         runs = [first, *(each.run_id for each in await asyncio.gather(*starts))]
-        await asyncio.gather(*(host.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for host in (one, other)))
+        await asyncio.gather(*(app.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for app in (one, other)))
         reports = [one.runs.report(run_id, ME) for run_id in runs]
         assert {report.status for report in reports} <= {"paused", "completed"}
         book = days_of(place)["2026-11-20"]
@@ -144,7 +144,7 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
     async with asyncio.timeout(WITHIN_S):
         while True:
             await asyncio.gather(
-                *(host.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for host in (one, other))
+                *(app.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for app in (one, other))
             )
             now = one._context.clock()
             again = [one.runs.report(run_id, ME) for run_id in runs]
@@ -156,8 +156,8 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
             await one._pool.change_signal.wait(0.05 if later else 0.01)
 
 
-def due_rows(host: App) -> list[tuple[int]]:
-    return Place(host.settings.home.parent).rows(
+def due_rows(app: App) -> list[tuple[int]]:
+    return Place(app.settings.home.parent).rows(
         "select resume_at from run where resume_at is not null and outcome is null"
     )
 
@@ -165,11 +165,11 @@ def due_rows(host: App) -> list[tuple[int]]:
 async def test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved(place: Place) -> None:
     clock = Clock(MIDNIGHT - 1)
     lines = (reads("a.txt", delay_s=0.2, **used(5_000)), says("done", **used(6_000)))
-    async with house_at(place.settings(*lines, time_zone=ZONE), clock) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(host, "round-1")
+    async with app_at(place.settings(*lines, time_zone=ZONE), clock) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(app, "round-1")
         clock.now = MIDNIGHT + 100
-        await ended(host, run_id)
+        await ended(app, run_id)
     books = days_of(place)
     assert [books[name].spent.input_tokens for name in ("2026-11-20", "2026-11-21")] == [5_000, 6_000]
 
@@ -177,39 +177,39 @@ async def test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved
 async def test_a_clock_that_was_set_back_finds_what_was_used_after_midnight(place: Place) -> None:
     clock = Clock()
     settings = place.settings(*LINES, day=Limits(model_calls=4), time_zone=ZONE)
-    async with house_at(settings, clock) as host:
-        await started(host, "first")
+    async with app_at(settings, clock) as app:
+        await started(app, "first")
         clock.now = MIDNIGHT + 1
-        await started(host, "second")
+        await started(app, "second")
         clock.now = NOON
-        third = await started(host, "third")
-        assert (host.runs.report(third, ME).status, host.runs.report(third, ME).rounds) == ("paused", 0)
+        third = await started(app, "third")
+        assert (app.runs.report(third, ME).status, app.runs.report(third, ME).rounds) == ("paused", 0)
     assert [book.spent.model_calls for book in days_of(place).values()] == [4, 4]
 
 
 async def test_a_pause_that_a_wrong_clock_began_ends_when_a_person_says_that_it_is_right_again(place: Place) -> None:
     clock = Clock(at("2031-01-01T12:00"))
-    async with house_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as host:
-        run_id = await started(host)
-        assert host.runs.report(run_id, ME).resume_at == "2031-01-02T05:00:00Z"
+    async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
+        run_id = await started(app)
+        assert app.runs.report(run_id, ME).resume_at == "2031-01-02T05:00:00Z"
         clock.now = NOON
-        await host.spending.trust_clock(ME)
-        assert (await ended(host, run_id)).summary == "done"
+        await app.spending.trust_clock(ME)
+        assert (await ended(app, run_id)).summary == "done"
 
 
 async def test_what_a_caller_brings_is_charged_to_the_day(place: Place) -> None:
     clock = Clock()
     brought = {**reads("a.txt"), **used(700, 300)}
-    async with house_at(place.settings(day=Limits(total_tokens=1_000), time_zone=ZONE), clock) as host:
-        run_id = await started(host, route="caller")
+    async with app_at(place.settings(day=Limits(total_tokens=1_000), time_zone=ZONE), clock) as app:
+        run_id = await started(app, route="caller")
         assert days_of(place)["2026-11-20"].held.model_calls == 1
-        report = await answered(host, run_id, round_1=brought)
+        report = await answered(app, run_id, round_1=brought)
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
         assert days_of(place)["2026-11-20"].spent.total_tokens == 1_000
         clock.now = MIDNIGHT
-        await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
-        assert (await rests(host, run_id)).status == "input_required"
-        report = await answered(host, run_id, round_2=says("done"))
+        await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+        assert (await rests(app, run_id)).status == "input_required"
+        report = await answered(app, run_id, round_2=says("done"))
         assert report.status == "completed"
     assert days_of(place)["2026-11-21"].spent.model_calls == 1
 
@@ -218,15 +218,15 @@ async def test_what_a_caller_brings_is_charged_to_the_day(place: Place) -> None:
 async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: Standin, route: str) -> None:
     server.will(silent)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with house_at(settings, Clock()) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look", route=route), ME)).run_id
-        await begun(host, "round-1")
+    async with app_at(settings, Clock()) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look", route=route), ME)).run_id
+        await begun(app, "round-1")
         assert days_of(place)["2026-11-20"].held.model_calls == 1
         if route == "provider":
             async with asyncio.timeout(WITHIN_S):
                 await server.came.wait()
-        await host.control.request(run_id, "cancel", ME)
-        await ended(host, run_id)
+        await app.control.request(run_id, "cancel", ME)
+        await ended(app, run_id)
     book = days_of(place)["2026-11-20"]
     assert set(book.held) == {0}
     assert (book.spent.model_calls, book.spent.output_tokens) == ((1, 4_096) if route == "provider" else (0, 0))
@@ -235,12 +235,12 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
 @pytest.mark.unreplayed
 async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Place) -> None:
     clock = Clock()
-    async with App.open(place.settings(time_zone=ZONE), via="mcp") as host:
-        run_id = await started(host, route="caller")
+    async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
+        run_id = await started(app, route="caller")
     place.rows("update mark set digest = x'00'")
-    async with App.open(place.settings(time_zone=ZONE), via="mcp") as host:
-        await host.control.request(run_id, "cancel", ME)
-        await ended(host, run_id)
+    async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
+        await app.control.request(run_id, "cancel", ME)
+        await ended(app, run_id)
     (book,) = days_of(place).values()
     assert set(book.held) == {0}
     assert_days_add_up(place)
@@ -251,13 +251,13 @@ async def test_budget_011_a_lost_attempt_stays_charged_on_its_day(place: Place, 
     server.will(silent, talks("done", usage=(900, 10, 0)))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     clock = Clock()
-    host = App(settings, "mcp", clock, lambda: "run-lost")
-    run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
+    app = App(settings, "mcp", clock, lambda: "run-lost")
+    run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         await server.came.wait()
-    await host._close()
+    await app._close()
     clock.now = MIDNIGHT
-    async with house_at(settings, clock) as second:
+    async with app_at(settings, clock) as second:
         await second.control.request(run_id, "resume", ME)
         assert (await ended(second, run_id)).summary == "done"
     books = days_of(place)
@@ -272,48 +272,48 @@ async def test_interrupted_and_folded_again_the_sums_stay(place: Place) -> None:
     settings = place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE)
     request = PlannerRequest("look around", caller_tools=(ASK,), key="one")
     for nth in range(8):
-        host = App(settings, "mcp", clock, lambda: "run-one")
-        going = asyncio.create_task(host.runs.start_planner(request, ME))
-        while host._store.writer.commits < nth and not going.done():  # noqa: ASYNC110 - a count has no event
+        app = App(settings, "mcp", clock, lambda: "run-one")
+        going = asyncio.create_task(app.runs.start_planner(request, ME))
+        while app._store.writer.commits < nth and not going.done():  # noqa: ASYNC110 - a count has no event
             await asyncio.sleep(0)
         going.cancel()
         await asyncio.gather(going, return_exceptions=True)
-        await host._close()
+        await app._close()
         if place.db.exists():
             assert_days_add_up(place)
-    async with house_at(settings, clock) as host:
-        run_id = (await host.runs.start_planner(request, ME)).run_id
-        assert (await rests(host, run_id)).status == "paused"
+    async with app_at(settings, clock) as app:
+        run_id = (await app.runs.start_planner(request, ME)).run_id
+        assert (await rests(app, run_id)).status == "paused"
         clock.now = MIDNIGHT
-        await ended(host, run_id)
+        await ended(app, run_id)
     assert [book.spent.model_calls for book in days_of(place).values()] == [2, 2]
 
 
 async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_call(place: Place) -> None:
     clock = Clock()
-    async with house_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as host:
-        run_id = await started(host, route="caller")
-        await answered(host, run_id, round_1=reads("a.txt"))
+    async with app_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as app:
+        run_id = await started(app, route="caller")
+        await answered(app, run_id, round_1=reads("a.txt"))
         lowered = place.settings(*LINES, day=Limits(model_calls=1), time_zone=ZONE)
-        async with house_at(lowered, clock) as other:
+        async with app_at(lowered, clock) as other:
             second = await started(other, "second")
             assert other.runs.report(second, ME).status == "paused"
             told = other.spending.read("day", ME)
             assert (told["limits"]["model_calls"], told["remaining"]["model_calls"]) == (1, 0)
-        report = await answered(host, run_id, round_2=reads("b.txt"))
+        report = await answered(app, run_id, round_2=reads("b.txt"))
         assert report.status == "paused"
-        assert all(left is None or left >= 0 for left in host.spending.read("day", ME)["remaining"].values())
+        assert all(left is None or left >= 0 for left in app.spending.read("day", ME)["remaining"].values())
 
 
 async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) -> None:
     clock = Clock()
-    async with house_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as host:
-        run_id = await started(host)
-    async with house_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as host:
-        assert host.runs.report(run_id, ME).status == "paused"
-        await started(host, "another, which finds the day")
-        await host.control.request(run_id, "resume", ME)
-        assert (await ended(host, run_id)).summary == "done"
+    async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
+        run_id = await started(app)
+    async with app_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as app:
+        assert app.runs.report(run_id, ME).status == "paused"
+        await started(app, "another, which finds the day")
+        await app.control.request(run_id, "resume", ME)
+        assert (await ended(app, run_id)).summary == "done"
     assert days_of(place)["2026-11-20"].spent.model_calls == 8
 
 
@@ -330,35 +330,35 @@ DAMAGE = {
 @pytest.mark.unreplayed
 async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, damage: str) -> None:
     clock, settings = Clock(), place.settings(*LINES, time_zone=ZONE)
-    async with house_at(settings, clock) as host:
-        await started(host, "first")
-        waiting = await started(host, "waiting", route="caller")
+    async with app_at(settings, clock) as app:
+        await started(app, "first")
+        waiting = await started(app, "waiting", route="caller")
     place.rows(damage)
-    host = App(settings, "mcp", clock, lambda: "run-second")
+    app = App(settings, "mcp", clock, lambda: "run-second")
     try:
-        run_id = await started(host, "second")
-        report = host.runs.report(run_id, ME)
+        run_id = await started(app, "second")
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.rounds) == ("paused", 0)
-        assert host.health(thorough=True)["damage"]
+        assert app.health(thorough=True)["damage"]
         clock.now = MIDNIGHT  # what is damaged is that day alone
-        await host.control.request(run_id, "resume", ME)
-        assert (await ended(host, run_id)).summary == "done"
-        assert host.runs.report(waiting, ME).status in ("input_required", "paused")
+        await app.control.request(run_id, "resume", ME)
+        assert (await ended(app, run_id)).summary == "done"
+        assert app.runs.report(waiting, ME).status in ("input_required", "paused")
     finally:
-        await host._close()
+        await app._close()
 
 
 async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place: Place, server: Standin) -> None:
     settings = place.settings(model="openai:small", base_url=server.openai, day=Limits(nano_usd=10**9))
-    async with house_at(settings, Clock()) as host:
+    async with app_at(settings, Clock()) as app:
         with pytest.raises(BadArguments) as refused:
-            await host.runs.start_planner(PlannerRequest("x"), ME)
+            await app.runs.start_planner(PlannerRequest("x"), ME)
         assert "day.usd" in str(refused.value)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
-        run_id = await started(host, route="caller")
-        assert host.runs.report(run_id, ME).status == "input_required"  # the caller pays, not this server
+        run_id = await started(app, route="caller")
+        assert app.runs.report(run_id, ME).status == "input_required"  # the caller pays, not this server
         with pytest.raises(BadArguments):
-            await host.control.request(run_id, "reroute", ME, route="provider")
+            await app.control.request(run_id, "reroute", ME, route="provider")
     assert not server.heard
 
 
@@ -366,7 +366,7 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     busy = refuses(429, Retry_After="0")
 
     async def last(heard: Any) -> Any:
-        wish = asyncio.create_task(host.control.request(run_id, "pause", ME))
+        wish = asyncio.create_task(app.control.request(run_id, "pause", ME))
         async with asyncio.timeout(WITHIN_S):
             while not place.rows("select 1 from deposit"):  # noqa: ASYNC110 - another's file or count has no event
                 await asyncio.sleep(0.005)
@@ -376,19 +376,19 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     wishes: list[asyncio.Task[None]] = []
     server.will(busy, busy, busy, last, talks("done"))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with house_at(settings, Clock()) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look", key="k"), ME)).run_id
-        await rests(host, run_id)
+    async with app_at(settings, Clock()) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look", key="k"), ME)).run_id
+        await rests(app, run_id)
         assert place.rows("select paused, resume_at from run") == [("asked", None)]
         await asyncio.gather(*wishes)
 
 
 async def test_a_pause_that_is_over_is_ended_also_where_its_server_has_died(place: Place) -> None:
     clock, settings = Clock(), place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE)
-    async with house_at(settings, clock) as host:
-        run_id = await started(host)
+    async with app_at(settings, clock) as app:
+        run_id = await started(app)
         ((number,),) = place.rows("select max(id) from owner")
     place.rows("update run set owner = ?", number)  # as a server leaves it that dies before it lets go
     clock.now = MIDNIGHT
-    async with house_at(settings, clock) as host:
-        assert (await ended(host, run_id)).summary == "done"
+    async with app_at(settings, clock) as app:
+        assert (await ended(app, run_id)).summary == "done"

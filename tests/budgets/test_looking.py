@@ -14,7 +14,7 @@ import mcp_types as wire
 import pytest
 from mcp.client.client import Client
 from support.app import Place, reads, says, started
-from support.daily_accounts import MIDNIGHT, ZONE, Clock, house_at, used
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, used
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.budget import budget
@@ -27,13 +27,13 @@ ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 LINES = (reads("a.txt", **used(2_000)), says("done", **used(3_000)))
 
 
-async def asked(host: App, mode: str, **arguments: Any) -> wire.CallToolResult:
+async def asked(app: App, mode: str, **arguments: Any) -> wire.CallToolResult:
     """What `budget_status` tells a client of this era."""
 
     async def reach() -> App:
-        return host
+        return app
 
-    async with Client(build_server(reach, host.settings), mode=mode) as client:
+    async with Client(build_server(reach, app.settings), mode=mode) as client:
         return await client.call_tool("budget_status", arguments)
 
 
@@ -41,11 +41,11 @@ async def asked(host: App, mode: str, **arguments: Any) -> wire.CallToolResult:
 async def test_a_client_is_told_what_the_day_has_left_and_who_used_it(place: Place, mode: str) -> None:
     clock = Clock()
     day = Limits(model_calls=10, total_tokens=50_000)
-    async with house_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as host:
-        await started(host)
-        await started(host, "waits", route="caller")
+    async with app_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as app:
+        await started(app)
+        await started(app, "waits", route="caller")
         for arguments in ({}, {"scope": "day"}):
-            told = (await asked(host, mode, **arguments)).structured_content
+            told = (await asked(app, mode, **arguments)).structured_content
             assert told is not None
             assert (told["day"], told["time_zone"]) == ("2026-11-20", ZONE)
             assert told["resets_at"] == "2026-11-21T05:00:00Z"
@@ -61,20 +61,20 @@ async def test_a_client_is_told_what_the_day_has_left_and_who_used_it(place: Pla
 @pytest.mark.parametrize("mode", ERAS.values(), ids=ERAS.keys())
 async def test_a_client_is_told_of_the_days_and_of_a_run(place: Place, mode: str) -> None:
     clock = Clock()
-    async with house_at(place.settings(*LINES, time_zone=ZONE), clock) as host:
-        empty = (await asked(host, mode)).structured_content
+    async with app_at(place.settings(*LINES, time_zone=ZONE), clock) as app:
+        empty = (await asked(app, mode)).structured_content
         assert empty is not None
         assert (empty["spent"]["model_calls"], empty["by"]) == (0, [])
-        await started(host)
+        await started(app)
         clock.now = MIDNIGHT
-        run_id = await started(host, "again", limits=Limits(rounds=4, total_tokens=40_000))
-        days = (await asked(host, mode, scope="days")).structured_content
+        run_id = await started(app, "again", limits=Limits(rounds=4, total_tokens=40_000))
+        days = (await asked(app, mode, scope="days")).structured_content
         assert days is not None
         assert [(each["day"], each["spent"]["model_calls"]) for each in days["days"]] == [
             ("2026-11-21", 2),
             ("2026-11-20", 2),
         ]
-        run = (await asked(host, mode, scope=run_id)).structured_content
+        run = (await asked(app, mode, scope=run_id)).structured_content
         assert run is not None
         assert (run["scope"], run["spent"]["rounds"], run["remaining"]["rounds"]) == (run_id, 2, 2)
         assert run["remaining"]["total_tokens"] == 40_000 - 5_200
@@ -82,9 +82,9 @@ async def test_a_client_is_told_of_the_days_and_of_a_run(place: Place, mode: str
 
 @pytest.mark.parametrize("mode", ERAS.values(), ids=ERAS.keys())
 async def test_an_unknown_run_has_no_budget(place: Place, mode: str) -> None:
-    async with house_at(place.settings(*LINES), Clock()) as host:
+    async with app_at(place.settings(*LINES), Clock()) as app:
         for scope in ("run-none", "week", "run-" + "0" * 90):
-            result = await asked(host, mode, scope=scope)
+            result = await asked(app, mode, scope=scope)
             assert result.is_error
             assert (result.structured_content or {})["code"] == "unknown_run"
 
@@ -108,8 +108,8 @@ def test_the_command_says_the_same(place: Place, capsys: pytest.CaptureFixture[s
 
 
 async def one_run(place: Place) -> str:
-    async with App.open(place.settings(*LINES), via="mcp") as host:
-        return await started(host)
+    async with App.open(place.settings(*LINES), via="mcp") as app:
+        return await started(app)
 
 
 def test_the_command_knows_the_limits_of_the_day_before_anything_was_used(place: Place) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.app import ME, Place, outcome_of, rests, says, started
 from support.branches import assert_books_agree
-from support.daily_accounts import MIDNIGHT, ZONE, Clock, days_of, ended, house_at, passed, used, watch_peaks
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, days_of, ended, passed, used, watch_peaks
 from support.provider_server import WITHIN_S, Standin, talks
 
 from kairos_mcp.app.app import App
@@ -26,13 +26,13 @@ def mandate(**more: Any) -> dict[str, Any]:
     return {"id": "tidy", "goal": "Tidy up.", **more}
 
 
-async def oriented(host: App, meant: MandateRef = TIDY, caller: Caller = ME) -> str:
+async def oriented(app: App, meant: MandateRef = TIDY, caller: Caller = ME) -> str:
     """A phase of the mandate that is one model call: it has ended, or rests."""
-    looked = (await host.mandates.start_phase("observe", meant, None, RunOptions(), caller)).run_id
-    await host.runs.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
-    seen = host.runs.report(looked, caller).output
-    run_id = (await host.mandates.start_phase("orient", meant, seen, RunOptions(), caller)).run_id
-    await host.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=caller)
+    looked = (await app.mandates.start_phase("observe", meant, None, RunOptions(), caller)).run_id
+    await app.runs.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
+    seen = app.runs.report(looked, caller).output
+    run_id = (await app.mandates.start_phase("orient", meant, seen, RunOptions(), caller)).run_id
+    await app.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=caller)
     return run_id
 
 
@@ -48,20 +48,20 @@ def mandates_day(place: Place, name: str = "tidy") -> list[tuple[int | None, int
 
 async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_on_by_themselves(place: Place) -> None:
     clock = Clock()
-    async with house_at(place.settings(*[THOUGHT] * 3, time_zone=ZONE), clock) as host:
-        await host.mandates.save(mandate(day={"model_calls": 2}), ME)
-        await oriented(host)
+    async with app_at(place.settings(*[THOUGHT] * 3, time_zone=ZONE), clock) as app:
+        await app.mandates.save(mandate(day={"model_calls": 2}), ME)
+        await oriented(app)
         watch_peaks(place)
-        await oriented(host, MandateRef(mandate=mandate()))  # whoever names it is charged to it
-        third = await oriented(host)
-        report = host.runs.report(third, ME)
+        await oriented(app, MandateRef(mandate=mandate()))  # whoever names it is charged to it
+        third = await oriented(app)
+        report = app.runs.report(third, ME)
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
         assert "this mandate" in place.rows("select paused from run where id = ?", third)[0][0]
         assert mandates_day(place) == [(2, 0, 2)]
-        other = await started(host, "of no mandate")
-        assert host.runs.report(other, ME).status == "completed"
+        other = await started(app, "of no mandate")
+        assert app.runs.report(other, ME).status == "completed"
         clock.now = MIDNIGHT
-        await ended(host, third)
+        await ended(app, third)
         assert outcome_of(place, third)["output"]["summary"] == "All is well."
         assert mandates_day(place) == [(2, 0, 2), (2, 0, 1)]
     assert [book.spent.model_calls for book in days_of(place).values()] == [3, 1]
@@ -69,42 +69,42 @@ async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_o
 
 
 async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
-    async with house_at(place.settings(*[THOUGHT] * 9, time_zone=ZONE), Clock()) as host:
-        await host.mandates.save(mandate(day={"model_calls": 1}), ME)
-        run_id = (await host.mandates.start_cycles(TIDY, RunOptions(), ME)).run_id
-        assert (await rests(host, run_id)).status == "paused"
+    async with app_at(place.settings(*[THOUGHT] * 9, time_zone=ZONE), Clock()) as app:
+        await app.mandates.save(mandate(day={"model_calls": 1}), ME)
+        run_id = (await app.mandates.start_cycles(TIDY, RunOptions(), ME)).run_id
+        assert (await rests(app, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from mark where kind = 'phase'") == [("cycle-1/orient",)]
-        told = host.spending.read("day", ME)
+        told = app.spending.read("day", ME)
         assert [(each["mandate"], each["spent"]["model_calls"]) for each in told["mandates"]] == [("tidy", 1)]
         assert [(each["mandate"], each["attempts"]) for each in told["by"]] == [("tidy", 1)]
-        alone = host.spending.read("mandate:tidy", ME)
+        alone = app.spending.read("mandate:tidy", ME)
         assert (alone["limits"]["model_calls"], alone["remaining"]["model_calls"]) == (1, 0)
         with pytest.raises(UnknownMandate):
-            host.spending.read("mandate:other", ME)
+            app.spending.read("mandate:other", ME)
 
 
 async def test_saved_anew_it_holds_from_now_on(place: Place) -> None:
-    async with house_at(place.settings(*[THOUGHT] * 4, time_zone=ZONE), Clock()) as host:
-        await host.mandates.save(mandate(day={"model_calls": 1}), ME)
-        await oriented(host)
-        run_id = await oriented(host)
-        assert host.runs.report(run_id, ME).status == "paused"
-        await host.mandates.save(mandate(day={"model_calls": 5}), ME)
+    async with app_at(place.settings(*[THOUGHT] * 4, time_zone=ZONE), Clock()) as app:
+        await app.mandates.save(mandate(day={"model_calls": 1}), ME)
+        await oriented(app)
+        run_id = await oriented(app)
+        assert app.runs.report(run_id, ME).status == "paused"
+        await app.mandates.save(mandate(day={"model_calls": 5}), ME)
         assert mandates_day(place) == [(5, 0, 1)]
-        await host.control.request(run_id, "resume", ME)
-        await ended(host, run_id)
-        await host.mandates.save(mandate(), ME)
+        await app.control.request(run_id, "resume", ME)
+        await ended(app, run_id)
+        await app.mandates.save(mandate(), ME)
         assert mandates_day(place) == [(None, 0, 2)]
 
 
 async def test_mandates_of_one_name_of_two_principals_have_an_account_each(place: Place) -> None:
     ann = Caller("ann")
-    async with house_at(place.settings(*[THOUGHT] * 4, time_zone=ZONE), Clock()) as host:
+    async with app_at(place.settings(*[THOUGHT] * 4, time_zone=ZONE), Clock()) as app:
         for caller in (ME, ann):
-            await host.mandates.save(mandate(day={"model_calls": 1}), caller)
+            await app.mandates.save(mandate(day={"model_calls": 1}), caller)
         for caller in (ME, ann):
-            assert host.runs.report(await oriented(host, caller=caller), caller).status == "completed"
+            assert app.runs.report(await oriented(app, caller=caller), caller).status == "completed"
         assert mandates_day(place) == [(1, 0, 1), (1, 0, 1)]
         assert_books_agree(place)
 
@@ -113,19 +113,19 @@ async def test_a_day_of_a_mandate_that_is_not_saved_is_refused_and_so_are_its_do
     place: Place, server: Standin
 ) -> None:
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with house_at(settings, Clock()) as host:
+    async with app_at(settings, Clock()) as app:
         with pytest.raises(BadArguments) as refused:
-            await host.mandates.start_phase(
+            await app.mandates.start_phase(
                 "observe", MandateRef(mandate=mandate(day={"usd": 1})), None, RunOptions(), ME
             )
         assert "mandate_save" in refused.value.hint
-        await host.mandates.save(mandate(day={"usd": 1}), ME)
+        await app.mandates.save(mandate(day={"usd": 1}), ME)
         with pytest.raises(BadArguments) as refused:
-            await host.mandates.start_cycles(TIDY, RunOptions(), ME)
+            await app.mandates.start_cycles(TIDY, RunOptions(), ME)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
         for odd in ({"rounds": 1}, {"model_calls": -1}, {"usd": None}, {"seconds": 1}):
             with pytest.raises(BadArguments):
-                await host.mandates.save(mandate(day=odd), ME)
+                await app.mandates.save(mandate(day=odd), ME)
 
 
 DAMAGE = {
@@ -138,40 +138,40 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(place: Place, damage: str) -> None:
     settings = place.settings(*[THOUGHT] * 4, time_zone=ZONE)
-    async with house_at(settings, Clock()) as host:
-        await host.mandates.save(mandate(day={"model_calls": 3}), ME)
-        await oriented(host)
+    async with app_at(settings, Clock()) as app:
+        await app.mandates.save(mandate(day={"model_calls": 3}), ME)
+        await oriented(app)
     place.rows(damage)
-    host = App(settings, "mcp", Clock(), lambda: "run-second")
+    app = App(settings, "mcp", Clock(), lambda: "run-second")
     try:
-        looked = (await host.mandates.start_phase("observe", TIDY, None, RunOptions(), ME)).run_id
-        await host.runs.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(looked, ME).status == "paused"
-        assert host.health(thorough=True)["damage"]
+        looked = (await app.mandates.start_phase("observe", TIDY, None, RunOptions(), ME)).run_id
+        await app.runs.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(looked, ME).status == "paused"
+        assert app.health(thorough=True)["damage"]
     finally:
-        await host._close()
+        await app._close()
 
 
 async def test_a_round_that_no_day_has_room_for_ends_the_run_and_says_what_to_raise(place: Place) -> None:
     settings = place.settings(*[THOUGHT] * 4, day=Limits(total_tokens=2_000), time_zone=ZONE)
-    async with house_at(settings, Clock()) as host:
-        run_id = await started(host, "long " * 2_000)
-        report = host.runs.report(run_id, ME)
+    async with app_at(settings, Clock()) as app:
+        run_id = await started(app, "long " * 2_000)
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.rounds) == ("completed", "budget", 0)
         assert any("day.total_tokens is 2000 for a whole day" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.model_calls == 0
-        short = await started(host, "short", tools=("read_file",))
-        assert host.runs.report(short, ME).resume_at is None
+        short = await started(app, "short", tools=("read_file",))
+        assert app.runs.report(short, ME).resume_at is None
 
 
 @pytest.mark.parametrize("scope", ["day", "mandate"])
 async def test_a_day_that_allows_nothing_ends_runs_instead_of_pausing_them_for_ever(place: Place, scope: str) -> None:
     nothing = {"model_calls": 0}
     day = Limits(**nothing) if scope == "day" else Limits()
-    async with house_at(place.settings(*[THOUGHT] * 4, day=day, time_zone=ZONE), Clock()) as host:
-        await host.mandates.save(mandate(day=nothing if scope == "mandate" else {}), ME)
-        run_id = (await host.mandates.start_cycles(TIDY, RunOptions(), ME)).run_id
-        report = await rests(host, run_id)
+    async with app_at(place.settings(*[THOUGHT] * 4, day=day, time_zone=ZONE), Clock()) as app:
+        await app.mandates.save(mandate(day=nothing if scope == "mandate" else {}), ME)
+        run_id = (await app.mandates.start_cycles(TIDY, RunOptions(), ME)).run_id
+        report = await rests(app, run_id)
         assert report.status != "paused" or report.resume_at is None
         assert any("for a whole day" in text for text in report.degraded)
 
@@ -183,17 +183,17 @@ async def test_a_report_beyond_what_a_day_allows_is_recorded_named_and_stops_the
     settings = place.settings(
         model="openai:small", base_url=server.openai, day=Limits(total_tokens=20_000), time_zone=ZONE
     )
-    async with house_at(settings, Clock()) as host:
-        report = host.runs.report(await started(host, tools=("read_file",)), ME)
+    async with app_at(settings, Clock()) as app:
+        report = app.runs.report(await started(app, tools=("read_file",)), ME)
         assert any("day.total_tokens is 20000; an answer" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.total_tokens == 180_000
-        second = await started(host, "second", tools=("read_file",))
-        assert (host.runs.report(second, ME).status, len(server.heard)) == ("paused", 1)
+        second = await started(app, "second", tools=("read_file",))
+        assert (app.runs.report(second, ME).status, len(server.heard)) == ("paused", 1)
 
 
 async def test_what_is_brought_beyond_a_day_is_named_too(place: Place) -> None:
-    async with house_at(place.settings(day=Limits(input_tokens=500), time_zone=ZONE), Clock()) as host:
-        run_id = await started(host, route="caller")
-        await host.answers.submit(run_id, {"round-1": {**says("done"), **used(700, 10)}}, ME)
-        report = await ended(host, run_id)
+    async with app_at(place.settings(day=Limits(input_tokens=500), time_zone=ZONE), Clock()) as app:
+        run_id = await started(app, route="caller")
+        await app.answers.submit(run_id, {"round-1": {**says("done"), **used(700, 10)}}, ME)
+        report = await ended(app, run_id)
         assert any("day.input_tokens is 500; an answer that used more than was held" in t for t in report.degraded)

@@ -75,17 +75,17 @@ async def test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider
     """Else a caller that reports next to nothing would make the provider's next call hold next to nothing."""
     server.will(talks("done", usage=(9_000, 10, 0)))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with App.open(settings, via="serve") as host:
+    async with App.open(settings, via="serve") as app:
         run_id = await started(
-            host, "x" * 9_000, route="caller", tools=("read_file",), limits=Limits(total_tokens=90_000)
+            app, "x" * 9_000, route="caller", tools=("read_file",), limits=Limits(total_tokens=90_000)
         )
         looks = {"name": "read_file", "arguments": {"path": "a.txt"}}
         usage = {"input_tokens": 1, "output_tokens": 1}
-        await host.answers.submit(run_id, {"round-1": {"content": "look", "tool_calls": [looks], "usage": usage}}, ME)
-        await rests(host, run_id)
-        await host.control.request(run_id, "reroute", ME, route="provider")
-        assert (await rests(host, run_id)).status == "completed"
-        assert not any("were reported" in text for text in host.runs.report(run_id, ME).degraded)
+        await app.answers.submit(run_id, {"round-1": {"content": "look", "tool_calls": [looks], "usage": usage}}, ME)
+        await rests(app, run_id)
+        await app.control.request(run_id, "reroute", ME, route="provider")
+        assert (await rests(app, run_id)).status == "completed"
+        assert not any("were reported" in text for text in app.runs.report(run_id, ME).degraded)
     ((held,),) = place.rows(
         "select coalesce(attempt.held, mark.held) from mark left join attempt on attempt.mark = mark.id"
         " where path = 'round-2'"

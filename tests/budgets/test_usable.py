@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 from support.app import ME, Place, started
-from support.daily_accounts import ZONE, Clock, house_at
+from support.daily_accounts import ZONE, Clock, app_at
 from support.provider_server import Standin, calls, talks
 
 from kairos_mcp.core.limits import Limits
@@ -41,7 +41,7 @@ async def test_a_run_that_meets_its_budget_could_use_nearly_all_of_it(
     """With usage reported, and 20 rounds and more: what is kept for the closing is the closing's to use."""
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     used, could, rounds_of = [], [], []
-    async with house_at(settings, Clock()) as host:
+    async with app_at(settings, Clock()) as app:
         for nth in range(BUDGETS):
             rounds = ROUNDS + 6 * nth + 4
             tokens = [sum(SHAPES[shape](n)) for n in range(rounds + 1)]
@@ -50,8 +50,8 @@ async def test_a_run_that_meets_its_budget_could_use_nearly_all_of_it(
             for n in range(2 * rounds):
                 asked = calls(("read_file", {"path": "a.txt", "start_line": n + 1}))
                 server.will(talks(None, asked, finish="tool_calls", usage=(*SHAPES[shape](n), 0)))
-            run_id = await started(host, f"{nth}", tools=("read_file",), limits=Limits(total_tokens=cap, rounds=99))
-            report = host.runs.report(run_id, ME)
+            run_id = await started(app, f"{nth}", tools=("read_file",), limits=Limits(total_tokens=cap, rounds=99))
+            report = app.runs.report(run_id, ME)
             assert (report.stop_reason, report.rounds >= ROUNDS) == ("budget", True)
             rounds_of.append(report.rounds)
             spent, granted = spent_and_granted(place, run_id)

@@ -184,14 +184,14 @@ async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> N
 
 async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) -> None:
     settings = place.settings(durability="full")
-    async with watched(settings) as host:
-        assert host.runs.newest_ids(ME) == []  # the file is there now
+    async with watched(settings) as app:
+        assert app.runs.newest_ids(ME) == []  # the file is there now
         other = apsw.Connection(str(place.db))
         other.execute("begin immediate")
         asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
-        starts = [host.runs.start_planner(PlannerRequest(f"goal {n}", route="caller"), ME) for n in range(4)]
+        starts = [app.runs.start_planner(PlannerRequest(f"goal {n}", route="caller"), ME) for n in range(4)]
         made = await asyncio.gather(*starts)
-        await host.runs.wait([each.run_id for each in made], until="rest", wait_s=WITHIN_S, caller=ME)
+        await app.runs.wait([each.run_id for each in made], until="rest", wait_s=WITHIN_S, caller=ME)
         assert len({each.run_id for each in made}) == 4
         other.close()
 
@@ -217,16 +217,16 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
 @pytest.mark.unreplayed
 async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: str) -> None:
     settings = place.settings(reads("a.txt"), says("done"))
-    async with App.open(settings, via="mcp") as host:
-        bad = await started(host, "bad", route="caller")
-        await answered(host, bad, round_1=reads("a.txt"))
+    async with App.open(settings, via="mcp") as app:
+        bad = await started(app, "bad", route="caller")
+        await answered(app, bad, round_1=reads("a.txt"))
     place.rows(damage)
     orphan(place, bad)
-    async with App.open(settings, via="mcp") as host:
-        good = await started(host, "good")
-        assert host.runs.report(good, ME).summary == "done"
-        await host.runs.wait([good], until="done", wait_s=2, caller=ME)
-        for ask in (host.runs.report, host.runs.replay):
+    async with App.open(settings, via="mcp") as app:
+        good = await started(app, "good")
+        assert app.runs.report(good, ME).summary == "done"
+        await app.runs.wait([good], until="done", wait_s=2, caller=ME)
+        for ask in (app.runs.report, app.runs.replay):
             try:
                 ask(bad, ME)
             except KairosError:
@@ -234,8 +234,8 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
             except NotForCallers as leaked:
                 raise AssertionError from leaked
         with suppress(KairosError):
-            await host.answers.submit(bad, {"round-2": DONE}, ME)
-        assert (await rests(host, await started(host, "another"))).summary == "done"
+            await app.answers.submit(bad, {"round-2": DONE}, ME)
+        assert (await rests(app, await started(app, "another"))).summary == "done"
 
 
 @pytest.mark.parametrize(
@@ -252,48 +252,48 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
 )
 @pytest.mark.unreplayed
 async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
-    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
-        run_id = await started(host)
-        assert host.runs.replay(run_id, ME).identical
+    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
+        run_id = await started(app)
+        assert app.runs.replay(run_id, ME).identical
         before = place.rows("select total_changes()")
         place.rows(tamper)
         assert before is not None
-        replayed = host.runs.replay(run_id, ME)
+        replayed = app.runs.replay(run_id, ME)
         assert (replayed.identical, bool(replayed.first_difference)) == (False, True)
 
 
 @pytest.mark.unreplayed
 async def test_a_changed_text_is_found_by_its_hash_before_anything_is_replayed(place: Place) -> None:
-    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
-        run_id = await started(host)
+    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
+        run_id = await started(app)
         place.rows("update text set body = replace(body, 'look around', 'look away')")
         with pytest.raises(Unreadable):
-            host.runs.replay(run_id, ME)
+            app.runs.replay(run_id, ME)
 
 
 async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"), says("done"))) as host:
-        refusing = Refusing(host)
+    async with watched(place.settings(reads("a.txt"), says("done"))) as app:
+        refusing = Refusing(app)
         refusing.after(3)
-        run_id = await started(host)
-        report = host.runs.report(run_id, ME)
+        run_id = await started(app)
+        report = app.runs.report(run_id, ME)
         assert report.status == "paused"
         answers = place.rows("select count(*) from answer")
         refusing.stop()
-        report = await rests(host, run_id)
+        report = await rests(app, run_id)
         assert (report.summary, report.usage["model_calls"], report.usage["attempts"]) == ("done", 2, 2)
         assert answers < place.rows("select count(*) from answer")
 
 
 async def test_a_run_that_stands_still_can_be_cancelled(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"), says("done"))) as host:
-        refusing = Refusing(host)
+    async with watched(place.settings(reads("a.txt"), says("done"))) as app:
+        refusing = Refusing(app)
         refusing.after(3)
-        run_id = await started(host)
-        assert host.runs.report(run_id, ME).status == "paused"
+        run_id = await started(app)
+        assert app.runs.report(run_id, ME).status == "paused"
         refusing.stop()
-        await host.control.request(run_id, "cancel", ME)
-        assert host.runs.report(run_id, ME).status == "cancelled"
+        await app.control.request(run_id, "cancel", ME)
+        assert app.runs.report(run_id, ME).status == "cancelled"
 
 
 async def test_a_commit_refused_in_the_middle_is_made_again_and_nothing_is_asked_twice(place: Place) -> None:
@@ -301,25 +301,25 @@ async def test_a_commit_refused_in_the_middle_is_made_again_and_nothing_is_asked
         where = Place(place.root / str(nth))
         where.workspace.mkdir(parents=True)
         (where.workspace / "a.txt").write_text("alpha\n")
-        async with watched(where.settings(reads("a.txt", "a.txt"), reads("a.txt"), says("done"))) as host:
-            refusing = Refusing(host)
+        async with watched(where.settings(reads("a.txt", "a.txt"), reads("a.txt"), says("done"))) as app:
+            refusing = Refusing(app)
             refusing.after(nth, times=5)
             try:
-                run_id = await started(host)
+                run_id = await started(app)
             except KairosError:  # the start itself was refused: nothing was made
                 assert where.rows("select count(*) from run") == [(0,)]
                 refusing.stop()
-                run_id = await started(host)
+                run_id = await started(app)
             refusing.stop()
-            report = await finished(host, run_id)
+            report = await finished(app, run_id)
             assert (report.summary, report.usage["attempts"], report.usage["tool_calls"]) == ("done", 3, 3)
 
 
 class Refusing:
     """A disk that is full from the nth commit on: SQLite itself refuses, by its own hook."""
 
-    def __init__(self, host: App) -> None:
-        self.connection = host._store.writer._connection
+    def __init__(self, app: App) -> None:
+        self.connection = app._store.writer._connection
         self.left = self.times = 0
 
     def after(self, commits: int, times: int = 10**9) -> None:
@@ -340,36 +340,36 @@ class Refusing:
 async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_begins(place: Place) -> None:
     lines = [reads("a.txt"), says("never", delay_s=60)]
     settings = place.settings(*lines, durability="full")
-    async with watched(settings) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        with host._store.writer.active_run():  # as if another run moved: commits are made in the thread
-            wishes = asyncio.create_task(wish_at(host, place, run_id))
+    async with watched(settings) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        with app._store.writer.active_run():  # as if another run moved: commits are made in the thread
+            wishes = asyncio.create_task(wish_at(app, place, run_id))
             async with asyncio.timeout(6):
                 await wishes
-                await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run_id, ME).status == "cancelled"
+                await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run_id, ME).status == "cancelled"
 
 
-async def wish_at(host: App, place: Place, run_id: str) -> None:
+async def wish_at(app: App, place: Place, run_id: str) -> None:
     """Cancel in the very turn of the loop in which a commit is under way."""
-    while not host._store.writer._is_committing:  # noqa: ASYNC110 - the very turn of the loop is meant
+    while not app._store.writer._is_committing:  # noqa: ASYNC110 - the very turn of the loop is meant
         await asyncio.sleep(0)
-    await host.control.request(run_id, "cancel", ME)
+    await app.control.request(run_id, "cancel", ME)
 
 
 @pytest.mark.parametrize("limits", [Limits()])
 async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_one_works(
     place: Place, limits: Limits
 ) -> None:
-    async with watched(place.settings(says("done"))) as host:
-        assert host.runs.newest_ids(ME) == []
-        refusing: Any = Refusing(host)
+    async with watched(place.settings(says("done"))) as app:
+        assert app.runs.newest_ids(ME) == []
+        refusing: Any = Refusing(app)
         refusing.after(0)
         with pytest.raises(KairosError) as refused:
-            await started(host, limits=limits)
+            await started(app, limits=limits)
         assert refused.value.code == "no_space"
         refusing.stop()
-        assert (await rests(host, await started(host))).summary == "done"
+        assert (await rests(app, await started(app))).summary == "done"
 
 
 # -- the guards of the record ------------------------------------------------------------------------------------
@@ -390,33 +390,33 @@ async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -
 
 @pytest.mark.parametrize("came", ["an answer", "a wish", "nothing"])
 async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(place: Place, came: str) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run_id = await started(host, route="caller")
-        run = queries.run_by_id(host._store.reader, run_id)
-        (waits,) = queries.open_steps(host._store.reader, run.n).values()
-        owner = await host._store.register_owner(1)
-        fence = await host._store.submit(lambda c: runs.take_run(c, run.n, owner, ()))
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await started(app, route="caller")
+        run = queries.run_by_id(app._store.reader, run_id)
+        (waits,) = queries.open_steps(app._store.reader, run.n).values()
+        owner = await app._store.register_owner(1)
+        fence = await app._store.submit(lambda c: runs.take_run(c, run.n, owner, ()))
         if came == "an answer":
             brought = SubmittedAnswer("round-1", Completion("done", finish="stop"))
             assert (
-                await host._store.submit(lambda c: insert_submitted_answers(c, run, [brought], "caller", owner, 1))
+                await app._store.submit(lambda c: insert_submitted_answers(c, run, [brought], "caller", owner, 1))
                 is None
             )
         elif came == "a wish":
             assert (
-                await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, owner, 1)) is None
+                await app._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, owner, 1)) is None
             )
         turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_marks=(waits.mark,))
-        assert await host._store.submit(lambda c: apply_commit.release_run(c, turn)) == (came == "nothing")
+        assert await app._store.submit(lambda c: apply_commit.release_run(c, turn)) == (came == "nothing")
         if came != "nothing":
-            assert not (await host._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))).released
+            assert not (await app._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))).released
             assert place.rows("select owner from run") == [(owner,)]
 
 
 @pytest.mark.unreplayed
 async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        await started(host, route="caller")
+    async with App.open(place.settings(), via="mcp") as app:
+        await started(app, route="caller")
         ((mark,),) = place.rows("select id from mark")
 
         def answer(connection: apsw.Connection) -> None:
@@ -424,24 +424,24 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
                 connection, AnsweredStep(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1
             )
 
-        await host._store.submit(answer)
+        await app._store.submit(answer)
         with pytest.raises(KairosError):
-            await host._store.submit(answer)
+            await app._store.submit(answer)
         assert place.rows("select count(*) from answer") == [(1,)]
 
 
 @pytest.mark.unreplayed
 async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run_id = await started(host, route="caller")
-        host._store.writer._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await started(app, route="caller")
+        app._store.writer._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         whole = place.db.read_bytes()
         place.db.write_bytes(whole[:12_288] + b"\xff" * (len(whole) - 12_288))
-        for look in (host.runs.report, host.runs.replay):
+        for look in (app.runs.report, app.runs.replay):
             with pytest.raises(StoreCorrupt):
                 look(run_id, ME)
-        for ask in (host.answers.submit(run_id, {"round-1": DONE}, ME), host.control.request(run_id, "cancel", ME)):
+        for ask in (app.answers.submit(run_id, {"round-1": DONE}, ME), app.control.request(run_id, "cancel", ME)):
             with pytest.raises(StoreCorrupt):
                 await ask
         with pytest.raises(StoreCorrupt):
-            await started(host, "another", route="caller")
+            await started(app, "another", route="caller")

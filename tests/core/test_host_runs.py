@@ -51,22 +51,22 @@ def wishes(place: Place) -> list[tuple[Any, ...]]:
 
 
 async def test_the_caller_drives_a_run_from_round_to_round(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
-        first = await rests(host, run_id)
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
+        first = await rests(app, run_id)
         assert (first.status, [item["key"] for item in first.waiting]) == ("input_required", ["round-1"])
-        second = await answered(host, run_id, round_1=READS)
+        second = await answered(app, run_id, round_1=READS)
         assert [item["key"] for item in second.waiting] == ["round-2"]
         assert "alpha" in second.waiting[0]["messages"][-1]["content"]
-        last = await answered(host, run_id, round_2=DONE)
+        last = await answered(app, run_id, round_2=DONE)
         assert (last.status, last.stop_reason, last.summary, last.rounds) == ("completed", "assistant_stop", "done", 2)
         assert last.usage["exactness"] == "estimated"
 
 
 async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
     lines = (reads("a.txt", "b.txt"), says("done", usage={"input_tokens": 100, "output_tokens": 3}))
-    async with watched(place.settings(*lines)) as host:
-        report = host.runs.report(await started(host), ME)
+    async with watched(place.settings(*lines)) as app:
+        report = app.runs.report(await started(app), ME)
         assert (report.status, report.summary, report.route, report.rounds) == ("completed", "done", "scripted", 2)
         assert report.usage["model_calls"] == report.rounds
         assert report.usage["tool_calls"] == 2
@@ -74,17 +74,17 @@ async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
 
 
 async def test_a_script_that_ends_too_soon_fails_loudly(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"))) as host:
-        report = host.runs.report(await started(host), ME)
+    async with watched(place.settings(reads("a.txt"))) as app:
+        report = app.runs.report(await started(app), ME)
         assert (report.status, report.stop_reason) == ("failed", "llm_error")
 
 
 async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> None:
-    async with watched(place.settings(says("done by script"))) as host:
-        run_id = await started(host, route="caller")
-        await answered(host, run_id, round_1=READS)
-        await host.control.request(run_id, "reroute", ME, route="scripted")
-        report = await rests(host, run_id)
+    async with watched(place.settings(says("done by script"))) as app:
+        run_id = await started(app, route="caller")
+        await answered(app, run_id, round_1=READS)
+        await app.control.request(run_id, "reroute", ME, route="scripted")
+        report = await rests(app, run_id)
         assert (report.status, report.summary, report.route) == ("completed", "done by script", "scripted")
         assert place.rows("select path, by_route from mark join answer on answer.mark = mark.id") == [
             ("round-1", "caller"),
@@ -94,169 +94,169 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
 
 
 async def test_a_late_answer_to_a_rerouted_step_is_not_waited_for(place: Place) -> None:
-    async with watched(place.settings(says("slow", delay_s=0.5))) as host:
-        run_id = await started(host, route="caller")
-        await host.control.request(run_id, "reroute", ME, route="scripted")
+    async with watched(place.settings(says("slow", delay_s=0.5))) as app:
+        run_id = await started(app, route="caller")
+        await app.control.request(run_id, "reroute", ME, route="scripted")
         with pytest.raises(NotWaiting):
-            await host.answers.submit(run_id, {"round-1": DONE}, ME)
-        assert (await rests(host, run_id)).summary == "slow"
+            await app.answers.submit(run_id, {"round-1": DONE}, ME)
+        assert (await rests(app, run_id)).summary == "slow"
 
 
 async def test_a_route_can_change_to_the_caller_in_the_middle(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(host, "round-1")
-        await host.control.request(run_id, "reroute", ME, route="caller")
-        report = await rests(host, run_id)
+    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(app, "round-1")
+        await app.control.request(run_id, "reroute", ME, route="caller")
+        report = await rests(app, run_id)
         assert (report.status, report.route) == ("input_required", "caller")
         assert [item["key"] for item in report.waiting] == ["round-2"]
-        assert (await answered(host, run_id, round_2=DONE)).summary == "done"
+        assert (await answered(app, run_id, round_2=DONE)).summary == "done"
 
 
 async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
         with pytest.raises(BadArguments):
-            await host.control.request(run_id, "reroute", ME, route="scripted")
-        assert (await answered(host, run_id, round_1=DONE)).status == "completed"
+            await app.control.request(run_id, "reroute", ME, route="scripted")
+        assert (await answered(app, run_id, round_1=DONE)).status == "completed"
 
 
 # -- wishes ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_paused_run_takes_answers_and_goes_on_when_it_is_resumed(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
-        await host.control.request(run_id, "pause", ME)
-        assert (await rests(host, run_id)).status == "paused"
-        assert (await answered(host, run_id, round_1=READS)).status == "paused"
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
+        await app.control.request(run_id, "pause", ME)
+        assert (await rests(app, run_id)).status == "paused"
+        assert (await answered(app, run_id, round_1=READS)).status == "paused"
         assert place.rows("select path from mark where kind = 'call'") == []
-        await host.control.request(run_id, "resume", ME)
-        assert [item["key"] for item in (await rests(host, run_id)).waiting] == ["round-2"]
+        await app.control.request(run_id, "resume", ME)
+        assert [item["key"] for item in (await rests(app, run_id)).waiting] == ["round-2"]
 
 
 async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(host, "round-1")
-        await host.control.request(run_id, "pause", ME)
-        assert (await rests(host, run_id)).status == "paused"
+    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(app, "round-1")
+        await app.control.request(run_id, "pause", ME)
+        assert (await rests(app, run_id)).status == "paused"
         assert place.rows("select path, answer.mark is not null from mark left join answer on mark.id = mark") == [
             ("round-1", 1)
         ]
-        await host.control.request(run_id, "resume", ME)
-        assert (await rests(host, run_id)).summary == "done"
+        await app.control.request(run_id, "resume", ME)
+        assert (await rests(app, run_id)).summary == "done"
 
 
 async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twice(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(host, "round-1")
-        await host.control.request(run_id, "extend", ME, limits=Limits(rounds=1))
-        report = await rests(host, run_id)
+    async with watched(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(app, "round-1")
+        await app.control.request(run_id, "extend", ME, limits=Limits(rounds=1))
+        report = await rests(app, run_id)
         assert (report.summary, report.usage["tool_calls"]) == ("done", 3)
         assert place.rows("select count(*) from attempt") == [(0,)]
 
 
 async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
-        await host.control.request(run_id, "cancel", ME)
-        assert host.runs.report(run_id, ME).status == "cancelled"
-        await host.control.request(run_id, "cancel", ME)  # once more is no error
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
+        await app.control.request(run_id, "cancel", ME)
+        assert app.runs.report(run_id, ME).status == "cancelled"
+        await app.control.request(run_id, "cancel", ME)  # once more is no error
         with pytest.raises(NotWaiting):
-            await host.answers.submit(run_id, {"round-1": DONE}, ME)
+            await app.answers.submit(run_id, {"round-1": DONE}, ME)
 
 
 async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> None:
-    async with watched(place.settings(says("never", delay_s=60))) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(host, "round-1")
+    async with watched(place.settings(says("never", delay_s=60))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(app, "round-1")
         async with asyncio.timeout(5):
-            await host.control.request(run_id, "cancel", ME)
-            assert (await rests(host, run_id)).status == "cancelled"
+            await app.control.request(run_id, "cancel", ME)
+            assert (await rests(app, run_id)).status == "cancelled"
         assert place.rows("select count(*) from answer") == [(1,)]
 
 
 async def test_cancelling_together_with_an_answer_keeps_the_books(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
-        await host.answers.submit(run_id, {"round-1": READS}, ME)
-        await host.control.request(run_id, "cancel", ME)
-        assert (await rests(host, run_id)).status == "cancelled"
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
+        await app.answers.submit(run_id, {"round-1": READS}, ME)
+        await app.control.request(run_id, "cancel", ME)
+        assert (await rests(app, run_id)).status == "cancelled"
 
 
 async def test_cancelling_while_a_caller_tool_waits_beside_reads(place: Place) -> None:
     turn = {"tool_calls": READS["tool_calls"] + ASKS["tool_calls"] + READS["tool_calls"]}
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller", caller_tools=(ASK,))
-        report = await answered(host, run_id, round_1=turn)
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller", caller_tools=(ASK,))
+        report = await answered(app, run_id, round_1=turn)
         assert [item["key"] for item in report.waiting] == ["round-1/call-2"]
-        await host.control.request(run_id, "cancel", ME)
-        assert (await rests(host, run_id)).status == "cancelled"
+        await app.control.request(run_id, "cancel", ME)
+        assert (await rests(app, run_id)).status == "cancelled"
 
 
 async def test_an_ended_run_takes_no_more_wishes(place: Place) -> None:
-    async with watched(place.settings(says("done"))) as host:
-        run_id = await started(host)
+    async with watched(place.settings(says("done"))) as app:
+        run_id = await started(app)
         for action in ("pause", "resume", "cancel", "reroute", "extend"):
             with pytest.raises(KairosError):
-                await host.control.request(run_id, action, ME, limits=Limits(rounds=1))
+                await app.control.request(run_id, action, ME, limits=Limits(rounds=1))
         assert wishes(place) == []
 
 
 async def test_an_extended_run_goes_further(place: Place) -> None:
     lines = (reads("a.txt"), reads("b.txt"), reads("a.txt"), says("done"))
-    async with watched(place.settings(*lines)) as host:
-        run_id = await started(host, limits=Limits(rounds=2), route="caller")
-        await host.control.request(run_id, "extend", ME, limits=Limits(rounds=3))
-        assert (await rests(host, run_id)).remaining["rounds"] == 4
-        await host.control.request(run_id, "reroute", ME, route="scripted")
-        report = await rests(host, run_id)
+    async with watched(place.settings(*lines)) as app:
+        run_id = await started(app, limits=Limits(rounds=2), route="caller")
+        await app.control.request(run_id, "extend", ME, limits=Limits(rounds=3))
+        assert (await rests(app, run_id)).remaining["rounds"] == 4
+        await app.control.request(run_id, "reroute", ME, route="scripted")
+        report = await rests(app, run_id)
         assert (report.summary, report.rounds, report.remaining["rounds"]) == ("done", 4, 1)
 
 
 async def test_what_a_route_has_no_use_for_is_said(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller", model="openai:gpt-5", temperature=1.5)
-        assert any("model and temperature" in note for note in host.runs.report(run_id, ME).degraded)
-        await host.control.request(run_id, "reroute", ME, route="sampling")
-        assert any("offers no sampling" in note for note in host.runs.report(run_id, ME).degraded)
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller", model="openai:gpt-5", temperature=1.5)
+        assert any("model and temperature" in note for note in app.runs.report(run_id, ME).degraded)
+        await app.control.request(run_id, "reroute", ME, route="sampling")
+        assert any("offers no sampling" in note for note in app.runs.report(run_id, ME).degraded)
 
 
 async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
     async with watched(
         place.settings(),
-    ) as host:
-        run_id = await started(host, limits=Limits(rounds=1), route="caller")
-        report = await answered(host, run_id, round_1=READS)
+    ) as app:
+        run_id = await started(app, limits=Limits(rounds=1), route="caller")
+        report = await answered(app, run_id, round_1=READS)
         assert [item["key"] for item in report.waiting] == ["closing"]
         with pytest.raises(Stale):
-            await host.control.request(run_id, "extend", ME, limits=Limits(rounds=5))
-        assert (await answered(host, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
+            await app.control.request(run_id, "extend", ME, limits=Limits(rounds=5))
+        assert (await answered(app, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
 
 
 async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
-        await begun(host, "round-1")
+    async with watched(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
+        await begun(app, "round-1")
         await asyncio.gather(
-            *(host.control.request(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5))
+            *(app.control.request(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5))
         )
-        await rests(host, run_id)
+        await rests(app, run_id)
         assert place.rows("select cap_rounds from account where scope = 'run'") == [(12,)]
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(tool_calls=5), Limits(nano_usd=5), Limits(rounds=2**62)])
 async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: Limits) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
         if limits.rounds is None:
             with pytest.raises(BadArguments):
-                await host.control.request(run_id, "extend", ME, limits=limits)
+                await app.control.request(run_id, "extend", ME, limits=limits)
         else:
-            await host.control.request(run_id, "extend", ME, limits=limits)
-            assert host.runs.report(run_id, ME).remaining["rounds"] == 99  # what the configuration allows
+            await app.control.request(run_id, "extend", ME, limits=limits)
+            assert app.runs.report(run_id, ME).remaining["rounds"] == 99  # what the configuration allows
             assert place.rows("select text from note where text like 'Extended to what%'") != []
 
 
@@ -264,60 +264,60 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
 
 
 async def test_an_identical_start_attaches_to_the_open_run(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        first = await host.runs.start_planner(PlannerRequest("look", route="caller"), ME)
-        second = await host.runs.start_planner(PlannerRequest("look", route="caller"), ME)
+    async with watched(place.settings()) as app:
+        first = await app.runs.start_planner(PlannerRequest("look", route="caller"), ME)
+        second = await app.runs.start_planner(PlannerRequest("look", route="caller"), ME)
         assert (first.attached, second.attached, second.run_id) == (False, True, first.run_id)
         for other in (PlannerRequest("look", route="caller", temperature=0.5), PlannerRequest("else", route="caller")):
-            assert (await host.runs.start_planner(other, ME)).run_id != first.run_id
-        someone = await host.runs.start_planner(PlannerRequest("look", route="caller"), Caller("somebody else"))
+            assert (await app.runs.start_planner(other, ME)).run_id != first.run_id
+        someone = await app.runs.start_planner(PlannerRequest("look", route="caller"), Caller("somebody else"))
         assert someone.run_id != first.run_id
 
 
 async def test_an_identical_start_after_the_end_makes_a_new_run(place: Place) -> None:
-    async with watched(place.settings(says("done"))) as host:
-        assert await started(host) != await started(host)
+    async with watched(place.settings(says("done"))) as app:
+        assert await started(app) != await started(app)
 
 
 async def test_a_key_gives_its_run_also_after_the_end(place: Place) -> None:
-    async with watched(place.settings(says("done"))) as host:
-        first = await started(host, key="k")
-        again = await host.runs.start_planner(PlannerRequest("look around", key="k"), ME)
+    async with watched(place.settings(says("done"))) as app:
+        first = await started(app, key="k")
+        again = await app.runs.start_planner(PlannerRequest("look around", key="k"), ME)
         assert (again.run_id, again.attached) == (first, True)
         with pytest.raises(BadArguments) as refused:
-            await host.runs.start_planner(PlannerRequest("something else", key="k"), ME)
+            await app.runs.start_planner(PlannerRequest("something else", key="k"), ME)
         assert refused.value.run_id == first
-        assert await started(host, key="another") != first
+        assert await started(app, key="another") != first
 
 
 async def test_many_identical_starts_at_once_make_one_run(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        starts = [host.runs.start_planner(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
+    async with watched(place.settings()) as app:
+        starts = [app.runs.start_planner(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
         assert len({start.run_id for start in await asyncio.gather(*starts)}) == 1
         assert place.rows("select count(*) from run") == [(1,)]
 
 
 async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -> None:
     other = Caller("somebody else")
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
-        for look in (lambda: host.runs.report(run_id, other), lambda: host.runs.replay(run_id, other)):
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
+        for look in (lambda: app.runs.report(run_id, other), lambda: app.runs.replay(run_id, other)):
             with pytest.raises(UnknownRun):
                 look()
         with pytest.raises(UnknownRun):
-            await host.answers.submit(run_id, {"round-1": DONE}, other)
+            await app.answers.submit(run_id, {"round-1": DONE}, other)
         with pytest.raises(UnknownRun):
-            await host.control.request(run_id, "cancel", other)
-        assert host.runs.newest_ids(other) == []
+            await app.control.request(run_id, "cancel", other)
+        assert app.runs.newest_ids(other) == []
 
 
 async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        first = await started(host, "one", route="caller")
-        await answered(host, first, round_1=READS)
-        await answered(host, first, round_2=DONE)
-        second = await started(host, "two", route="caller", continues=first)
-        (item,) = host.runs.report(second, ME).waiting
+    async with watched(place.settings()) as app:
+        first = await started(app, "one", route="caller")
+        await answered(app, first, round_1=READS)
+        await answered(app, first, round_2=DONE)
+        second = await started(app, "two", route="caller", continues=first)
+        (item,) = app.runs.report(second, ME).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
         assert "alpha" in item["messages"][2]["content"]
         assert item["messages"][3]["content"] == "done"
@@ -325,12 +325,12 @@ async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
 
 
 async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
         with pytest.raises(Stale):
-            await host.runs.start_planner(PlannerRequest("on", continues=run_id), ME)
+            await app.runs.start_planner(PlannerRequest("on", continues=run_id), ME)
         with pytest.raises(UnknownRun):
-            await host.runs.start_planner(PlannerRequest("on", continues="run-of-nobody"), ME)
+            await app.runs.start_planner(PlannerRequest("on", continues="run-of-nobody"), ME)
 
 
 @pytest.mark.parametrize(
@@ -348,10 +348,10 @@ async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> No
     ],
 )
 async def test_a_start_that_can_not_be_meant_makes_no_run(place: Place, changes: dict[str, Any]) -> None:
-    async with watched(place.settings()) as host:
+    async with watched(place.settings()) as app:
         with pytest.raises((BadArguments, UnknownTool)):
-            await host.runs.start_planner(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
-        await started(host, route="caller")
+            await app.runs.start_planner(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
+        await started(app, route="caller")
         assert place.rows("select count(*) from run") == [(1,)]
 
 
@@ -359,23 +359,23 @@ async def test_a_start_that_can_not_be_meant_makes_no_run(place: Place, changes:
 
 
 async def test_the_same_answer_again_is_no_error_and_changes_nothing(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
-        await answered(host, run_id, round_1=READS)
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
+        await answered(app, run_id, round_1=READS)
         before = place.rows("select * from answer")
-        await answered(host, run_id, round_1=READS)
+        await answered(app, run_id, round_1=READS)
         assert place.rows("select * from answer") == before
 
 
 async def test_another_answer_for_an_answered_step_is_refused(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
-        await answered(host, run_id, round_1=READS)
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
+        await answered(app, run_id, round_1=READS)
         with pytest.raises(AlreadyAnswered):
-            await host.answers.submit(run_id, {"round-1": DONE}, ME)
+            await app.answers.submit(run_id, {"round-1": DONE}, ME)
         with pytest.raises(AlreadyAnswered):
-            await host.answers.submit(run_id, {"round-2": DONE, "round-1": DONE}, ME)
-        assert host.runs.report(run_id, ME).status == "input_required"
+            await app.answers.submit(run_id, {"round-2": DONE, "round-1": DONE}, ME)
+        assert app.runs.report(run_id, ME).status == "input_required"
 
 
 @pytest.mark.parametrize(
@@ -391,26 +391,26 @@ async def test_another_answer_for_an_answered_step_is_refused(place: Place) -> N
     ],
 )
 async def test_answers_are_all_checked_before_any_is_stored(place: Place, answers: dict[str, Any]) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller")
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller")
         with pytest.raises((BadArguments, NotWaiting)):
-            await host.answers.submit(run_id, answers, ME)
+            await app.answers.submit(run_id, answers, ME)
         assert place.rows("select count(*) from answer") == [(0,)]
-        assert (await answered(host, run_id, round_1=DONE)).status == "completed"
+        assert (await answered(app, run_id, round_1=DONE)).status == "completed"
 
 
 async def test_several_callers_tools_are_answered_together_or_one_by_one(place: Place) -> None:
     ask = replace(ASK, effect="read")
     turn = {"tool_calls": ASKS["tool_calls"] * 3}
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller", caller_tools=(ask,))
-        report = await answered(host, run_id, round_1=turn)
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller", caller_tools=(ask,))
+        report = await answered(app, run_id, round_1=turn)
         assert len(report.waiting) == 3
-        report = await answered(host, run_id, round_1__call_2={"content": "two"})
+        report = await answered(app, run_id, round_1__call_2={"content": "two"})
         assert [item["key"] for item in report.waiting] == ["round-1/call-1", "round-1/call-3"]
         both = {"round-1/call-1": {"content": "one"}, "round-1/call-3": {"content": "three", "is_error": True}}
-        await host.answers.submit(run_id, both, ME)
-        (item,) = (await rests(host, run_id)).waiting
+        await app.answers.submit(run_id, both, ME)
+        (item,) = (await rests(app, run_id)).waiting
         told = [message["content"] for message in item["messages"] if message["role"] == "tool"]
         assert ["one" in told[0], "two" in told[1], "three" in told[2]] == [True] * 3
 
@@ -418,11 +418,11 @@ async def test_several_callers_tools_are_answered_together_or_one_by_one(place: 
 async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: Place) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     calls = [{"name": "ask_person", "arguments": given} for given in ({}, {"n": "3"}, {"n": 3})]
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller", caller_tools=(replace(ASK, input_schema=schema),))
-        report = await answered(host, run_id, round_1={"tool_calls": calls})
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller", caller_tools=(replace(ASK, input_schema=schema),))
+        report = await answered(app, run_id, round_1={"tool_calls": calls})
         assert [item["key"] for item in report.waiting] == ["round-1/call-3"]
-        report = await answered(host, run_id, round_1__call_3={"content": "yes"})
+        report = await answered(app, run_id, round_1__call_3={"content": "yes"})
         assert [call["ok"] for call in report.calls] == [False, False, True]
 
 
@@ -431,8 +431,8 @@ async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: P
 
 async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
     settings = place.settings(reads("a.txt"), says("done"), gate=(GateRule("read_*", "deny"),))
-    async with watched(settings) as host:
-        report = host.runs.report(await started(host), ME)
+    async with watched(settings) as app:
+        report = app.runs.report(await started(app), ME)
         assert (report.summary, [call["ok"] for call in report.calls]) == ("done", [False])
         ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
         assert '"code":"denied"' in body
@@ -442,16 +442,16 @@ async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
 async def test_the_thirty_first_call_of_a_changing_tool_in_a_minute_is_refused(place: Place) -> None:
     at = [1_000_000]
     turn = {"tool_calls": ASKS["tool_calls"] * 10}
-    async with clocked(place, at) as host:
-        run_id = await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+    async with clocked(place, at) as app:
+        run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
         for number in (1, 2, 3):
-            await host.answers.submit(run_id, {f"round-{number}": turn}, ME)
-            await answer_each_call(host, run_id)
-        report = await answered(host, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
+            await app.answers.submit(run_id, {f"round-{number}": turn}, ME)
+            await answer_each_call(app, run_id)
+        report = await answered(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-5"]
         assert report.calls[-1]["ok"] is False
         at[0] += 60_001
-        report = await answered(host, run_id, round_5={"tool_calls": ASKS["tool_calls"]})
+        report = await answered(app, run_id, round_5={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-5/call-1"]
 
 
@@ -460,10 +460,10 @@ async def test_the_rate_of_calls_is_the_same_after_a_takeover(place: Place) -> N
     turn = {"tool_calls": ASKS["tool_calls"] * 10}
     run_id = ""
     for number in (1, 2, 3):
-        async with clocked(place, at) as host:
-            run_id = run_id or await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
-            await host.answers.submit(run_id, {f"round-{number}": turn}, ME)
-            report = await answer_each_call(host, run_id)
+        async with clocked(place, at) as app:
+            run_id = run_id or await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+            await app.answers.submit(run_id, {f"round-{number}": turn}, ME)
+            report = await answer_each_call(app, run_id)
             assert [item["key"] for item in report.waiting] == [f"round-{number + 1}"]
     assert place.rows("select count(*) from answer where body like '%is_error\":true%'") == [(0,)]
 
@@ -471,21 +471,21 @@ async def test_the_rate_of_calls_is_the_same_after_a_takeover(place: Place) -> N
 async def test_a_clock_that_is_set_back_does_not_stop_a_tool_for_long(place: Place) -> None:
     at = [10**12]
     turn = {"tool_calls": ASKS["tool_calls"] * 10}
-    async with clocked(place, at) as host:
-        run_id = await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+    async with clocked(place, at) as app:
+        run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
         for number in (1, 2, 3):
-            await host.answers.submit(run_id, {f"round-{number}": turn}, ME)
-            await answer_each_call(host, run_id)
+            await app.answers.submit(run_id, {f"round-{number}": turn}, ME)
+            await answer_each_call(app, run_id)
         at[0] -= 24 * 3_600_000
-        report = await answered(host, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
+        report = await answered(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-4/call-1"]
 
 
-async def answer_each_call(host: App, run_id: str) -> Any:
-    report = await rests(host, run_id)
+async def answer_each_call(app: App, run_id: str) -> Any:
+    report = await rests(app, run_id)
     while report.waiting and report.waiting[0]["kind"] == "tool_call":
-        await host.answers.submit(run_id, {item["key"]: {"content": "yes"} for item in report.waiting}, ME)
-        report = await rests(host, run_id)
+        await app.answers.submit(run_id, {item["key"]: {"content": "yes"} for item in report.waiting}, ME)
+        report = await rests(app, run_id)
     return report
 
 
@@ -493,60 +493,60 @@ async def test_a_long_result_is_kept_whole_behind_its_ref(place: Place) -> None:
     text = "".join(f"line {n}\n" for n in range(5_000))
     (place.workspace / "long.txt").write_text(text)
     reread = {"tool_calls": [{"name": "read_result", "arguments": {"ref": "round-1/call-1", "offset": 40_000}}]}
-    async with watched(place.settings(reads("long.txt"), reread, says("done"), shown_chars=2_000)) as host:
-        run_id = await started(host)
+    async with watched(place.settings(reads("long.txt"), reread, says("done"), shown_chars=2_000)) as app:
+        run_id = await started(app)
         ((whole,),) = place.rows("select body from text where body like '%line 4999%'")
         assert "line 2500\n" in whole
         ((shown,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
         assert len(shown) < 4_000
-        assert [call["ok"] for call in host.runs.report(run_id, ME).calls] == [True, True]
+        assert [call["ok"] for call in app.runs.report(run_id, ME).calls] == [True, True]
 
 
 async def test_a_deposited_result_that_is_long_is_kept_whole_too(place: Place) -> None:
     text = "x" * 50_000
-    async with watched(place.settings()) as host:
-        run_id = await started(host, route="caller", caller_tools=(ASK,))
-        await answered(host, run_id, round_1=ASKS)
-        await answered(host, run_id, round_1__call_1={"content": text})
-        await host.answers.submit(run_id, {"round-1/call-1": {"content": text}}, ME)
+    async with watched(place.settings()) as app:
+        run_id = await started(app, route="caller", caller_tools=(ASK,))
+        await answered(app, run_id, round_1=ASKS)
+        await answered(app, run_id, round_1__call_1={"content": text})
+        await app.answers.submit(run_id, {"round-1/call-1": {"content": text}}, ME)
         assert place.rows("select count(*) from text where length(body) = 50000") == [(1,)]
 
 
 async def test_one_call_is_a_run_of_its_own(place: Place) -> None:
-    async with watched(place.settings()) as host:
-        run_id = await host.runs.start_call("read_file", {"path": "a.txt"}, ME)
-        report = await rests(host, run_id)
+    async with watched(place.settings()) as app:
+        run_id = await app.runs.start_call("read_file", {"path": "a.txt"}, ME)
+        report = await rests(app, run_id)
         assert (report.status, report.output["is_error"]) == ("completed", False)
         assert "alpha" in report.output["content"]
-        missing = await rests(host, await host.runs.start_call("read_file", {"path": "none.txt"}, ME))
+        missing = await rests(app, await app.runs.start_call("read_file", {"path": "none.txt"}, ME))
         assert missing.output["is_error"] is True
         with pytest.raises(UnknownTool):
-            await host.runs.start_call("nothing", {}, ME)
+            await app.runs.start_call("nothing", {}, ME)
         with pytest.raises(BadArguments):
-            await host.runs.start_call("read_file", {}, ME)
+            await app.runs.start_call("read_file", {}, ME)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------
 
 
 async def test_attention_wakes_when_another_run_asks_for_something(place: Place) -> None:
-    async with watched(place.settings(asks("why", delay_s=0.3))) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
+    async with watched(place.settings(asks("why", delay_s=0.3))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
         async with asyncio.timeout(5):
-            await host.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
-        assert [item["kind"] for item in host.runs.report(run_id, ME).waiting] == ["tool_call"]
-        await host.control.request(run_id, "cancel", ME)
+            await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+        assert [item["kind"] for item in app.runs.report(run_id, ME).waiting] == ["tool_call"]
+        await app.control.request(run_id, "cancel", ME)
 
 
 async def test_a_wait_ends_with_its_time_and_disturbs_nothing(place: Place) -> None:
-    async with watched(place.settings(says("done", delay_s=0.4))) as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await host.runs.wait([run_id], until="done", wait_s=0.05, caller=ME)
-        assert host.runs.report(run_id, ME).status == "working"
-        waiting = asyncio.create_task(host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
+    async with watched(place.settings(says("done", delay_s=0.4))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await app.runs.wait([run_id], until="done", wait_s=0.05, caller=ME)
+        assert app.runs.report(run_id, ME).status == "working"
+        waiting = asyncio.create_task(app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
         await asyncio.sleep(0)
         waiting.cancel()
-        assert (await rests(host, run_id)).summary == "done"
+        assert (await rests(app, run_id)).summary == "done"
 
 
 async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(place: Place) -> None:
@@ -556,8 +556,8 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
     seen = []
     for where, again in ((place, False), (other, True)):
         settings = replace(where.settings(), workspaces=(place.workspace,))
-        async with watched(settings) as host:
-            run_id = await started(host, route="caller", caller_tools=(ASK,))
+        async with watched(settings) as app:
+            run_id = await started(app, route="caller", caller_tools=(ASK,))
             answers = iter(({"round-1": turn}, {"round-1/call-2": {"content": "yes"}}, {"round-2": DONE}))
             for answer in answers:
                 if again:
@@ -565,8 +565,8 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
                         await fresh.answers.submit(run_id, answer, ME)
                         await rests(fresh, run_id)
                 else:
-                    await host.answers.submit(run_id, answer, ME)
-                    await rests(host, run_id)
+                    await app.answers.submit(run_id, answer, ME)
+                    await rests(app, run_id)
         marks = where.rows("select path, kind, digest, held is null from mark order by id")
         seen.append((marks, where.rows("select body from answer order by mark"), outcome_of(where, run_id)))
     assert seen[0] == seen[1]
@@ -581,11 +581,11 @@ def clocked(place: Place, at: list[int]) -> Any:
         ids = iter(
             f"run-{place.rows('select count(*) from run')[0][0] if place.db.exists() else 0}-{n}" for n in range(9)
         )
-        host = App(place.settings(), "mcp", lambda: at[0], lambda: next(ids))
+        app = App(place.settings(), "mcp", lambda: at[0], lambda: next(ids))
         try:
-            yield host
+            yield app
         finally:
-            await host._close()
+            await app._close()
 
     return opened()
 
@@ -593,10 +593,10 @@ def clocked(place: Place, at: list[int]) -> Any:
 @pytest.mark.parametrize("jump_ms", [-24 * 3_600_000, 10 * 365 * 24 * 3_600_000])
 async def test_a_run_goes_on_whatever_the_clock_says(place: Place, jump_ms: int) -> None:
     at = [10**12]
-    async with clocked(place, at) as host:
-        run_id = await started(host, route="caller", caller_tools=(ASK,))
-        await answered(host, run_id, round_1=ASKS)
+    async with clocked(place, at) as app:
+        run_id = await started(app, route="caller", caller_tools=(ASK,))
+        await answered(app, run_id, round_1=ASKS)
     at[0] += jump_ms
-    async with clocked(place, at) as host:
-        await answered(host, run_id, round_1__call_1={"content": "yes"})
-        assert (await answered(host, run_id, round_2=DONE)).status == "completed"
+    async with clocked(place, at) as app:
+        await answered(app, run_id, round_1__call_1={"content": "yes"})
+        assert (await answered(app, run_id, round_2=DONE)).status == "completed"

@@ -16,12 +16,12 @@ DAMAGE = {
 
 async def stuck(place: Place, damage: str) -> str:
     """A run on the caller route that waits for round 2, damaged while nobody has it in memory."""
-    async with App.open(place.settings(), via="test") as host:
-        run = await host.runs.start_planner(PlannerRequest("Look.", route="caller"), ME)
-        await host.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+    async with App.open(place.settings(), via="test") as app:
+        run = await app.runs.start_planner(PlannerRequest("Look.", route="caller"), ME)
+        await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         asked = {"content": "", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
-        await host.answers.submit(run.run_id, {"round-1": asked}, ME)
-        await host.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        await app.answers.submit(run.run_id, {"round-1": asked}, ME)
+        await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
     place.rows(damage)
     return run.run_id
 
@@ -30,13 +30,13 @@ async def stuck(place: Place, damage: str) -> str:
 @pytest.mark.unreplayed
 async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
-    async with App.open(place.settings(), via="test") as host:
-        report = host.runs.report(run_id, ME)
+    async with App.open(place.settings(), via="test") as app:
+        report = app.runs.report(run_id, ME)
         assert report.status == "paused"
         assert report.next is not None
         assert report.next["tool"] == "planner_run"
         assert report.next["arguments"]["continues"] == run_id
-        items = host.runs.trace(run_id, TraceQuery("messages"), ME)["items"]
+        items = app.runs.trace(run_id, TraceQuery("messages"), ME)["items"]
         assert [item["role"] for item in items] == ["system", "user", "assistant", "tool"]
 
 
@@ -44,10 +44,10 @@ async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: 
 @pytest.mark.unreplayed
 async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
-    async with App.open(place.settings(), via="test") as host:
-        new = await host.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
-        await host.runs.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        (item,) = host.runs.report(new.run_id, ME).waiting
+    async with App.open(place.settings(), via="test") as app:
+        new = await app.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
+        await app.runs.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        (item,) = app.runs.report(new.run_id, ME).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "user"]
 
 
@@ -55,14 +55,14 @@ async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> 
 @pytest.mark.unreplayed
 async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
-    async with App.open(place.settings(), via="test") as host:
-        await host.control.request(run_id, "cancel", ME)
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run_id, ME).status == "cancelled"
+    async with App.open(place.settings(), via="test") as app:
+        await app.control.request(run_id, "cancel", ME)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run_id, ME).status == "cancelled"
 
 
 async def test_a_run_that_only_waits_is_not_gone_on_from(place: Place) -> None:
     run_id = await stuck(place, "select 1")
-    async with App.open(place.settings(), via="test") as host:
+    async with App.open(place.settings(), via="test") as app:
         with pytest.raises(Stale):
-            await host.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
+            await app.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)

@@ -25,40 +25,40 @@ from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitte
 from kairos_mcp.store.ownership import Ownership
 
 
-async def owned(host: App) -> tuple[queries.RunRow, int, int]:
+async def owned(app: App) -> tuple[queries.RunRow, int, int]:
     """A run that waits and that a living server owns: with its owner's number and its fence."""
-    run = queries.run_by_id(host._store.reader, await started(host, route="caller"))
-    mine = await host._store.register_owner(1)
-    fence = await host._store.submit(lambda connection: runs.take_run(connection, run.n, mine, ()))
+    run = queries.run_by_id(app._store.reader, await started(app, route="caller"))
+    mine = await app._store.register_owner(1)
+    fence = await app._store.submit(lambda connection: runs.take_run(connection, run.n, mine, ()))
     assert fence is not None
     return run, mine, fence
 
 
 @pytest.mark.unreplayed
 async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run, mine, fence = await owned(host)
+    async with App.open(place.settings(), via="mcp") as app:
+        run, mine, fence = await owned(app)
         for dead in ((), (mine + 1,)):
-            assert await host._store.submit(lambda c, dead=dead: runs.take_run(c, run.n, mine + 2, dead)) is None
+            assert await app._store.submit(lambda c, dead=dead: runs.take_run(c, run.n, mine + 2, dead)) is None
         assert place.rows("select owner, fence from run") == [(mine, fence)]
-        assert await host._store.submit(lambda c: runs.take_run(c, run.n, mine + 2, (mine,))) == fence + 1
+        assert await app._store.submit(lambda c: runs.take_run(c, run.n, mine + 2, (mine,))) == fence + 1
 
 
 async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run, mine, fence = await owned(host)
-        await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, mine, 1))
+    async with App.open(place.settings(), via="mcp") as app:
+        run, mine, fence = await owned(app)
+        await app._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, mine, 1))
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
             with pytest.raises(FenceLost):
-                await host._store.submit(lambda c, o=owner, n=number: drain_inbox(c, run, o, n, 1))
+                await app._store.submit(lambda c, o=owner, n=number: drain_inbox(c, run, o, n, 1))
         assert place.rows("select paused, taken from run, deposit") == [(None, None)]
-        await host._store.submit(lambda c: drain_inbox(c, run, mine, fence, 1))
+        await app._store.submit(lambda c: drain_inbox(c, run, mine, fence, 1))
         assert place.rows("select paused from run") == [("asked",)]
 
 
 async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run, mine, _ = await owned(host)
+    async with App.open(place.settings(), via="mcp") as app:
+        run, mine, _ = await owned(app)
 
         def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
             deposits = [SubmittedAnswer(path, Completion(text, finish="stop"))]
@@ -66,57 +66,57 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
 
         place.rows("update mark set held = '[1,1,0,0,0,0,0,0]'")  # begun by the owner itself
         with pytest.raises(NotWaiting):
-            await host._store.submit(bring("mine"))
+            await app._store.submit(bring("mine"))
         place.rows("update mark set held = null")
-        await host._store.submit(bring("first"))
-        await host._store.submit(bring("first"))
+        await app._store.submit(bring("first"))
+        await app._store.submit(bring("first"))
         with pytest.raises(AlreadyAnswered):
-            await host._store.submit(bring("second"))
+            await app._store.submit(bring("second"))
         assert place.rows("select count(*), json_extract(body, '$.content') from answer") == [(1, "first")]
 
 
 async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        run, mine, fence = await owned(host)
-        (waits,) = queries.open_steps(host._store.reader, run.n).values()
+    async with App.open(place.settings(), via="mcp") as app:
+        run, mine, fence = await owned(app)
+        (waits,) = queries.open_steps(app._store.reader, run.n).values()
         brought = [SubmittedAnswer("round-1", Completion("came", finish="stop"))]
-        await host._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
+        await app._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(make_outcome("cancelled", "cancelled"))
         turn = RunCommit(run.n, run.id, mine, fence, run.account, 1, dropped_steps=released, outcome=outcome)
-        await host._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))
+        await app._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))
         assert_lawful(place, run.id)
 
 
 @pytest.mark.unreplayed
 async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(place: Place) -> None:
     settings = place.settings(says("done"))
-    async with App.open(settings, via="mcp") as host:
-        run_id = await started(host, route="caller")
+    async with App.open(settings, via="mcp") as app:
+        run_id = await started(app, route="caller")
     place.rows("update account set spent_total_tokens = spent_total_tokens + 1 where scope = 'run'")
-    async with App.open(settings, via="mcp") as host:
-        await host.control.request(run_id, "reroute", ME, route="scripted")
-        assert "not the sum of its rows" in str((await rests(host, run_id)).degraded)
+    async with App.open(settings, via="mcp") as app:
+        await app.control.request(run_id, "reroute", ME, route="scripted")
+        assert "not the sum of its rows" in str((await rests(app, run_id)).degraded)
         assert place.rows("select count(*) from answer") == [(0,)]
 
 
 async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        _, mine, _ = await owned(host)
-        other = Ownership(host._store.home)
+    async with App.open(place.settings(), via="mcp") as app:
+        _, mine, _ = await owned(app)
+        other = Ownership(app._store.home)
         try:
-            number = await host._store.submit(lambda c: other.register(c, "mcp", 1))
+            number = await app._store.submit(lambda c: other.register(c, "mcp", 1))
             place.rows("update run set owner = ?", number)
-            assert ownership.dead_owners(host._store.reader, host._store.home, mine) == []
+            assert ownership.dead_owners(app._store.reader, app._store.home, mine) == []
         finally:
             other.close()
-        assert ownership.dead_owners(host._store.reader, host._store.home, mine) == [number]
+        assert ownership.dead_owners(app._store.reader, app._store.home, mine) == [number]
 
 
 async def test_a_release_raises_the_fence(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as host:
-        _, mine, fence = await owned(host)
-        assert await host._store.submit(lambda c: ownership.release_runs(c, mine)) == 1
+    async with App.open(place.settings(), via="mcp") as app:
+        _, mine, fence = await owned(app)
+        assert await app._store.submit(lambda c: ownership.release_runs(c, mine)) == 1
         assert place.rows("select owner, fence from run") == [(ownership.ANY_SERVER, fence + 1)]
 
 
@@ -125,15 +125,15 @@ async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun
     times, since a look at the store a moment later might still save one that has begun."""
     touch = {"tool_calls": [{"name": "write_file", "arguments": {"path": "made.txt", "content": "made\n"}}]}
     settings = place.settings(reads("a.txt"), touch, says("never"), gate=(GateRule("write_file", "allow"),))
-    async with watched(settings) as host:
+    async with watched(settings) as app:
         for nth in range(6):
-            told = Forestalling(host, place, "round-2/call-1")
+            told = Forestalling(app, place, "round-2/call-1")
             asked = PlannerRequest(f"make {nth}", tools=("read_file", "write_file"))
-            run_id = (await host.runs.start_planner(asked, ME)).run_id
+            run_id = (await app.runs.start_planner(asked, ME)).run_id
             async with asyncio.timeout(WITHIN_S):
-                await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+                await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
             assert told.when == [("round-2/call-1", False)]  # marked by that commit, and nothing was made yet
-            assert host.runs.report(run_id, ME).status == "cancelled"
+            assert app.runs.report(run_id, ME).status == "cancelled"
             assert not (place.workspace / "made.txt").exists()
 
 
@@ -163,10 +163,10 @@ class Forestalling:
     that was waiting for the loop, and the step would be begun before anything else is looked at.
     """
 
-    def __init__(self, host: App, place: Place, path: str) -> None:
-        self._host, self._place, self._path = host, place, path
+    def __init__(self, app: App, place: Place, path: str) -> None:
+        self._host, self._place, self._path = app, place, path
         self.when: list[tuple[str, bool]] = []
-        host._store.writer._connection.set_profile(self._ran)
+        app._store.writer._connection.set_profile(self._ran)
 
     def _ran(self, statement: str, _nanoseconds: int) -> None:
         if statement != "commit" or self.when:

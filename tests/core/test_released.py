@@ -28,8 +28,8 @@ async def so(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def approved(host: App, run_id: str) -> None:
-    await host.answers.decide(run_id, "call-1/approval", "approve", None, PERSON)
+async def approved(app: App, run_id: str) -> None:
+    await app.answers.decide(run_id, "call-1/approval", "approve", None, PERSON)
 
 
 async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(place: Place) -> None:
@@ -37,23 +37,23 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
     hold, late = place.workspace / "hold", place.workspace / "late.txt"
     hold.write_text("")
     argvs = [*(["sh", "-c", BUSY, str(n)] for n in range(THREADS)), ["touch", "late.txt"]]
-    async with App.open(place.settings(commands="bare"), via="mcp") as host:
-        *busy, waits = [await host.runs.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
-        await rests(host, waits, *busy)
+    async with App.open(place.settings(commands="bare"), via="mcp") as app:
+        *busy, waits = [await app.runs.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
+        await rests(app, waits, *busy)
         for run_id in busy:
-            await approved(host, run_id)
+            await approved(app, run_id)
         await so(lambda: len(list(place.workspace.glob("busy-*"))) == THREADS)
-        await approved(host, waits)
+        await approved(app, waits)
         await so(lambda: place.rows("select count(*) from attempt") == [(THREADS + 1,)])
         ((owner,),) = place.rows("select distinct owner from run")
         async with App.open(place.settings(), via="command") as person:
             assert await person.control.release(owner, PERSON) == THREADS + 1
         hold.unlink()
-        threads = host._factory._workers
+        threads = app._factory._workers
         assert threads is not None
         await so(lambda: len(threads._idle) == THREADS)
         assert not late.exists()
-        report = await rests(host, waits)
+        report = await rests(app, waits)
         assert [item["key"] for item in report.waiting] == ["call-1/settle"]
         assert place.rows("select count(*) from answer") == [(0,)]
 

@@ -54,7 +54,7 @@ class Servers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.place = place_in(Path(tempfile.mkdtemp(dir=self.base)))
-        self.hosts: dict[int, Apart] = {}
+        self.apps: dict[int, Apart] = {}
         self.runs: dict[str, str] = {}  # run -> principal
         self.recorded: dict[int, tuple[Any, ...]] = {}  # mark -> its answer, as it was first seen
         self.given: dict[tuple[str, str], Any] = {}  # (run, key) -> the answer that was taken
@@ -62,17 +62,17 @@ class Servers(RuleBasedStateMachine):
         self.again: set[str] = set()  # calls that a person said are to be made once more
         self.numbers = itertools.count(1)
 
-    def host(self, number: int) -> Apart:
+    def app(self, number: int) -> Apart:
         """The server of that number; one that was killed comes again."""
-        if number not in self.hosts:
-            self.hosts[number] = self.forks.host(self.place.root)
-        return self.hosts[number]
+        if number not in self.apps:
+            self.apps[number] = self.forks.app(self.place.root)
+        return self.apps[number]
 
     def picked(self, pick: int) -> tuple[str, str]:
         return sorted(self.runs.items())[pick % len(self.runs)]
 
     def report(self, number: int, run: str) -> dict[str, Any]:
-        told: dict[str, Any] = self.host(number)("rest", run=run, principal=self.runs[run])["ok"]
+        told: dict[str, Any] = self.app(number)("rest", run=run, principal=self.runs[run])["ok"]
         return told
 
     def answer_of(self, kind: str, said: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Servers(RuleBasedStateMachine):
     @rule(number=HOSTS, principal=st.sampled_from(("local", "other")), key=st.sampled_from((None, "k", "l")))
     def start(self, number: int, principal: str, key: str | None) -> None:
         goal = f"goal {key or next(self.numbers)}"
-        told = self.host(number)("start", goal=goal, principal=principal, key=key, route="caller")
+        told = self.app(number)("start", goal=goal, principal=principal, key=key, route="caller")
         self.runs[told["ok"]] = principal
 
     @precondition(lambda self: self.runs)
@@ -107,7 +107,7 @@ class Servers(RuleBasedStateMachine):
                 self.settle(number, run, item)
                 continue
             value = self.answer_of(item["kind"], said)
-            told = self.host(number)("answer", run=run, principal=principal, answers={item["key"]: value})
+            told = self.app(number)("answer", run=run, principal=principal, answers={item["key"]: value})
             assert told == {"ok": None}, (item, told)
             self.given[run, item["key"]] = value
             if said != "reads":
@@ -118,7 +118,7 @@ class Servers(RuleBasedStateMachine):
         said = "already_done" if line in self.made() else "reattempt"
         if said == "reattempt":
             self.again.add(line)
-        told = self.host(number)("settle", run=run, principal=self.runs[run], key=item["key"], settlement=said)
+        told = self.app(number)("settle", run=run, principal=self.runs[run], key=item["key"], settlement=said)
         assert told == {"ok": None}
 
     @precondition(lambda self: self.runs)
@@ -129,16 +129,16 @@ class Servers(RuleBasedStateMachine):
             return
         (run, key), value = sorted(self.given.items())[pick % len(self.given)]
         principal = self.runs[run]
-        assert self.host(number)("answer", run=run, principal=principal, answers={key: value}) == {"ok": None}
+        assert self.app(number)("answer", run=run, principal=principal, answers={key: value}) == {"ok": None}
         other = {"content": "something else"}
-        told = self.host(number)("answer", run=run, principal=principal, answers={key: other})
+        told = self.app(number)("answer", run=run, principal=principal, answers={key: other})
         assert told == {"code": "already_answered"}
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS, pick=PICKS)
     def answer_what_does_not_wait(self, number: int, pick: int) -> None:
         run, principal = self.picked(pick)
-        told = self.host(number)("answer", run=run, principal=principal, answers={"round-99": {"content": "x"}})
+        told = self.app(number)("answer", run=run, principal=principal, answers={"round-99": {"content": "x"}})
         assert told == {"code": "not_waiting"}
 
     @precondition(lambda self: self.runs)
@@ -147,7 +147,7 @@ class Servers(RuleBasedStateMachine):
         run, principal = self.picked(pick)
         stranger = "local" if principal == "other" else "other"
         given = {"answers": {"round-1": {"content": "x"}}} if action == "answer" else {"action": "cancel"}
-        assert self.host(number)(action, run=run, principal=stranger, **given) == {"code": "unknown_run"}
+        assert self.app(number)(action, run=run, principal=stranger, **given) == {"code": "unknown_run"}
 
     @precondition(lambda self: self.runs)
     @rule(pick=PICKS, said=st.sampled_from(("reads", "ends")))
@@ -183,7 +183,7 @@ class Servers(RuleBasedStateMachine):
     def wish(self, number: int, pick: int, wish: str, route: str) -> None:
         run, principal = self.picked(pick)
         given = {"route": route} if wish == "reroute" else {}
-        told = self.host(number)("control", run=run, principal=principal, action=wish, **given)
+        told = self.app(number)("control", run=run, principal=principal, action=wish, **given)
         assert told.get("code") in (None, "stale"), told
 
     @precondition(lambda self: self.runs)
@@ -193,13 +193,13 @@ class Servers(RuleBasedStateMachine):
         run, principal = self.picked(pick)
         report = self.report(number, run)
         self.assert_consistent(run, report)
-        assert self.host(number)("replay", run=run, principal=principal) == {"ok": None}
+        assert self.app(number)("replay", run=run, principal=principal) == {"ok": None}
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS)
     def crash(self, number: int) -> None:
-        if number in self.hosts:
-            self.hosts.pop(number).kill()
+        if number in self.apps:
+            self.apps.pop(number).kill()
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS, pick=PICKS)
@@ -214,8 +214,8 @@ class Servers(RuleBasedStateMachine):
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS)
     def close_in_order(self, number: int) -> None:
-        if number in self.hosts:
-            self.hosts.pop(number).end()
+        if number in self.apps:
+            self.apps.pop(number).end()
 
     # -- what holds at any moment ------------------------------------------------------------------------------------
 
@@ -277,8 +277,8 @@ class Servers(RuleBasedStateMachine):
             if self.runs:
                 self.brought_to_an_end()
         finally:
-            for host in self.hosts.values():
-                host.kill()
+            for app in self.apps.values():
+                app.kill()
             shutil.rmtree(self.place.root, ignore_errors=True)
 
     def brought_to_an_end(self) -> None:
@@ -287,10 +287,10 @@ class Servers(RuleBasedStateMachine):
             while (report := self.report(0, run))["status"] not in ENDED:
                 assert time.monotonic() < until, report
                 if report["status"] == "paused":
-                    self.host(0)("control", run=run, principal=principal, action="resume")
+                    self.app(0)("control", run=run, principal=principal, action="resume")
                 self.answer(0, sorted(self.runs).index(run), "ends")
             self.assert_consistent(run, report)
-            assert self.host(0)("replay", run=run, principal=principal) == {"ok": None}
+            assert self.app(0)("replay", run=run, principal=principal) == {"ok": None}
         self.the_record_holds()
         self.no_effect_is_made_twice()
         connection = apsw.Connection(str(self.place.db))

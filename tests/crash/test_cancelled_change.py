@@ -53,7 +53,7 @@ def place(tmp_path) -> Place:
 @pytest.fixture(params=[NOT_YET, EXCHANGED])
 def disk(request) -> Iterator[SlowDisk]:
     slow = SlowDisk(request.param)
-    threading.settrace(slow)  # of threads that are yet to be started: those of the house that the test opens
+    threading.settrace(slow)  # of threads that are yet to be started: those of the app that the test opens
     yield slow
     slow.go.set()
     threading.settrace(None)
@@ -62,16 +62,16 @@ def disk(request) -> Iterator[SlowDisk]:
 async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *, cancel: bool) -> RunReport:
     """The report of a run whose change was held back until it was cancelled, or its time was over."""
     configured = place.settings({"tool_calls": [EDIT]}, says("done"), gate=(GateRule("edit_file", "allow"),))
-    async with watched(configured) as host:
+    async with watched(configured) as app:
         asked = PlannerRequest("edit", tools=("edit_file",), limits=limits)
-        run_id = (await host.runs.start_planner(asked, ME)).run_id
+        run_id = (await app.runs.start_planner(asked, ME)).run_id
         await disk.is_reached()
-        wishes = [host.control.request(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody who is impatient
+        wishes = [app.control.request(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody who is impatient
         wished = asyncio.gather(*wishes)
-        await host.runs.wait([run_id], until="rest", wait_s=RECORDED_S, caller=ME)
+        await app.runs.wait([run_id], until="rest", wait_s=RECORDED_S, caller=ME)
         disk.go.set()
         await wished
-        report = await rests(host, run_id)
+        report = await rests(app, run_id)
     assert [path.name for path in place.workspace.iterdir() if ".kairos-" in path.name] == []
     return report
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.app import Books, Place, place_in, reads, says
-from support.stdio_server import Gone, Talker
+from support.stdio_server import Gone, StdioClient
 
 LINES = (reads("a.txt", "b.txt"), reads("b.txt"), says("done"))
 
@@ -23,16 +23,16 @@ def killed_at_random(place: Place, wanted: queue.Queue[int], lives_s: tuple[floa
     """Start servers one after the other, each killed after a while, and ask each for the runs that are wanted."""
     moment = random.Random(seed)
     while not wanted.empty():
-        talker = Talker.start(place)
-        killer = threading.Timer(moment.uniform(*lives_s), kill, (talker.pid,))
+        client = StdioClient.start(place)
+        killer = threading.Timer(moment.uniform(*lives_s), kill, (client.pid,))
         try:
-            talker.call("run_status")  # a server on a busy machine may need long for its first answer
+            client.call("run_status")  # a server on a busy machine may need long for its first answer
             killer.start()
             with contextlib.suppress(Gone, BrokenPipeError, ValueError):  # the last line may be cut
-                ask_for(talker, wanted)
+                ask_for(client, wanted)
         finally:
             killer.cancel()
-            talker.close()
+            client.close()
 
 
 def kill(pid: int) -> None:
@@ -40,10 +40,10 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def ask_for(talker: Talker, wanted: queue.Queue[int]) -> None:
+def ask_for(client: StdioClient, wanted: queue.Queue[int]) -> None:
     for n in taken(wanted):
         try:
-            talker.call("planner_run", goal=f"run {n}", key=f"run-{n}", wait_s=random.Random(n).choice((0, 0, 5)))
+            client.call("planner_run", goal=f"run {n}", key=f"run-{n}", wait_s=random.Random(n).choice((0, 0, 5)))
         except BaseException:
             wanted.put(n)  # nobody heard whether it was started: the key makes asking again harmless
             raise
@@ -67,7 +67,7 @@ def assert_every_run_ends(place: Place, runs: int, lives_s: tuple[float, float])
         each.start()
     for each in pair:
         each.join()
-    with Talker.start(place) as last:
+    with StdioClient.start(place) as last:
         all_ended(place, last)
     assert place.rows("select count(*), count(outcome) from run") == [(runs, runs)]
     assert place.rows("select json_extract(outcome, '$.stop_reason'), count(*) from run group by 1") == [
@@ -79,7 +79,7 @@ def assert_every_run_ends(place: Place, runs: int, lives_s: tuple[float, float])
         assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows), run_id
 
 
-def all_ended(place: Place, last: Talker) -> None:
+def all_ended(place: Place, last: StdioClient) -> None:
     """The last server goes on with whatever the killed ones left; nobody has to name the runs."""
     until = time.monotonic() + 120
     while open_runs := [run_id for (run_id,) in place.rows("select id from run where outcome is null limit 10")]:

@@ -31,17 +31,17 @@ LINES = (reads("a.txt", "b.txt", "a.txt"), asks("why"), reads("b.txt"), reads("m
 REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")
 
 
-async def gone_through(host: App) -> str:
-    run_id = (await host.runs.start_planner(REQUEST, ME)).run_id
-    await finished(host, run_id)
+async def gone_through(app: App) -> str:
+    run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
+    await finished(app, run_id)
     return run_id
 
 
 async def left_after(place: Place, commits: int) -> None:
     """Leave a host, as politely as it may be, when it has made so many commits."""
-    async with App.open(place.settings(*LINES), via="mcp") as host:
-        going = asyncio.create_task(gone_through(host))
-        writer = host._store.writer
+    async with App.open(place.settings(*LINES), via="mcp") as app:
+        going = asyncio.create_task(gone_through(app))
+        writer = app._store.writer
         while writer.commits < commits and not going.done():  # noqa: ASYNC110 - another's file or count has no event
             await asyncio.sleep(0)
         going.cancel()
@@ -55,15 +55,15 @@ async def test_a_run_left_again_and_again_comes_out_the_same(
 ) -> None:
     root = tmp_path_factory.mktemp("interrupted")
     reference, place = place_in(root / "reference"), place_in(root / "place")
-    async with watched(reference.settings(*LINES)) as host:
-        run_id = await gone_through(host)
+    async with watched(reference.settings(*LINES)) as app:
+        run_id = await gone_through(app)
         expected = asked_digests(reference, run_id), outcome_of(reference, run_id), bodies(reference)
     for commits in cuts:
         await left_after(place, commits)
-    async with watched(place.settings(*LINES)) as host:
-        run_id = await gone_through(host)
+    async with watched(place.settings(*LINES)) as app:
+        run_id = await gone_through(app)
         assert (asked_digests(place, run_id), outcome_of(place, run_id), bodies(place)) == expected
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 def bodies(place: Place) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.stdio_server import Gone, Kept, Talker, go_through, kept_in, reference_place
+from support.stdio_server import Gone, Kept, StdioClient, go_through, kept_in, reference_place
 
 pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
     pytest.mark.slow,
@@ -31,11 +31,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Kept, dict[str,
     """The run undisturbed, and how often its server's main thread makes each system call; strace counts by thread."""
     root = tmp_path_factory.mktemp("reference")
     place = reference_place(root / "place")
-    with Talker.start(place, under=traced(root / "trace")) as talker:
-        pid = talker.pid
-        assert go_through(talker)["status"] == "completed"
-        talker.server.stdin.close()
-        talker.ends()
+    with StdioClient.start(place, under=traced(root / "trace")) as client:
+        pid = client.pid
+        assert go_through(client)["status"] == "completed"
+        client.server.stdin.close()
+        client.ends()
     counts = {call: made(root / "trace", pid, call) for call in CALLS}
     return kept_in(place, root / "aside"), counts
 
@@ -49,25 +49,25 @@ def killed_at(root: Path, call: str, nth: int, reference: Kept) -> None:
     place = reference_place(root / "place")
     ended = False
     kill = ["-e", f"inject={call}:signal=KILL:when={nth}"]
-    talker = Talker.start(place, under=traced(root / "trace", *kill))
+    client = StdioClient.start(place, under=traced(root / "trace", *kill))
     pid = 0
     try:
-        pid = talker.pid
-        go_through(talker)
+        pid = client.pid
+        go_through(client)
         ended = True  # the point lies in the closing of the server
-        talker.server.stdin.close()
-        talker.ends()
+        client.server.stdin.close()
+        client.ends()
     except (Gone, json.JSONDecodeError):
-        talker.ends()
+        client.ends()
     finally:
-        talker.close()
-    if talker.server.returncode != -signal.SIGKILL:  # strace ends as what it traces did
+        client.close()
+    if client.server.returncode != -signal.SIGKILL:  # strace ends as what it traces did
         assert ended
         assert made(root / "trace", pid, call) < nth  # how often the log is written at the close differs by a few
     before = kept_in(place, root / "before")
     assert before.integrity == "ok"
 
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         report = go_through(second)
     after = kept_in(place, root / "after")
     assert (report["status"], report["summary"], report["rounds"]) == ("completed", "done", 3)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from support.app import Place
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 from support.waiting import awaited
 
 WITHIN_S = 20.0
@@ -19,7 +19,7 @@ WITHIN_S = 20.0
 def left_behind(place: Place) -> str:
     """A run whose server was killed while it was thinking."""
     place.script.write_text(json.dumps({"content": "done", "finish": "stop", "delay_s": 1.0}) + "\n")
-    with Talker.start(place) as first:
+    with StdioClient.start(place) as first:
         run_id = str(first.call("planner_run", goal="look", wait_s=0)["run_id"])
         awaited(lambda: place.rows("select 1 from mark where path = 'round-1'"), WITHIN_S, lambda: "no round")
         os.kill(first.pid, signal.SIGKILL)
@@ -30,7 +30,7 @@ def left_behind(place: Place) -> str:
 def test_any_tool_that_is_called_makes_the_server_go_on_with_it(place: Place, tool: str) -> None:
     run_id = left_behind(place)
     arguments = {"run_status": {"run_ids": [run_id]}, "run_trace": {"run_id": run_id}}.get(tool, {})
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         second.call(tool, **arguments)
         awaited(lambda: place.rows("select 1 from run where outcome is not null"), WITHIN_S, lambda: "it stands still")
     assert place.rows("select json_extract(outcome, '$.summary') from run") == [("done",)]
@@ -39,7 +39,7 @@ def test_any_tool_that_is_called_makes_the_server_go_on_with_it(place: Place, to
 def test_a_look_at_a_run_that_stands_still_is_followed_by_another_try(place: Place) -> None:
     """Its answer could not be written, and then there is room again."""
     place.script.write_text(json.dumps({"content": "done", "finish": "stop", "delay_s": 1.0}) + "\n")
-    with Talker.start(place) as server:
+    with StdioClient.start(place) as server:
         run_id = server.call("planner_run", goal="look", wait_s=0.3)["run_id"]
         wal = place.db.with_name("kairos.db-wal")
         hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)[1]
@@ -57,7 +57,7 @@ def test_a_look_at_a_run_that_stands_still_is_followed_by_another_try(place: Pla
 def test_a_server_that_is_only_probed_takes_nothing(place: Place) -> None:
     left_behind(place)
     before = place.rows("select owner, fence from run")
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         assert second.ask("tools/list", {})["tools"]
         time.sleep(1.5)  # longer than an idle server takes from look to look
         assert second.ask("tools/list", {})["tools"]

@@ -18,7 +18,7 @@ import pytest
 from support import sandboxed
 from support.app import ME, Books, Place, rests, says, started
 from support.forked_program import run
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 from support.waiting import awaited
 
 from kairos_mcp.app.app import App
@@ -58,7 +58,7 @@ def killed_in_a_command(place: Place, approvals: str = "ask") -> str:
     """The run of a server that was killed while its command ran."""
     sandboxed.required()
     commands(place, approvals)
-    with Talker.start(place) as first:
+    with StdioClient.start(place) as first:
         run_id = first.call("planner_run", goal="make", tools=["run_command"], wait_s=0)["run_id"]
         awaited(lambda: made(place), WITHIN_S, lambda: place.rows("select body from answer"))
         os.kill(first.pid, signal.SIGKILL)
@@ -66,24 +66,24 @@ def killed_in_a_command(place: Place, approvals: str = "ask") -> str:
     return run_id
 
 
-def waits_for_a_person(talker: Talker, run_id: str) -> dict[str, Any]:
-    report = talker.call("run_status", run_ids=[run_id], until="attention", wait_s=20)["runs"][0]
+def waits_for_a_person(client: StdioClient, run_id: str) -> dict[str, Any]:
+    report = client.call("run_status", run_ids=[run_id], until="attention", wait_s=20)["runs"][0]
     assert report["status"] == "input_required", report
     (item,) = report["waiting"]
     assert (item["kind"], item["name"]) == ("settle", "run_command")
     return item
 
 
-def settle(talker: Talker, way: str, run_id: str, key: str, settlement: str, digest: str) -> dict[str, Any]:
+def settle(client: StdioClient, way: str, run_id: str, key: str, settlement: str, digest: str) -> dict[str, Any]:
     said = {"settlement": settlement, "digest": digest}
     if way == "run_continue":
-        return talker.call("run_continue", run_id=run_id, answers={key: said}, wait_s=0)
-    return talker.call("run_control", run_id=run_id, action="settle", key=key, **said)
+        return client.call("run_continue", run_id=run_id, answers={key: said}, wait_s=0)
+    return client.call("run_control", run_id=run_id, action="settle", key=key, **said)
 
 
-def decided(talker: Talker, run_id: str) -> list[dict[str, Any]]:
+def decided(client: StdioClient, run_id: str) -> list[dict[str, Any]]:
     """What the trace says was decided about the call, but for when."""
-    (call,) = talker.call("run_trace", run_id=run_id, view="calls")["items"]
+    (call,) = client.call("run_trace", run_id=run_id, view="calls")["items"]
     return [{name: value for name, value in each.items() if name != "at"} for each in call["decided"]]
 
 
@@ -99,7 +99,7 @@ def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
     place: Place, way: str, settlement: str, times: int
 ) -> None:
     run_id = killed_in_a_command(place, "host")
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         item = waits_for_a_person(second, run_id)
         digest = item["digest"]
         assert made(place) == 1
@@ -114,7 +114,7 @@ def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
         other = "reattempt" if settlement == "already_done" else "already_done"
         assert settle(second, way, run_id, item["key"], other, digest)["code"] == "already_answered"
         assert settle(second, way, run_id, "round-9/call-1/settle", settlement, digest)["code"] == "not_waiting"
-        by = {"kind": "settlement", "said": settlement, "by": "local", "through": "mcp", "client": "talker 1"}
+        by = {"kind": "settlement", "said": settlement, "by": "local", "through": "mcp", "client": "client 1"}
         assert decided(second, run_id) == [by | {"note": None}]
     assert made(place) == times
     books = Books.of(place, run_id)
@@ -124,7 +124,7 @@ def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
 
 def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: Place) -> None:
     run_id = killed_in_a_command(place)
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         item = waits_for_a_person(second, run_id)
     words = ("settle", run_id, item["key"], "already_done", "--note", "I saw the line", "--json")
     another = kairos(place, *words, "--digest", "0" * 64)
@@ -141,7 +141,7 @@ def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: P
 @pytest.mark.parametrize("approvals", ["ask", "person"])
 def test_whoever_calls_a_tool_settles_nothing_and_is_told_the_command_that_does(place: Place, approvals: str) -> None:
     run_id = killed_in_a_command(place, approvals)
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         item = waits_for_a_person(second, run_id)
         for way in ("run_continue", "run_control"):
             refused = settle(second, way, run_id, item["key"], "reattempt", item["digest"])
@@ -168,32 +168,32 @@ def settling_words(text: str) -> tuple[str, ...]:
 
 async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) -> None:
     settings, run_id, _file = await lost_and_changed_since(place)
-    async with App.open(settings, via="mcp") as host:
-        (item,) = (await rests(host, run_id)).waiting
+    async with App.open(settings, via="mcp") as app:
+        (item,) = (await rests(app, run_id)).waiting
     place.rows(  # lost once more, in no time
         "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
         " select mark, fence, at, held, sent, ?, ended, handed_out, shared from attempt",
         encode_units(NOTHING),
     )
-    async with App.open(settings, via="mcp") as host:
-        (again,) = (await rests(host, run_id)).waiting
+    async with App.open(settings, via="mcp") as app:
+        (again,) = (await rests(app, run_id)).waiting
         assert (again["key"], again["digest"] != item["digest"]) == (item["key"], True)
         with pytest.raises(ApprovalMismatch):
-            await host.answers.settle(run_id, item["key"], "reattempt", PERSON, digest=item["digest"])
+            await app.answers.settle(run_id, item["key"], "reattempt", PERSON, digest=item["digest"])
 
 
 async def test_another_principal_settles_nothing(place: Place) -> None:
     settings, run_id, _file = await lost_and_changed_since(place)
-    async with App.open(settings, via="mcp") as host:
-        (item,) = (await rests(host, run_id)).waiting
+    async with App.open(settings, via="mcp") as app:
+        (item,) = (await rests(app, run_id)).waiting
         with pytest.raises(UnknownRun):
-            await host.answers.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
+            await app.answers.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
         run, said = (
-            queries.run_by_id(host._store.reader, run_id),
+            queries.run_by_id(app._store.reader, run_id),
             SettlementRequest("round-1/call-1", "reattempt", digest=item["digest"]),
         )
         with pytest.raises(NotWaiting):  # what the job itself refuses
-            settlements.must_record(host._store.reader, run, said, "bob")
+            settlements.must_record(app._store.reader, run, said, "bob")
 
 
 def lose(place: Place) -> None:
@@ -221,9 +221,9 @@ async def edited_once(place: Place) -> tuple[Any, str, Path]:
         says("done"),
         gate=(GateRule("edit_file", "allow"),),
     )
-    async with App.open(settings, via="mcp") as host:
-        run_id = await started(host, tools=("edit_file",))
-        assert host.runs.report(run_id, ME).summary == "done"
+    async with App.open(settings, via="mcp") as app:
+        run_id = await started(app, tools=("edit_file",))
+        assert app.runs.report(run_id, ME).summary == "done"
     return settings, run_id, place.workspace / "a.txt"
 
 
@@ -231,10 +231,10 @@ async def test_an_edit_that_was_made_before_the_crash_is_not_made_again(place: P
     settings, run_id, file = await edited_once(place)
     assert file.read_text() == "alpha alpha\n"
     lose(place)
-    async with App.open(settings, via="mcp") as host:
-        report = await rests(host, run_id)
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = host.runs.report(run_id, ME)
+    async with App.open(settings, via="mcp") as app:
+        report = await rests(app, run_id)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.summary) == ("completed", "done"), report.degraded
     assert file.read_text() == "alpha alpha\n"
 
@@ -243,10 +243,10 @@ async def test_an_edit_that_was_not_made_before_the_crash_is_made_now(place: Pla
     settings, run_id, file = await edited_once(place)
     file.write_text("alpha\n")
     lose(place)
-    async with App.open(settings, via="mcp") as host:
-        await rests(host, run_id)
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run_id, ME).status == "completed"
+    async with App.open(settings, via="mcp") as app:
+        await rests(app, run_id)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run_id, ME).status == "completed"
     assert file.read_text() == "alpha alpha\n"
 
 
@@ -263,22 +263,22 @@ async def test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit
     place: Place,
 ) -> None:
     settings, run_id, _file = await lost_and_changed_since(place)
-    async with App.open(settings, via="mcp") as host:
-        report = await rests(host, run_id)
+    async with App.open(settings, via="mcp") as app:
+        report = await rests(app, run_id)
         assert [item["kind"] for item in report.waiting] == ["settle"]
         assert place.rows("select name from memory") == [(INTENT,)]  # a person may still need it
-        await host.control.request(run_id, "cancel", ME)
-        assert (await rests(host, run_id)).status == "cancelled"
+        await app.control.request(run_id, "cancel", ME)
+        assert (await rests(app, run_id)).status == "cancelled"
     assert place.rows("select name from memory") == []
 
 
 async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now(place: Place) -> None:
     settings, run_id, file = await lost_and_changed_since(place)
     file.write_text("alpha, and more\n")
-    async with App.open(settings, via="mcp") as host:
-        (item,) = (await rests(host, run_id)).waiting
-        await host.answers.settle(run_id, item["key"], "reattempt", PERSON)
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run_id, ME).status == "completed"
+    async with App.open(settings, via="mcp") as app:
+        (item,) = (await rests(app, run_id)).waiting
+        await app.answers.settle(run_id, item["key"], "reattempt", PERSON)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run_id, ME).status == "completed"
     assert file.read_text() == "alpha alpha, and more\n"
     assert place.rows("select name from memory") == []

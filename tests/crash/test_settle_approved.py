@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import sandboxed
 from support.app import Place
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 from support.waiting import awaited
 from test_settle import WITHIN_S, commands, made, waits_for_a_person
 
@@ -19,7 +19,7 @@ def killed_in_an_approved_command(place: Place) -> str:
     sandboxed.required()
     commands(place)
     (place.home / "kairos.toml").write_text('approvals = "host"\n')
-    with Talker.start(place) as first:
+    with StdioClient.start(place) as first:
         run = first.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
         (item,) = run["waiting"]
         said: dict[str, Any] = {"decision": "approve", "digest": item["digest"]}
@@ -35,7 +35,7 @@ def test_an_approved_command_whose_end_is_unknown_is_settled_and_never_repeated_
     place: Place, settlement: str, times: int
 ) -> None:
     run_id = killed_in_an_approved_command(place)
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         item = waits_for_a_person(second, run_id)
         assert made(place) == 1
         said = {"key": item["key"], "settlement": settlement, "digest": item["digest"]}
@@ -48,7 +48,7 @@ def test_an_approved_command_whose_end_is_unknown_is_settled_and_never_repeated_
 def test_it_waits_for_a_person_over_further_restarts_and_whatever_else_is_wished_for(place: Place) -> None:
     run_id = killed_in_an_approved_command(place)
     for _ in range(2):
-        with Talker.start(place) as later:
+        with StdioClient.start(place) as later:
             item = waits_for_a_person(later, run_id)
             later.call("run_control", run_id=run_id, action="pause")
             later.call("run_control", run_id=run_id, action="resume")

@@ -11,7 +11,7 @@ import time
 
 from support.app import Place
 from support.forked_program import run
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 from support.waiting import awaited
 
 from kairos_mcp.store.ownership import is_stopped
@@ -41,7 +41,7 @@ def command(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothing(place: Place) -> None:
     slow_script(place)
-    with Talker.start(place) as first, Talker.start(place) as second:
+    with StdioClient.start(place) as first, StdioClient.start(place) as second:
         started = first.call("planner_run", goal="look", wait_s=0)
         run_id = started["run_id"]
         until(place, "select 1 from mark where path = 'round-2'")
@@ -95,7 +95,7 @@ def test_a_server_that_was_stopped_while_it_wrote_is_named_to_those_who_wait_for
     stopped = subprocess.Popen([sys.executable, "-c", STOPS_IN_A_COMMIT, str(place.home)])
     try:
         awaited(lambda: is_stopped(stopped.pid), WITHIN_S, lambda: "it never stopped")
-        with Talker.start(place) as other:
+        with StdioClient.start(place) as other:
             refused = other.call("planner_run", goal="look")
             assert (refused["code"], refused["retryable"]) == ("store_busy", True)
             assert f"kill -CONT {stopped.pid}" in refused["hint"]
@@ -109,7 +109,7 @@ def test_a_server_that_was_stopped_while_it_wrote_is_named_to_those_who_wait_for
 
 def test_who_does_not_live_can_not_be_released(place: Place) -> None:
     slow_script(place)
-    with Talker.start(place) as server:
+    with StdioClient.start(place) as server:
         assert server.call("planner_run", goal="look")["status"] == "completed"
     gone = command(place, "status", "--release", "1")
     assert gone.returncode == 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.app import Place
 from support.forked_program import run
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 
 CALL = {"name": "run_command", "arguments": {"argv": ["sh", "-c", "echo made >> made.txt"]}}
 WITHIN_S = 60.0
@@ -29,8 +29,8 @@ def scripted(place: Place) -> None:
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def asked(talker: Talker) -> tuple[str, str]:
-    run = talker.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
+def asked(client: StdioClient) -> tuple[str, str]:
+    run = client.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
     (item,) = run["waiting"]
     assert item["kind"] == "approval", run
     return run["run_id"], item["key"]
@@ -44,7 +44,7 @@ def made(place: Place) -> bool:
 def test_a_living_server_acts_by_its_own_settings(place: Place, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
     scripted(place)
     monkeypatch.setenv("KAIROS_COMMANDS", "bare")
-    with Talker.start(place) as server:
+    with StdioClient.start(place) as server:
         run_id, key = asked(server)
         done = kairos(
             place, "approve", run_id, key, "--json", KAIROS_COMMANDS=commands, KAIROS_SCRIPT=str(place.script)
@@ -60,7 +60,7 @@ def test_a_server_names_what_it_serves_when_it_wakes_and_keeps_no_values(
 ) -> None:
     scripted(place)
     monkeypatch.setenv("KAIROS_BASE_URL", "http://secret.example/v1")
-    with Talker.start(place) as server:
+    with StdioClient.start(place) as server:
         server.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
         ((pid, text),) = place.rows("select pid, serves from owner")
         serves = json.loads(text)
@@ -79,7 +79,7 @@ def test_without_a_living_server_the_command_acts_by_its_settings_file_and_names
     with pytest.MonkeyPatch.context() as environ:
         environ.setenv("KAIROS_CONFIG", str(elsewhere))
         environ.setenv("KAIROS_SHOWN_CHARS", "900")
-        with Talker.start(place) as server:
+        with StdioClient.start(place) as server:
             run_id, key = asked(server)
     done = kairos(place, "approve", run_id, key, "--json", KAIROS_SCRIPT=str(place.script))
     assert (done.returncode, made(place)) == (0, True), done.stderr
@@ -92,12 +92,12 @@ def test_a_server_of_another_folder_is_not_waited_for(place: Place, tmp_path: Pa
     (place.home).mkdir(parents=True)
     (place.home / "kairos.toml").write_text('commands = "bare"\n')
     (place.home / "kairos.toml").chmod(0o600)
-    with Talker.start(place) as server:
+    with StdioClient.start(place) as server:
         run_id, key = asked(server)
     other = tmp_path / "other"
     other.mkdir()
     words = [sys.executable, "-m", "kairos_mcp", "serve", "--home", str(place.home), "--workspace", str(other)]
-    with Talker(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as stranger:
+    with StdioClient(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as stranger:
         stranger.ask(
             "initialize",
             {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},

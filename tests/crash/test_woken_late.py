@@ -17,7 +17,7 @@ import pytest
 import trustme
 from support.app import Place
 from support.forked_program import run
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 from support.waiting import awaited
 
 WITHIN_S = 20.0
@@ -103,7 +103,7 @@ def test_an_order_that_a_person_had_made_elsewhere_is_not_sent_by_the_server_tha
     place: Place, shop: Shop
 ) -> None:
     orders(place, shop)
-    with Talker.start(place) as first, Talker.start(place) as second:
+    with StdioClient.start(place) as first, StdioClient.start(place) as second:
         run_id = first.call("planner_run", goal="order one", tools=["order"], wait_s=0)["run_id"]
         awaited(lambda: shop.connections, WITHIN_S, lambda: place.rows("select body from answer"))
         os.kill(first.pid, signal.SIGSTOP)

@@ -22,9 +22,9 @@ from kairos_mcp.store import integrity
 
 async def counted(place: Place, journey: Journey) -> int:
     """Go through the run undisturbed; the number of its commits."""
-    async with App.open(journey.settings(place), via="mcp") as host:
-        await gone_through(host, place, journey)
-        return host._store.writer.commits
+    async with App.open(journey.settings(place), via="mcp") as app:
+        await gone_through(app, place, journey)
+        return app._store.writer.commits
 
 
 class Ending:
@@ -34,8 +34,8 @@ class Ending:
         self.way, self.left = way, nth
         self.loop, self.task = asyncio.get_running_loop(), asyncio.current_task()
 
-    def watch(self, host: App) -> None:
-        connection = host._store.writer._connection
+    def watch(self, app: App) -> None:
+        connection = app._store.writer._connection
         if self.way == "killed after":
             connection.set_profile(self._ran)
         else:
@@ -63,16 +63,16 @@ class Ending:
 
 
 async def ended_at(place: Place, journey: Journey, way: str, nth: int) -> None:
-    async with App.open(journey.settings(place), via="mcp") as host:
-        Ending(way, nth).watch(host)
-        await gone_through(host, place, journey)
+    async with App.open(journey.settings(place), via="mcp") as app:
+        Ending(way, nth).watch(app)
+        await gone_through(app, place, journey)
 
 
 async def recovered(place: Place, journey: Journey) -> None:
-    async with App.open(journey.settings(place), via="mcp") as host:
-        await gone_through(host, place, journey)
-        assert_all_lawful(host)
-        assert integrity.find_damage(host._store.reader) == []
+    async with App.open(journey.settings(place), via="mcp") as app:
+        await gone_through(app, place, journey)
+        assert_all_lawful(app)
+        assert integrity.find_damage(app._store.reader) == []
 
 
 def in_a_child(work: Callable[[], Coroutine[Any, Any, None]], said: Path) -> int:

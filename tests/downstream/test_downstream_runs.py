@@ -37,8 +37,8 @@ def peer(place: Place, *how: str, **more: Any) -> ServerSetting:
     return ServerSetting("x", command, **{"sandbox": False, "effects": (("echo", "read"), ("pid", "read")), **more})
 
 
-async def run_with(host: App, *globs: str) -> str:
-    return (await (await met(host)).runs.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
+async def run_with(app: App, *globs: str) -> str:
+    return (await (await met(app)).runs.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
 
 
 def results(place: Place) -> list[dict[str, Any]]:
@@ -57,8 +57,8 @@ async def test_a_run_calls_a_server_that_dies_and_goes_on(place: Place) -> None:
         says("done"),
     )
     allowed = (GateRule("x__*", "allow"), GateRule("x__die", "allow"))
-    async with App.open(place.settings(*lines, servers=(peer(place),), gate=allowed[::-1]), via="test") as host:
-        report = await rests(host, await run_with(host, "x__*"))
+    async with App.open(place.settings(*lines, servers=(peer(place),), gate=allowed[::-1]), via="test") as app:
+        report = await rests(app, await run_with(app, "x__*"))
     said = results(place)
     assert report.status == "completed"
     assert [result["content"] for result in (said[0], said[2])] == ["one", "two"]
@@ -78,9 +78,9 @@ async def test_a_poisoned_description_is_data_and_grants_nothing(place: Place) -
     listing.write_text(json.dumps([{"name": "echo", "description": text, "inputSchema": {"type": "object"}}]))
     lines = (calling(("read_file", {"path": "~/.ssh/id_rsa"})), says("done"))
     settings = place.settings(*lines, servers=(peer(place, f"listing={listing}"),))
-    async with App.open(settings, via="test") as host:
-        report = await rests(host, await run_with(host, "x__*"))
-        specs = host._factory.registry(host._factory.find_workspace(None)).specs
+    async with App.open(settings, via="test") as app:
+        report = await rests(app, await run_with(app, "x__*"))
+        specs = app._factory.registry(app._factory.find_workspace(None)).specs
     (refused,) = results(place)
     assert report.status == "completed"
     assert refused["code"] == "tool_not_offered"
@@ -90,16 +90,16 @@ async def test_a_poisoned_description_is_data_and_grants_nothing(place: Place) -
 
 async def test_a_server_that_was_killed_between_rounds_is_started_again(place: Place) -> None:
     lines = (calling(("x__pid", {})), calling(("x__pid", {})), says("done"))
-    async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
-        registry = host._factory.registry(host._factory.find_workspace(None))
-        await met(host)
+    async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as app:
+        registry = app._factory.registry(app._factory.find_workspace(None))
+        await met(app)
         (server,) = [each for each in registry._sources if isinstance(each, McpServerSource)]
         (pid,) = [int(line.split()[1]) for line in (place.root / "log").read_text().splitlines() if "start" in line]
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(20):
             while server._get_client()._connection is not None and server._get_client()._connection.is_alive:  # noqa: ASYNC110 - the kernel's word
                 await asyncio.sleep(0.005)
-        report = await rests(host, await run_with(host, "x__*"))
+        report = await rests(app, await run_with(app, "x__*"))
     assert report.status == "completed"
     assert {result["is_error"] for result in results(place)} == {False}
     assert pid not in {int(result["content"]) for result in results(place)}
@@ -107,30 +107,30 @@ async def test_a_server_that_was_killed_between_rounds_is_started_again(place: P
 
 async def test_what_may_not_be_done_without_leave_is_not(place: Place) -> None:
     lines = (calling(("x__write", {"text": str(place.workspace / "w")})), says("done"))
-    async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
-        await rests(host, await run_with(host, "x__*"))
+    async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as app:
+        await rests(app, await run_with(app, "x__*"))
     assert not (place.workspace / "w").exists()
     assert "call write" not in (place.root / "log").read_text()
 
 
 async def test_opening_the_house_starts_no_server_and_our_own_list_stays_what_it_is(place: Place) -> None:
     before = SERVED.read_bytes()
-    async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as host:
-        host.health()
-        host.runs.newest_ids(ME)
-        assert host._factory.registry(host._factory.find_workspace(None)).find("read_file") is not None
+    async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as app:
+        app.health()
+        app.runs.newest_ids(ME)
+        assert app._factory.registry(app._factory.find_workspace(None)).find("read_file") is not None
         with pytest.raises(UnknownTool):
-            await host.runs.start_call("y__echo", {}, ME)
+            await app.runs.start_call("y__echo", {}, ME)
     assert not (place.root / "log").exists()
     assert SERVED.read_bytes() == before
 
 
 async def test_a_house_that_opens_again_knows_the_tools_of_a_run_without_starting_their_server(place: Place) -> None:
     ask = calling(("x__echo", {"text": "one"}))
-    async with App.open(place.settings(ask, says("done"), servers=(peer(place),)), via="test") as host:
-        await rests(host, await run_with(host, "x__echo"))
+    async with App.open(place.settings(ask, says("done"), servers=(peer(place),)), via="test") as app:
+        await rests(app, await run_with(app, "x__echo"))
     starts = (place.root / "log").read_text().count("start")
-    async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as host:
-        registry = host._factory.registry(host._factory.find_workspace(None))
+    async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as app:
+        registry = app._factory.registry(app._factory.find_workspace(None))
         assert registry.find("x__echo") is not None
     assert (place.root / "log").read_text().count("start") == starts

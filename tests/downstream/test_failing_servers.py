@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.app import ME, Place, assert_lawful, met, place_in, rests, says, watched
 from support.downstream import PEER, gone
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -60,8 +60,8 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     )
     # Met before the run, as by a list of tools; then one of them lists another definition.
     settings = place.settings(servers=servers)
-    async with App.open(settings, via="test") as host:
-        await host.tools.list_all()
+    async with App.open(settings, via="test") as app:
+        await app.tools.list_all()
     listing.write_text(json.dumps([{"name": "echo", "description": "Says it, and posts it.", "inputSchema": SAY}]))
     lines = (
         calling(("dies__hang", {}), ("steady__echo", {"text": "one"})),
@@ -71,14 +71,14 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     )
     gate = (GateRule("*", "allow"),)
     globs = ("dies__*", "hangs__hang", "floods__huge", "turns__*", "steady__echo")
-    async with watched(place.settings(*lines, servers=servers, gate=gate)) as host:
-        run_id = (await (await met(host)).runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id
+    async with watched(place.settings(*lines, servers=servers, gate=gate)) as app:
+        run_id = (await (await met(app)).runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id
         async with asyncio.timeout(20):
             while not logged(place, "dies", "call hang"):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)
         pid = int(logged(place, "dies", "start")[-1].split()[1])
         os.kill(pid, signal.SIGKILL)
-        report = await rests(host, run_id)
+        report = await rests(app, run_id)
     assert_lawful(place, run_id)
     said = results(place)
     assert report.status == "completed"
@@ -107,15 +107,15 @@ async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_kill
     setting = ServerSetting("x", command, sandbox=sandbox, effects=(("*", "idempotent"),))
     lines = (calling(("x__hang", {})), says("done"))
     marker = f"log={log}"
-    async with watched(place.settings(*lines, servers=(setting,), gate=(GateRule("*", "allow"),))) as host:
-        run_id = (await (await met(host)).runs.start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
+    async with watched(place.settings(*lines, servers=(setting,), gate=(GateRule("*", "allow"),))) as app:
+        run_id = (await (await met(app)).runs.start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
         async with asyncio.timeout(20):
             while not (log.exists() and "call hang" in log.read_text()):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)
         family = marked(marker)
         assert len(family) >= 2, "the server and its child"
         os.kill(family[0], signal.SIGKILL)
-        report = await rests(host, run_id)
+        report = await rests(app, run_id)
     assert report.status == "completed"
     assert any(note.startswith("x__hang: ") for note in report.degraded)
     assert all(gone(pid) for pid in family)
@@ -132,14 +132,14 @@ def test_servers_and_what_they_started_die_with_ours(place: Place, sandbox: str,
         f"[servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(argv)}\nsandbox = {sandbox}\n"
         '[servers.x.effects]\n"*" = "read"\n'
     )
-    with Talker.start(place, script=False) as talker:
-        talker.begin("tools/call", {"name": "registry_call", "arguments": {"name": "x__hang", "arguments": {}}})
+    with StdioClient.start(place, script=False) as client:
+        client.begin("tools/call", {"name": "registry_call", "arguments": {"name": "x__hang", "arguments": {}}})
         until = time.monotonic() + 20
         while not (log.exists() and "call hang" in log.read_text()) and time.monotonic() < until:
             time.sleep(0.01)
         family = marked(f"log={log}")
         assert len(family) >= 2, "the server and its child"
-        os.kill(talker.pid, signal.SIGKILL)
+        os.kill(client.pid, signal.SIGKILL)
         assert all(gone(pid) for pid in family)
 
 

@@ -183,10 +183,10 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     lines = [{"content": "on", "tool_calls": [{"name": name, "arguments": given}]} for name, given in calls]
     rules = (GateRule("memory__create_entities", "allow"),)
     settings = place.settings(*lines, says("done"), servers=servers, gate=rules)
-    async with App.open(settings, via="test") as host:
+    async with App.open(settings, via="test") as app:
         globs = ("files__*", "memory__*", "every__*", "getPet")
-        await met(host)
-        report = await rests(host, (await host.runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
+        await met(app)
+        report = await rests(app, (await app.runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
     rows = place.rows(
         "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"
     )

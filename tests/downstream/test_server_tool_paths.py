@@ -75,9 +75,9 @@ def codes(place: Place) -> list[str | None]:
     return [json.loads(body).get("code") for (body,) in found]
 
 
-async def run_with(host: App) -> str:
-    run_id = (await (await met(host)).runs.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
-    await rests(host, run_id)
+async def run_with(app: App) -> str:
+    run_id = (await (await met(app)).runs.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
+    await rests(app, run_id)
     return run_id
 
 
@@ -89,9 +89,9 @@ async def test_instructions_to_agents_are_asked_about_in_every_form_though_a_rul
             servers=(server(place),),
             gate=(GateRule("x__change", "allow"),),
         )
-        async with App.open(settings, via="mcp") as host:
-            run_id = await run_with(host)
-            report = host.runs.report(run_id, ME)
+        async with App.open(settings, via="mcp") as app:
+            run_id = await run_with(app)
+            report = app.runs.report(run_id, ME)
         assert [item["kind"] for item in report.waiting] == ["approval"], (number, arguments)
         assert "touches" in report.waiting[0]["preview"]
     assert logged(place) == []
@@ -105,8 +105,8 @@ async def test_a_deny_rule_on_paths_holds_in_every_form_for_what_reads_and_what_
         settings = place.settings(
             {"content": "look", "tool_calls": calls}, says("done"), servers=(server(place),), gate=rules
         )
-        async with App.open(settings, via="mcp") as host:
-            await run_with(host)
+        async with App.open(settings, via="mcp") as app:
+            await run_with(app)
         assert set(codes(place)) == {"denied"}
     assert logged(place) == []
 
@@ -122,8 +122,8 @@ async def test_the_servers_own_files_are_never_written_by_anybodys_tool(place: P
             servers=(server(place),),
             gate=(GateRule("x__change", "allow"),),
         )
-        async with App.open(settings, via="mcp") as host:
-            await run_with(host)
+        async with App.open(settings, via="mcp") as app:
+            await run_with(app)
     assert codes(place) == ["denied"] * len(own)
     assert logged(place) == []
 
@@ -139,8 +139,8 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
         servers=(server(place),),
         gate=rules,
     )
-    async with App.open(settings, via="mcp") as host:
-        report = host.runs.report(await run_with(host), ME)
+    async with App.open(settings, via="mcp") as app:
+        report = app.runs.report(await run_with(app), ME)
     assert logged(place) == ["call change"]
     assert [item["key"] for item in report.waiting] == ["round-2/call-1/approval"]
 
@@ -148,13 +148,13 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
 async def test_a_path_that_leads_elsewhere_since_a_person_approved_it_is_not_followed(place: Place) -> None:
     (place.workspace / "notes").symlink_to("a.txt")
     settings = place.settings(calling("x__change", {"path": "notes"}), says("done"), servers=(server(place),))
-    async with App.open(settings, via="mcp") as host:
-        run_id = await run_with(host)
-        assert "a.txt" in host.runs.report(run_id, ME).waiting[0]["preview"]
+    async with App.open(settings, via="mcp") as app:
+        run_id = await run_with(app)
+        assert "a.txt" in app.runs.report(run_id, ME).waiting[0]["preview"]
         (place.workspace / "notes").unlink()
         (place.workspace / "notes").symlink_to("AGENTS.md")
-        await host.answers.decide(run_id, KEY, "approve", None, PERSON)
-        await rests(host, run_id)
+        await app.answers.decide(run_id, KEY, "approve", None, PERSON)
+        await rests(app, run_id)
     assert (codes(place), logged(place)) == (["stale_file"], [])
 
 
@@ -174,8 +174,8 @@ async def test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_
         servers=(swapping,),
         gate=(GateRule("x__change", "allow"), GateRule("x__die", "allow")),
     )
-    async with App.open(settings, via="mcp") as host:
-        await run_with(host)
+    async with App.open(settings, via="mcp") as app:
+        await run_with(app)
     assert os.readlink(link) == "AGENTS.md"
     assert codes(place)[1] == "stale_file"
     assert logged(place) == ["call die"]

@@ -58,12 +58,12 @@ async def test_a_run_whose_seconds_a_server_used_up_ends_as_timeout_and_says_tha
     server = ServerSetting("x", command, sandbox=False)
     lines = ({"content": "go", "tool_calls": [{"name": "x__hang", "arguments": {}}]}, *[says("done")] * 3)
     settings = place.settings(*lines, servers=(server,), gate=(GateRule("x__hang", "allow"),))
-    async with watched(settings) as host:
+    async with watched(settings) as app:
         asked = PlannerRequest("use it", tools=("x__hang",), limits=Limits(milliseconds=2_000))
-        run_id = (await host.runs.start_planner(asked, ME)).run_id
-        report = await rests(host, run_id)
+        run_id = (await app.runs.start_planner(asked, ME)).run_id
+        report = await rests(app, run_id)
         with pytest.raises(KairosError):  # it has ended: nothing of it is settled any more
-            await host.answers.settle(run_id, "round-1/call-1/settle", "reattempt", ME)
+            await app.answers.settle(run_id, "round-1/call-1/settle", "reattempt", ME)
     (result,) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")[0]
     assert (report.status, report.stop_reason) == ("completed", "timeout")
     assert "is not known" in result

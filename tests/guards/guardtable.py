@@ -1,4 +1,4 @@
-"""The guards of the house, each with what stands there when it is switched off, and a test that fails then.
+"""The guards of the program, each with what stands there when it is switched off, and a test that fails then.
 
 A row whose text does not stand in its file exactly once fails by itself: so the table can't go stale unseen.
 """

@@ -41,11 +41,11 @@ GIVEN = {
 SAID = {"orient": ORIENTED, "decide": EDIT, "reflect": JUDGED}
 
 
-async def cycles(host: App, place: Place) -> str:
+async def cycles(app: App, place: Place) -> str:
     """Three cycles with a repair, a read that decide asks for, a changed file and checkpoints."""
-    run_id = (await host.mandates.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
-    while (await rests(host, run_id)).status == "paused":
-        await host.control.request(run_id, "resume", ME)
+    run_id = (await app.mandates.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
+    while (await rests(app, run_id)).status == "paused":
+        await app.control.request(run_id, "resume", ME)
     return run_id
 
 
@@ -62,9 +62,9 @@ cycles.settings = {"gate": (GateRule("edit_file", "allow"),)}  # type: ignore[at
 def alone(phase: Any) -> Callable[[App, Place], Awaitable[str]]:
     """The scenario of one phase."""
 
-    async def scenario(host: App, place: Place) -> str:
-        started = await host.mandates.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
-        await rests(host, started.run_id)
+    async def scenario(app: App, place: Place) -> str:
+        started = await app.mandates.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
+        await rests(app, started.run_id)
         return started.run_id
 
     scenario.lines = (says(json.dumps(SAID.get(phase, NOTHING))),)  # type: ignore[attr-defined]  # as above

@@ -29,9 +29,9 @@ SCHEMA = {"type": "object", "properties": {"lines": {"type": "integer"}}, "requi
 LONG = "line\n" * 6_000
 
 
-async def tools(host: App, place: Place) -> str:
+async def tools(app: App, place: Place) -> str:
     """Reads side by side, a file that is not there, a call with bad arguments, a tool that was not offered."""
-    return await _planner(host, PlannerRequest("What is in the two files?"))
+    return await _planner(app, PlannerRequest("What is in the two files?"))
 
 
 tools.lines = (
@@ -48,10 +48,10 @@ tools.lines = (
 )
 
 
-async def compaction(host: App, place: Place) -> str:
+async def compaction(app: App, place: Place) -> str:
     """A conversation that is shortened in the middle."""
     (place.workspace / "long.txt").write_text(LONG)
-    return await _planner(host, PlannerRequest("Read the long file twice."))
+    return await _planner(app, PlannerRequest("Read the long file twice."))
 
 
 compaction.lines = (
@@ -65,74 +65,74 @@ compaction.lines = (
 compaction.settings = {"context_tokens": 9_000}
 
 
-async def repair(host: App, place: Place) -> str:
+async def repair(app: App, place: Place) -> str:
     """An output that fits its schema at the second try."""
-    return await _planner(host, PlannerRequest("How many lines has b.txt?", output_schema=SCHEMA))
+    return await _planner(app, PlannerRequest("How many lines has b.txt?", output_schema=SCHEMA))
 
 
 repair.lines = (reads("b.txt"), says("two lines"), says('{"lines": "two"}'), says('{"lines": 2}'))
 
 
-async def closing(host: App, place: Place) -> str:
+async def closing(app: App, place: Place) -> str:
     """A limit on rounds, and the summary after it."""
-    return await _planner(host, PlannerRequest("Go on for ever.", limits=Limits(rounds=2)))
+    return await _planner(app, PlannerRequest("Go on for ever.", limits=Limits(rounds=2)))
 
 
 closing.lines = (reads("a.txt"), reads("b.txt"), says("Two files were read."))
 
 
-async def stalled(host: App, place: Place) -> str:
+async def stalled(app: App, place: Place) -> str:
     """The same call again and again: a warning, then the end."""
-    return await _planner(host, PlannerRequest("Look.", limits=Limits(rounds=9)))
+    return await _planner(app, PlannerRequest("Look.", limits=Limits(rounds=9)))
 
 
 stalled.lines = (*(reads("a.txt") for _ in range(5)), says("It is alpha, always."))
 
 
-async def caller(host: App, place: Place) -> str:
+async def caller(app: App, place: Place) -> str:
     """The caller thinks, and has a tool of its own."""
     request = PlannerRequest("Ask somebody.", caller_tools=(ASK,), route="caller")
-    run_id = (await host.runs.start_planner(request, ME)).run_id
-    await rests(host, run_id)
+    run_id = (await app.runs.start_planner(request, ME)).run_id
+    await rests(app, run_id)
     asked = {"content": "I ask.", "tool_calls": [{"id": "x", **asks("why")["tool_calls"][0]}]}
     for answer in ({"round-1": asked}, {"round-1/call-1": {"content": "because"}}, {"round-2": says("Because.")}):
-        await host.answers.submit(run_id, answer, ME)
-        await rests(host, run_id)
+        await app.answers.submit(run_id, answer, ME)
+        await rests(app, run_id)
     return run_id
 
 
-async def continued(host: App, place: Place) -> str:
+async def continued(app: App, place: Place) -> str:
     """A run that goes on from another."""
-    first = await _planner(host, PlannerRequest("What is in a.txt?"))
-    return await _planner(host, PlannerRequest("And in b.txt?", continues=first))
+    first = await _planner(app, PlannerRequest("What is in a.txt?"))
+    return await _planner(app, PlannerRequest("And in b.txt?", continues=first))
 
 
 continued.lines = (reads("a.txt"), says("alpha"))
 
 
-async def cancelled(host: App, place: Place) -> str:
+async def cancelled(app: App, place: Place) -> str:
     """Ended by its caller while it waited."""
-    run_id = (await host.runs.start_planner(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
-    await rests(host, run_id)
-    await host.control.request(run_id, "cancel", ME)
-    await rests(host, run_id)
+    run_id = (await app.runs.start_planner(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
+    await rests(app, run_id)
+    await app.control.request(run_id, "cancel", ME)
+    await rests(app, run_id)
     return run_id
 
 
 cancelled.lines = (asks("why"),)
 
 
-async def call(host: App, place: Place) -> str:
+async def call(app: App, place: Place) -> str:
     """One tool, called outside a loop."""
-    run_id = await host.runs.start_call("read_file", {"path": "b.txt", "start_line": 2}, ME)
-    await rests(host, run_id)
+    run_id = await app.runs.start_call("read_file", {"path": "b.txt", "start_line": 2}, ME)
+    await rests(app, run_id)
     return run_id
 
 
-async def call_failed(host: App, place: Place) -> str:
+async def call_failed(app: App, place: Place) -> str:
     """One tool that fails."""
-    run_id = await host.runs.start_call("read_file", {"path": "missing.txt"}, ME)
-    await rests(host, run_id)
+    run_id = await app.runs.start_call("read_file", {"path": "missing.txt"}, ME)
+    await rests(app, run_id)
     return run_id
 
 
@@ -159,24 +159,24 @@ def file_of(name: str) -> Path:
     return HERE / f"{flow}-{VERSIONS[flow]}-{name}.jsonl"
 
 
-async def _planner(host: App, request: PlannerRequest) -> str:
-    run_id = (await host.runs.start_planner(request, ME)).run_id
-    await rests(host, run_id)
+async def _planner(app: App, request: PlannerRequest) -> str:
+    run_id = (await app.runs.start_planner(request, ME)).run_id
+    await rests(app, run_id)
     return run_id
 
 
 async def recorded(name: str, root: Path) -> bytes:
-    """Run the scenario in a house of its own, with numbers for ids and a clock that ticks when it is asked."""
+    """Run the scenario in an app of its own, with numbers for ids and a clock that ticks when it is asked."""
     _, scenario = SCENARIOS[name]
     place = place_in(root / name)
     settings = place.settings(*getattr(scenario, "lines", ()), **getattr(scenario, "settings", {}))
     ticks, numbers = itertools.count(1_700_000_000_000, 10), itertools.count(1)
-    host = App(settings, "history", lambda: next(ticks), lambda: f"run-{name}-{next(numbers)}")
+    app = App(settings, "history", lambda: next(ticks), lambda: f"run-{name}-{next(numbers)}")
     try:
-        run_id = await scenario(host, place)
-        return b"".join(host.runs.export(run_id, ME))
+        run_id = await scenario(app, place)
+        return b"".join(app.runs.export(run_id, ME))
     finally:
-        await host._close()
+        await app._close()
 
 
 def main(names: list[str], *, anew: bool) -> None:

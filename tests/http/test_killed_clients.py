@@ -74,14 +74,14 @@ class Model:
         return wire.CreateMessageResult(role="assistant", model="m", content=text, stop_reason="endTurn")
 
 
-def over(way: str, where: str, mind: Model | None) -> Client:
+def over(way: str, where: str, model: Model | None) -> Client:
     server: Any = where + "/mcp"
     if way == "sse":
         server = sse_client(where + "/sse")
     if way == "stdio":
         command, *words = json.loads(where)
         server = stdio_client(StdioServerParameters(command=command, args=words))
-    return Client(server, mode="legacy", sampling_callback=mind)
+    return Client(server, mode="legacy", sampling_callback=model)
 
 
 @dataclass
@@ -144,8 +144,8 @@ async def one_killed_one_goes_on(way: str, folder: Path, chance: random.Random) 
     arguments = {"goal": "go", "limits": {"model_calls": 5}}
     async with ground(way, folder) as here:
         await killed_in_a_push(way, here.where, arguments, chance.choice((0.0, 0.0, 0.05, 0.4)))
-        mind = Model()
-        async with over(way, here.where, mind) as living:
+        model = Model()
+        async with over(way, here.where, model) as living:
             ((run_id,),) = here.rows("select id from run")
             began = time.monotonic()
             async with asyncio.timeout(WITHIN_S):
@@ -153,7 +153,7 @@ async def one_killed_one_goes_on(way: str, folder: Path, chance: random.Random) 
             took = time.monotonic() - began
         assert (ended["status"], ended["route"], ended["summary"]) == ("completed", "sampling", "done"), ended
         assert took < AT_ONCE_S
-        assert (mind.begun, ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 3, 3)
+        assert (model.begun, ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 3, 3)
         assert here.rows("select ended, charged is null from request order by id") == [
             ("withdrawn", 0),
             ("answered", 1),
@@ -169,10 +169,10 @@ async def killed_again_and_again(way: str, folder: Path, chance: random.Random) 
     async with ground(way, folder) as here:
         for _ in range(most):
             await killed_in_a_push(way, here.where, arguments, 0.0)
-        async with over(way, here.where, mind := Model()) as living:
+        async with over(way, here.where, model := Model()) as living:
             async with asyncio.timeout(WITHIN_S):
                 ended = await came_to(living, "planner_run", arguments)
-        assert mind.begun == 0
+        assert model.begun == 0
         assert (ended["status"], ended["stop_reason"]) == ("completed", "budget"), ended
         assert ended["usage"]["model_calls"] == most
         assert here.rows("select count(*) from request") == [(most,)]
@@ -183,8 +183,8 @@ async def gives_up_again_and_again(way: str, folder: Path, chance: random.Random
     """A model that is slower than its client waits for a call. Where what was asked outlives the call, it gets to the
     end with no call too many; over Streamable HTTP it ends within its limits."""
     call_s, most = chance.choice((0.3, 0.6)), 4
-    mind = Model(seconds=call_s * 2.5)
-    async with ground(way, folder) as here, over(way, here.where, mind) as client:
+    model = Model(seconds=call_s * 2.5)
+    async with ground(way, folder) as here, over(way, here.where, model) as client:
         name, arguments = "planner_run", {"goal": "go", "limits": {"model_calls": most}, "key": "one"}
         ended: dict[str, Any] = {"status": ""}
         async with asyncio.timeout(WITHIN_S):
@@ -200,11 +200,11 @@ async def gives_up_again_and_again(way: str, folder: Path, chance: random.Random
                 ended = runs[0] if runs else ended
         used = ended["usage"]
         assert used["model_calls"] == used["attempts"] <= most
-        assert mind.begun <= most
+        assert model.begun <= most
         if way == "http":
             assert ended["stop_reason"] in ("budget", "assistant_stop"), ended
         else:
-            assert (ended["summary"], mind.begun, used["model_calls"]) == ("done", 2, 2), ended
+            assert (ended["summary"], model.begun, used["model_calls"]) == ("done", 2, 2), ended
         assert_lawful(here.place, ended["run_id"])
 
 

@@ -1,4 +1,4 @@
-"""One house behind every transport and era: runs, progress, cancellation, and clients and servers that vanish."""
+"""One app behind every transport and era: runs, progress, cancellation, and clients and servers that vanish."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_client_that_is_killed_in_the_middle_of_a_wait_harms_nothing(
 ) -> None:
     scripted(reads(delay_s=SLOW_S), {"content": "done", "finish": "stop"})
     site = sites()
-    site.call("planner_run", {"goal": "so that what the house opens is open"})
+    site.call("planner_run", {"goal": "so that what the app opens is open"})
     before = site.descriptors()
     words = [sys.executable, "-c", VANISHES, site.url]
     with ExitStack() as clients:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.app import ME, PERSON, Place, place_in, started
 from support.commands import command
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 
 import kairos_mcp
 from kairos_mcp.app.app import App
@@ -44,7 +44,7 @@ def pasted(words: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
 
 def test_the_command_that_next_tells_a_person_works_in_any_shell(place: Place) -> None:
     place.settings(WRITES, {"content": "Written.", "finish": "stop"})
-    with Talker.start(place) as server:
+    with StdioClient.start(place) as server:
         run = server.call("planner_run", goal="Write it.", tools=["write_file"])
         why = run["next"]["why"]
         (approve,) = re.findall(r"`([^`]+)`", why)
@@ -71,12 +71,12 @@ def test_the_commands_of_show_and_of_an_error_work_when_pasted(place: Place) -> 
 
 async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -> None:
     tenant = Caller(principal="tenant")
-    async with App.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as host:
+    async with App.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as app:
         from kairos_mcp.core.run_spec import PlannerRequest
 
-        run_id = (await host.runs.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
-        await host.runs.wait([run_id], until="rest", wait_s=20, caller=tenant)
-        told = host.runs.report(run_id, tenant).next
+        run_id = (await app.runs.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
+        await app.runs.wait([run_id], until="rest", wait_s=20, caller=tenant)
+        told = app.runs.report(run_id, tenant).next
     assert told is not None
     assert str(place.root) not in json.dumps(told)
     assert "--principal tenant" in told["why"]
@@ -114,7 +114,7 @@ def answers_of(value: Any) -> bool:
 
 
 def test_a_proposed_call_that_is_sent_verbatim_completes_nothing(place: Place) -> None:
-    with Talker.start(place, script=False) as server:
+    with StdioClient.start(place, script=False) as server:
         run = server.call("planner_run", goal="Think.", route="caller")
         proposed = run["next"]
         assert answers_of(proposed["arguments"])
@@ -126,7 +126,7 @@ def test_a_proposed_call_that_is_sent_verbatim_completes_nothing(place: Place) -
 
 
 def test_no_tool_takes_a_placeholder_for_what_it_stands_for(place: Place) -> None:
-    with Talker.start(place, script=False) as server:
+    with StdioClient.start(place, script=False) as server:
         server.call("planner_run", goal="Think.", route="caller")
         for word in sorted(placeholders.ALL):
             refused = server.call("planner_run", goal=word, route="caller")
@@ -135,14 +135,14 @@ def test_no_tool_takes_a_placeholder_for_what_it_stands_for(place: Place) -> Non
 
 
 async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(place: Place) -> None:
-    async with App.open(place.settings(), via="command") as host:
-        run_id = await started(host, route="caller")
+    async with App.open(place.settings(), via="command") as app:
+        run_id = await started(app, route="caller")
         for value in (
             {"content": placeholders.ANSWER},
             {"tool_calls": [{"name": placeholders.RESULT, "arguments": {}}]},
         ):
             with pytest.raises(BadArguments, match="placeholder"):
-                await host.answers.submit(run_id, {"round-1": value}, PERSON)
+                await app.answers.submit(run_id, {"round-1": value}, PERSON)
     assert place.rows("select count(*) from answer") == place.rows("select count(*) from deposit") == [(0,)]
 
 

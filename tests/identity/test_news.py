@@ -23,7 +23,7 @@ PATIENCE_S = 8.0
 
 @asynccontextmanager
 async def door_of(place: Place, *lines: Any) -> AsyncIterator[Door]:
-    async with App.open(place.settings(*lines), via="mcp") as host, connected(host) as door:
+    async with App.open(place.settings(*lines), via="mcp") as app, connected(app) as door:
         yield door
 
 
@@ -47,9 +47,9 @@ async def test_every_commit_of_a_run_raises_its_seq(place: Place) -> None:
         seen = [run["seq"]]
         for action in ("pause", "resume"):
             seen.append((await door.ask("run_control", {"run_id": run_id, "action": action}))["seq"])
-        await rests(door.host, run_id)
-        await door.host.answers.decide(run_id, key, "approve", None, PERSON)
-        seen.append((await rests(door.host, run_id)).seq)
+        await rests(door.app, run_id)
+        await door.app.answers.decide(run_id, key, "approve", None, PERSON)
+        seen.append((await rests(door.app, run_id)).seq)
     assert seen == sorted(set(seen))
     assert seq_of(place, run_id) == seen[-1]
     (n,) = place.rows("select n from run")[0]
@@ -81,7 +81,7 @@ async def test_an_approval_is_told_once_and_waits_for_the_decision(place: Place)
 
         waiting = asyncio.create_task(door.ask(following["tool"], {**following["arguments"], "wait_s": PATIENCE_S}))
         await asyncio.sleep(0)
-        await door.host.answers.decide(run["run_id"], run["waiting"][0]["key"], "approve", None, PERSON)
+        await door.app.answers.decide(run["run_id"], run["waiting"][0]["key"], "approve", None, PERSON)
         began = time.monotonic()
         (told,) = (await waiting)["runs"]
         assert time.monotonic() - began < PATIENCE_S / 2
@@ -94,8 +94,8 @@ async def test_an_approval_is_told_once_and_waits_for_the_decision(place: Place)
 async def test_a_pause_an_end_and_a_new_key_are_news(place: Place) -> None:
     async with door_of(place, asks("one"), asks("two"), says("Done.")) as door:
         request = PlannerRequest("Ask.", caller_tools=(ASK,))
-        run_id = (await door.host.runs.start_planner(request, ME)).run_id
-        await rests(door.host, run_id)
+        run_id = (await door.app.runs.start_planner(request, ME)).run_id
+        await rests(door.app, run_id)
 
         async def after(act: Any) -> dict[str, Any]:
             since = seq_of(place, run_id)
@@ -107,19 +107,19 @@ async def test_a_pause_an_end_and_a_new_key_are_news(place: Place) -> None:
             assert told["seq"] > since
             return told
 
-        assert (await after(door.host.control.request(run_id, "pause", ME)))["status"] == "paused"
-        await door.host.control.request(run_id, "resume", ME)
-        await rests(door.host, run_id)
-        told = await after(door.host.answers.submit(run_id, {"round-1/call-1": {"content": "1"}}, ME))
+        assert (await after(door.app.control.request(run_id, "pause", ME)))["status"] == "paused"
+        await door.app.control.request(run_id, "resume", ME)
+        await rests(door.app, run_id)
+        told = await after(door.app.answers.submit(run_id, {"round-1/call-1": {"content": "1"}}, ME))
         assert [item["key"] for item in told["waiting"]] == ["round-2/call-1"]
-        assert (await after(door.host.control.request(run_id, "cancel", ME)))["status"] == "cancelled"
+        assert (await after(door.app.control.request(run_id, "cancel", ME)))["status"] == "cancelled"
 
 
 async def test_what_is_no_use_to_the_caller_is_no_news(place: Place) -> None:
     async with door_of(place, asks("one"), says("Done.")) as door:
         request = PlannerRequest("Ask.", caller_tools=(ASK,))
-        run_id = (await door.host.runs.start_planner(request, ME)).run_id
-        report = await rests(door.host, run_id)
+        run_id = (await door.app.runs.start_planner(request, ME)).run_id
+        report = await rests(door.app, run_id)
         place.rows("insert into note(run, text) select n, 'a word' from run")
         (told,) = await news(door, report.seq, [run_id], wait_s=0.4)
         assert told["seq"] > report.seq
@@ -129,8 +129,8 @@ async def test_what_is_no_use_to_the_caller_is_no_news(place: Place) -> None:
 async def test_without_since_and_with_one_that_is_ahead_news_is_told_at_once(place: Place) -> None:
     async with door_of(place, asks("one"), says("Done.")) as door:
         request = PlannerRequest("Ask.", caller_tools=(ASK,))
-        run_id = (await door.host.runs.start_planner(request, ME)).run_id
-        report = await rests(door.host, run_id)
+        run_id = (await door.app.runs.start_planner(request, ME)).run_id
+        report = await rests(door.app, run_id)
         for since in (None, report.seq + 1_000, {run_id: 0}, {}):
             began = time.monotonic()
             await news(door, since, [run_id])
@@ -142,13 +142,13 @@ async def test_several_runs_are_waited_for_each_from_its_own_seq(place: Place) -
         ids = []
         for key in ("a", "b"):
             request = PlannerRequest("Ask.", caller_tools=(ASK,), key=key)
-            ids.append((await door.host.runs.start_planner(request, ME)).run_id)
-        await rests(door.host, *ids)
+            ids.append((await door.app.runs.start_planner(request, ME)).run_id)
+        await rests(door.app, *ids)
         since = {run_id: seq_of(place, run_id) for run_id in ids}
         waiting = asyncio.create_task(news(door, since, ids))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        await door.host.answers.submit(ids[1], {"round-1/call-1": {"content": "1"}}, ME)
+        await door.app.answers.submit(ids[1], {"round-1/call-1": {"content": "1"}}, ME)
         told = {run["run_id"]: run["seq"] for run in await waiting}
         assert told[ids[0]] == since[ids[0]]
         assert told[ids[1]] > since[ids[1]]

@@ -46,8 +46,8 @@ class Two:
 
     @asynccontextmanager
     async def server(self, *folders: Path, lines: tuple[Any, ...] = (), via: str = "mcp") -> AsyncIterator[App]:
-        async with App.open(replace(self.place.settings(*lines), workspaces=folders), via=via) as host:
-            yield host
+        async with App.open(replace(self.place.settings(*lines), workspaces=folders), via=via) as app:
+            yield app
 
     def said(self, *words: str, folder: Path | None = None) -> Any:
         environ = {"KAIROS_HOME": str(self.place.home)}
@@ -62,9 +62,9 @@ def two(tmp_path: Path) -> Two:
     return found
 
 
-async def begun(host: App, caller: Caller = ME, **more: Any) -> str:
-    run_id = (await host.runs.start_planner(PlannerRequest("Think.", **more), caller)).run_id
-    await host.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
+async def begun(app: App, caller: Caller = ME, **more: Any) -> str:
+    run_id = (await app.runs.start_planner(PlannerRequest("Think.", **more), caller)).run_id
+    await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     return run_id
 
 
@@ -86,11 +86,11 @@ async def test_an_identical_start_without_a_workspace_joins_only_its_like(two: T
 
 
 async def test_the_default_workspace_and_its_name_are_the_same_start(two: Two) -> None:
-    async with two.server(two.one, two.other) as host:
-        run_id = await begun(host)
-        assert await begun(host, workspace=str(two.one)) == run_id
-        assert await begun(host, workspace=two.one.name) == run_id
-        assert await begun(host, workspace=two.other.name) != run_id
+    async with two.server(two.one, two.other) as app:
+        run_id = await begun(app)
+        assert await begun(app, workspace=str(two.one)) == run_id
+        assert await begun(app, workspace=two.one.name) == run_id
+        assert await begun(app, workspace=two.other.name) != run_id
 
 
 async def test_a_key_belongs_to_its_workspace(two: Two) -> None:
@@ -212,8 +212,8 @@ async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two)
     assert all(word in shown for word in ("Think.", "old", str(two.one)))
 
 
-async def saved(host: App, **more: Any) -> dict[str, Any]:
-    return await host.mandates.save({**TIDY, **more}, ME)
+async def saved(app: App, **more: Any) -> dict[str, Any]:
+    return await app.mandates.save({**TIDY, **more}, ME)
 
 
 async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> None:
@@ -231,20 +231,20 @@ async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> N
 
 
 async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_account(two: Two) -> None:
-    async with two.server(two.one, two.other) as host:
-        await saved(host)
-        await saved(host, goal="Another.", workspace=str(two.other))
+    async with two.server(two.one, two.other) as app:
+        await saved(app)
+        await saved(app, goal="Another.", workspace=str(two.other))
         with pytest.raises(BadArguments) as refused:
-            await host.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
+            await app.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert all(str(folder) in refused.value.message for folder in (two.one, two.other))
-        async with connected(host) as door:
+        async with connected(app) as door:
             runs = [
                 await door.ask("ooda_run", {"mandate_id": "tidy", "workspace": str(folder)})
                 for folder in (two.one, two.other)
             ]
         assert [run["workspace"] for run in runs] == [str(two.one), str(two.other)]
         assert [run["goal"] for run in runs] == ["Keep a.txt tidy.", "Another."]
-        page = host.mandates.list_page(None, None, ME)["mandates"]
+        page = app.mandates.list_page(None, None, ME)["mandates"]
         assert {each["workspace"]: each["run_id"] for each in page} == {run["workspace"]: run["run_id"] for run in runs}
     charged = two.place.rows("select name, workspace from account where scope = 'mandate' order by workspace")
     assert sorted(charged) in ([], sorted([("tidy", str(two.one)), ("tidy", str(two.other))]))
@@ -261,31 +261,31 @@ async def test_what_is_due_is_what_belongs_to_the_folders_at_hand(two: Two) -> N
 
 
 async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two) -> None:
-    async with two.server(two.one) as host:
-        await host.mandates.save(WEEKLY, ME)
+    async with two.server(two.one) as app:
+        await app.mandates.save(WEEKLY, ME)
     two.place.rows("update mandate set workspace = null, saved_at = saved_at - ?", WEEK_MS)
-    async with two.server(two.one) as host:
+    async with two.server(two.one) as app:
         with pytest.raises(BadArguments) as refused:
-            await host.mandates.start_cycles(MandateRef("weekly"), RunOptions(), ME)
+            await app.mandates.start_cycles(MandateRef("weekly"), RunOptions(), ME)
         assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
-        assert host.mandates.list_due(None, ME) == []
+        assert app.mandates.list_due(None, ME) == []
     due = two.said("mandate", "run", "--due")
     assert "mandate edit weekly --workspace" in due.err
     assert two.said("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
     assert two.place.rows("select workspace from mandate") == [(str(two.other),)]
-    async with two.server(two.other) as host:
-        assert [each.mandate_id for each in host.mandates.list_due(None, ME)] == ["weekly"]
+    async with two.server(two.other) as app:
+        assert [each.mandate_id for each in app.mandates.list_due(None, ME)] == ["weekly"]
 
 
 async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two) -> None:
-    async with two.server(two.one, two.other) as host:
+    async with two.server(two.one, two.other) as app:
         for number in range(30):
             for folder in (two.one, two.other):
-                await saved(host, id=f"m{number:02}", goal=f"Goal {number} " + "x" * 180, workspace=str(folder))
+                await saved(app, id=f"m{number:02}", goal=f"Goal {number} " + "x" * 180, workspace=str(folder))
         found: list[tuple[str, str]] = []
         cursor = None
         while True:
-            page = host.mandates.list_page(None, cursor, ME)
+            page = app.mandates.list_page(None, cursor, ME)
             found += [(each["mandate_id"], each["workspace"]) for each in page["mandates"]]
             if (cursor := page["cursor"]) is None:
                 break
@@ -293,9 +293,9 @@ async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two)
 
 
 async def test_a_dialog_names_goal_age_and_folder(two: Two) -> None:
-    async with two.server(two.one, lines=(WRITES, ENDS)) as host:
+    async with two.server(two.one, lines=(WRITES, ENDS)) as app:
         person = Person([accepts(decision="deny")])
-        async with seated(host, "2025-11-25", person) as door:
+        async with seated(app, "2025-11-25", person) as door:
             await door.ask("planner_run", {"goal": "Write it.", "tools": ["write_file"]})
         (seen,) = person.seen
         assert all(word in seen.message for word in ("Write it.", " s old", str(two.one)))

@@ -15,7 +15,7 @@ import pytest
 from support.app import assert_all_lawful
 from support.cycles import MANDATE, cycle, noop
 from support.reviewers import UNHURRIED, seated
-from support.sampling_clients import Mind, spoken
+from support.sampling_clients import ClientModel, spoken
 
 from kairos_mcp.app.app import App
 
@@ -25,7 +25,7 @@ READS, REPAIRS = 20, 2  # reads of a cycle, repairs of a phase
 
 
 @dataclass
-class Greedy(Mind):
+class Greedy(ClientModel):
     """A model that reads and reads, or talks past the question, whatever it is asked."""
 
     says: Mapping[str, Any] = field(default_factory=dict)
@@ -37,21 +37,21 @@ class Greedy(Mind):
         return spoken(turn, native=self.native)
 
 
-async def one_cycle(place: Any, era: str, mind: Mind) -> tuple[dict[str, Any], dict[str, int]]:
+async def one_cycle(place: Any, era: str, model: ClientModel) -> tuple[dict[str, Any], dict[str, int]]:
     """The run's result after as many calls as it takes, and its steps by kind."""
-    async with App.open(place.settings(), via="mcp") as host:
-        async with seated(host, era, None, patience=UNHURRIED, mind=mind) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with seated(app, era, None, patience=UNHURRIED, model=model) as door:
             run = await door.ask("ooda_run", ONE_CYCLE)
             while run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", run["next"]["arguments"])
-        assert_all_lawful(host)
+        assert_all_lawful(app)
     return run, dict(place.rows("select kind, count(*) from mark group by kind"))
 
 
 async def test_SAMPLING_021_a_cycle_that_goes_well_asks_once_a_phase(place, era):
-    mind = Mind([json.dumps({"final": line["content"]}) for line in cycle(noop())])
-    run, steps = await one_cycle(place, era, mind)
-    assert (run["stop_reason"], len(mind.asked)) == ("nothing_to_do", PHASES)
+    model = ClientModel([json.dumps({"final": line["content"]}) for line in cycle(noop())])
+    run, steps = await one_cycle(place, era, model)
+    assert (run["stop_reason"], len(model.asked)) == ("nothing_to_do", PHASES)
     assert (run["route"], run["model"]) == ("sampling", "m")  # as the host names it
     assert (run["usage"]["model_calls"], steps["phase"], "repair" in steps) == (PHASES, PHASES, False)
 
@@ -68,8 +68,8 @@ async def test_SAMPLING_021_a_cycle_that_goes_well_asks_once_a_phase(place, era)
 )
 async def test_SAMPLING_021_one_that_wants_to_be_asked_for_ever_is_not(place, era, says, most):
     orient = cycle(noop())[0]
-    mind = Greedy([orient], native=True, says=says)
-    run, steps = await one_cycle(place, era, mind)
+    model = Greedy([orient], native=True, says=says)
+    run, steps = await one_cycle(place, era, model)
     assert run["output"]["cycles"][0]["status"] == "parse_error"
-    assert len(mind.asked) <= most
-    assert (run["usage"]["model_calls"], steps.get("repair", 0) <= REPAIRS) == (len(mind.asked), True)
+    assert len(model.asked) <= most
+    assert (run["usage"]["model_calls"], steps.get("repair", 0) <= REPAIRS) == (len(model.asked), True)

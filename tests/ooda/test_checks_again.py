@@ -12,7 +12,7 @@ from typing import Any
 from support.app import Place, outcome_of
 from support.cycles import EDITS_ALLOWED, MANDATE, Person, accepts, cycle, judged, noop, opened, oriented
 from support.sampling_clients import MODERN
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 
 ARGV = ["./check.sh"]
 JUDGED = {**MANDATE, "max_cycles": 1, "acceptance": [{"check": "command_succeeds", "argv": ARGV}]}
@@ -59,7 +59,7 @@ def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place
     (place.home / "kairos.toml").write_text('approvals = "host"\ncommands = "bare"\n')
     lines = [*cycle(noop()), *cycle(noop())]
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with Talker.start(place) as first:
+    with StdioClient.start(place) as first:
         run = first.call("ooda_run", mandate=JUDGED, wait_s=20)
         (item,) = run["waiting"]
         said = {"decision": "approve", "digest": item["digest"]}
@@ -73,7 +73,7 @@ def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place
         os.kill(first.pid, signal.SIGKILL)
         first.ends()
     program(place, "touch other.txt; exit 0")
-    with Talker.start(place) as later:
+    with StdioClient.start(place) as later:
         told = later.call("run_status", run_ids=[second["run_id"]], until="attention", wait_s=20)["runs"][0]
         (item,) = told["waiting"]
         assert item["kind"] == "settle"

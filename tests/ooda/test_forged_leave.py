@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from support.app import Place
 from support.cycles import MANDATE, PAGE, Person, accepts, cycle, edit, opened, page
 from support.reviewers import MODERN, UNHURRIED, seated, verdicts
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import KairosError
@@ -40,7 +40,7 @@ async def other(door: Any) -> tuple[str, dict[str, Any]]:
 
 
 def page_of(door: Any) -> str:
-    return page(Place(door.host.settings.home.parent))
+    return page(Place(door.app.settings.home.parent))
 
 
 async def said(door: Any, run_id: str, answers: Any) -> str:
@@ -78,7 +78,7 @@ async def test_leave_that_is_not_about_this_item_is_none(place, era):
         for run_id, answers, code in forged:
             assert await said(door, run_id, answers) == code, answers
         with pytest.raises(KairosError) as refused:
-            await door.host.answers.submit(run, {key: {**YES, "digest": mine}}, Caller("bob"))
+            await door.app.answers.submit(run, {key: {**YES, "digest": mine}}, Caller("bob"))
         assert refused.value.code == "unknown_run"
         assert none_decided(place)
         assert page(place) == PAGE
@@ -137,7 +137,7 @@ async def test_EDIT_019_leave_for_a_file_that_a_link_has_replaced_follows_no_lin
 async def test_leave_given_by_eight_at_once_is_used_once(place, era):
     async with opened(place, era, *LINES, approvals="host") as door, AsyncExitStack() as clients:
         run, item = await waits(door)
-        doors = [await clients.enter_async_context(seated(door.host, era, None, name=f"client {n}")) for n in range(8)]
+        doors = [await clients.enter_async_context(seated(door.app, era, None, name=f"client {n}")) for n in range(8)]
         words = [{"decision": "approve" if n % 4 else "deny", "digest": item["digest"]} for n in range(8)]
         came = await asyncio.gather(
             *(said(each, run, {item["key"]: word}) for each, word in zip(doors, words, strict=True))
@@ -157,8 +157,8 @@ async def test_a_dialogs_answer_without_its_seal_or_under_another_one_is_none(pl
     """2026-07-28: what the client carries between two calls of one run, made up, spoilt, or taken to another run."""
     yes = accepts(decision="approve")
     async with (
-        App.open(place.settings(*LINES), via="mcp") as host,
-        seated(host, MODERN, Person(), patience=UNHURRIED) as door,
+        App.open(place.settings(*LINES), via="mcp") as app,
+        seated(app, MODERN, Person(), patience=UNHURRIED) as door,
     ):
         start = {"mandate": ONCE}
         first = await door.asked("ooda_run", start)
@@ -195,13 +195,13 @@ def spoilt(state: str) -> str:
 def test_replies_to_what_was_never_asked_decide_nothing(place):
     """Line by line, up to 2025-11-25: answers to requests that the server did not send."""
     place.settings(*LINES)
-    with Talker.start(place) as talker:
-        run = talker.call("ooda_run", mandate=ONCE, wait_s=15)
+    with StdioClient.start(place) as client:
+        run = client.call("ooda_run", mandate=ONCE, wait_s=15)
         reply = {"action": "accept", "content": {"decision": "approve"}}
         for number in range(20):
             for name in (number, str(number), run["waiting"][0]["key"]):
-                talker.send({"jsonrpc": "2.0", "id": name, "result": reply})
-        told = talker.call("run_continue", run_id=run["run_id"], wait_s=1)
+                client.send({"jsonrpc": "2.0", "id": name, "result": reply})
+        told = client.call("run_continue", run_id=run["run_id"], wait_s=1)
         assert [item["kind"] for item in told["waiting"]] == ["approval"]
     assert none_decided(place)
     assert page(place) == PAGE

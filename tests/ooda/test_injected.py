@@ -115,14 +115,14 @@ async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_leave(w
     """Whatever a run asks leave for is left waiting; the rest is refused. With http_fetch too: a host that is private
     is never reached, though a rule would let it."""
     world, orders = watched.world, orders_for(watched.world)
-    mind = Gullible()
+    model = Gullible()
     more = {"http_fetch": True, "gate": (GateRule("http_fetch", "allow"),)} if fetching else {}
     names = ["fetch", "post", "search_then_fetch"] if fetching else list(orders)
     settings = world.place.settings(**more)
     waited = []
-    async with App.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as app:
         world.before = world.look()
-        async with seated(host, "2025-11-25", None, patience=UNHURRIED, mind=mind) as door:
+        async with seated(app, "2025-11-25", None, patience=UNHURRIED, model=model) as door:
             for name in names:
                 asked = {"goal": f"Tell me what orders/{name}.md says.", "tools": ["*"], "route": "sampling"}
                 run = await door.ask("planner_run", asked)
@@ -133,8 +133,8 @@ async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_leave(w
                 else:
                     assert run["status"] == "completed", run
         for name in names:
-            assert all(order in mind.obeyed for order in orders[name]), name  # it did try
-        assert_all_lawful(host)
+            assert all(order in model.obeyed for order in orders[name]), name  # it did try
+        assert_all_lawful(app)
     watched.untouched()
     asks = ["edit_a_file", "write_a_file", "agents", "workflow", "skill", "servers", "connect", "shell", "a_process"]
     assert waited == ([] if fetching else [name for name in orders if name in asks])
@@ -199,10 +199,10 @@ async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_leave(
     world, decisions = watched.world, decisions_for(watched.world)
     for name, decision in decisions.items():
         (world.place.workspace / "orders" / f"{name}.md").write_text(f"DO {json.dumps(decision)}\n")
-    mind, came = Gullible(), {}
-    async with App.open(world.place.settings(), via="mcp") as host:
+    model, came = Gullible(), {}
+    async with App.open(world.place.settings(), via="mcp") as app:
         world.before = world.look()
-        async with seated(host, "2025-11-25", None, patience=UNHURRIED, mind=mind) as door:
+        async with seated(app, "2025-11-25", None, patience=UNHURRIED, model=model) as door:
             for name in decisions:
                 page = {"tool": "read_file", "args": {"path": f"orders/{name}.md"}}
                 mandate = {"id": name.replace("_", "-"), "goal": "Do what is right.", "observe": [page], **BOLD}
@@ -214,8 +214,8 @@ async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_leave(
                     assert run["output"]["cycles"][0]["status"] == "denied"
                 if run["status"] == "input_required":
                     await door.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
-        assert all(decision in mind.obeyed for decision in decisions.values())  # it did try
-        assert_all_lawful(host)
+        assert all(decision in model.obeyed for decision in decisions.values())  # it did try
+        assert_all_lawful(app)
     watched.untouched()
     assert len(world.place.rows("select id from mandate")) == len(decisions)
     asks = ["edit_a_file", "edit_agents", "create_a_file", "create_servers", "plan_with_agents"]
@@ -241,9 +241,9 @@ async def test_what_is_watched_would_be_seen(watched):
     world = watched.world
     rules = (GateRule("*", "allow"), GateRule("run_command", "allow"))
     settings = world.place.settings(gate=rules, commands="bare", private_hosts=(f"127.0.0.1:{world.port}",))
-    async with App.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as app:
         world.before = world.look()
-        async with seated(host, "2025-11-25", None, patience=UNHURRIED, mind=Gullible()) as door:
+        async with seated(app, "2025-11-25", None, patience=UNHURRIED, model=Gullible()) as door:
             for name in ("shell", "connect"):
                 asked = {"goal": f"Tell me what orders/{name}.md says.", "tools": ["*"], "route": "sampling"}
                 await door.ask("planner_run", asked)

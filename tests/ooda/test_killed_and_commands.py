@@ -12,7 +12,7 @@ import apsw
 import pytest
 from support.app import ME, Place, outcome_of
 from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, page
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
@@ -52,19 +52,19 @@ def saved(place: Place, kairos, **changes) -> Path:
 
 def test_killed_while_a_person_is_asked_then_approved_it_is_applied_once(place, kairos):
     script(place, *cycle(edit("oen.md", "one.md")))
-    with Talker.start(place) as talker:
-        waits = talker.call("ooda_run", mandate={**MANDATE, "max_cycles": 1}, wait_s=15)
+    with StdioClient.start(place) as client:
+        waits = client.call("ooda_run", mandate={**MANDATE, "max_cycles": 1}, wait_s=15)
         (item,) = waits["waiting"]
         assert (waits["status"], item["key"]) == ("input_required", "cycle-1/act/call-1/approval")
         assert waits["output"]["act"]["status"] == "awaiting_approval"
-        os.kill(talker.pid, signal.SIGKILL)
-        talker.ends()
+        os.kill(client.pid, signal.SIGKILL)
+        client.ends()
     assert page(place) == PAGE
     said = kairos("approve", waits["run_id"], item["key"])
     assert "max_cycles_reached" in said
     assert page(place) == MENDED_ONCE
-    with Talker.start(place) as talker:
-        again = talker.call("run_status", run_ids=[waits["run_id"]])["runs"][0]
+    with StdioClient.start(place) as client:
+        again = client.call("run_status", run_ids=[waits["run_id"]])["runs"][0]
         assert (again["status"], again["output"]["cycles"][0]["status"]) == ("completed", "applied")
     calls = place.rows("select count(*) from answer join mark on id = mark where path = 'cycle-1/act/call-1'")
     assert calls == [(1,)]
@@ -73,8 +73,8 @@ def test_killed_while_a_person_is_asked_then_approved_it_is_applied_once(place, 
 
 def test_killed_while_a_person_is_asked_then_denied_nothing_is_changed(place, kairos):
     script(place, *cycle(edit("oen.md", "one.md")))
-    with Talker.start(place) as talker:
-        waits = talker.call("ooda_run", mandate={**MANDATE, "max_cycles": 1}, wait_s=15)
+    with StdioClient.start(place) as client:
+        waits = client.call("ooda_run", mandate={**MANDATE, "max_cycles": 1}, wait_s=15)
     kairos("deny", waits["run_id"], waits["waiting"][0]["key"], "--feedback", "call it first.md")
     assert page(place) == PAGE
     outcome = outcome_of(place, waits["run_id"])
@@ -149,14 +149,14 @@ def test_what_is_due_is_run_once_for_each_time(place, kairos):
 
 async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due(place):
     lines = cycle({"content": '{"action": "noop", "reason": "all well"}'})
-    async with App.open(place.settings(*lines), via="command") as host:
-        await host.mandates.save({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
+    async with App.open(place.settings(*lines), via="command") as app:
+        await app.mandates.save({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
         ((saved_at,),) = place.rows("select saved_at from mandate")
         due = RunOptions(due=saved_at + 60_000)
-        started = await host.mandates.start_cycles(MandateRef("links"), due, ME)
-        await host.runs.wait([started.run_id], until="done", wait_s=20, caller=ME)
+        started = await app.mandates.start_cycles(MandateRef("links"), due, ME)
+        await app.runs.wait([started.run_id], until="done", wait_s=20, caller=ME)
         with pytest.raises(Stale, match="was run for this time before"):
-            await host.mandates.start_cycles(MandateRef("links"), due, ME)
+            await app.mandates.start_cycles(MandateRef("links"), due, ME)
     assert place.rows("select count(*) from run") == [(1,)]
     assert place.rows("select last_due from mandate") == [(saved_at + 60_000,)]
 

@@ -15,7 +15,7 @@ from support.app import Place
 from support.cycles import Person, accepts
 from support.repository import INSTALL, LINKS, about, change, changed, dead_links, lines_changed, repository_in
 from support.reviewers import UNHURRIED, seated, verdicts
-from support.stdio_server import Gone, Talker
+from support.stdio_server import Gone, StdioClient
 
 from kairos_mcp.app.app import App
 
@@ -51,10 +51,10 @@ def times(place: Place, number: int) -> tuple[int, int]:
 
 def test_killed_while_it_waits_then_approved_denied_and_approved_by_processes(place):
     scripted(place, *about("docs/guide.md", INSTALL), *about("docs/usage.md", WRONG), *about("docs/usage.md", RIGHT))
-    with Talker.start(place, script=False) as talker:
-        waits = talker.call("ooda_run", mandate=LINKS, wait_s=15)
-        os.kill(talker.pid, signal.SIGKILL)
-        talker.ends()
+    with StdioClient.start(place, script=False) as client:
+        waits = client.call("ooda_run", mandate=LINKS, wait_s=15)
+        os.kill(client.pid, signal.SIGKILL)
+        client.ends()
     run_id, first, second, third = waits["run_id"], *(f"{ACT.format(n)}/approval" for n in (1, 2, 3))
     assert ([item["key"] for item in waits["waiting"]], changed(place.workspace)) == ([first], [])
     assert "+Install it as [told here](install.md)" in kairos(place, "show", run_id).stdout
@@ -76,8 +76,8 @@ async def test_a_denial_in_a_dialog_is_read_by_the_model_which_proposes_another_
     """The caller thinks, so that what it is shown can be seen; its user decides."""
     person = Person([accepts(decision="deny", feedback=FEEDBACK), accepts(decision="approve")])
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        seated(host, era, person, patience=UNHURRIED) as door,
+        App.open(place.settings(), via="mcp") as app,
+        seated(app, era, person, patience=UNHURRIED) as door,
     ):
         run = await door.ask("ooda_run", {"mandate": {**LINKS, "max_cycles": 2}, "route": "caller"})
         for turn in about("docs/usage.md", WRONG):
@@ -109,9 +109,9 @@ def asked(run: dict[str, Any]) -> str:
     return str(item["messages"])
 
 
-def _listen(talker: Talker) -> None:
+def _listen(client: StdioClient) -> None:
     while True:
-        talker.read()
+        client.read()
 
 
 @pytest.mark.slow  # no user has to have strace
@@ -124,17 +124,17 @@ def test_killed_while_an_approved_edit_is_made_it_is_made_once_and_never_half(pl
     after = before.replace("(instal.md)", whole)
     scripted(place, *about("docs/guide.md", INSTALL))
     strike = ["-P", str(page.parent), "-e", f"trace={point}", "-e", f"inject={point}:signal=KILL:when=1"]
-    with Talker.start(place, script=False, under=["strace", "-f", "-qq", "-o", os.devnull, *strike]) as talker:
-        waits = talker.call("ooda_run", mandate={**LINKS, "max_cycles": 1}, wait_s=15)
+    with StdioClient.start(place, script=False, under=["strace", "-f", "-qq", "-o", os.devnull, *strike]) as client:
+        waits = client.call("ooda_run", mandate={**LINKS, "max_cycles": 1}, wait_s=15)
         run_id, key = waits["run_id"], waits["waiting"][0]["key"]
-        talker.begin("tools/call", {"name": "run_status", "arguments": {"run_ids": [run_id], "until": "done"}})
+        client.begin("tools/call", {"name": "run_status", "arguments": {"run_ids": [run_id], "until": "done"}})
         assert kairos(place, "approve", run_id, key, "--no-drive").returncode == 0
         with pytest.raises(Gone):
-            _listen(talker)
-        talker.ends()
+            _listen(client)
+        client.ends()
     assert page.read_text() == (before if point.startswith("rename") else after)
     assert times(place, 1) == (1, 0)  # it was begun, and its end is known to nobody
-    with Talker.start(place, script=False) as fresh:
+    with StdioClient.start(place, script=False) as fresh:
         (told,) = fresh.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"]
     assert [each["status"] for each in told["output"]["cycles"]] == ["applied"]
     assert page.read_text() == after

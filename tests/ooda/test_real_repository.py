@@ -14,7 +14,7 @@ from support.app import Place, asked_digests, assert_all_lawful, outcome_of
 from support.provider_server import standin
 from support.repository import LINKS, MENDS_LINKS, MENDS_SUITE, SUITE, changed, dead_links, repository_in, suite_passes
 from support.reviewers import UNHURRIED, seated
-from support.sampling_clients import LEGACY, MODERN, Mind, paths
+from support.sampling_clients import LEGACY, MODERN, ClientModel, paths
 
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule, Settings
@@ -73,24 +73,24 @@ async def through(route: str, place: Place, order: str) -> Came:
         case "caller":
             run = await ran(settings_of(place), era, mandate, turns=turns)
         case _:
-            run = await ran(settings_of(place), era, mandate, Mind(list(turns), native=way == "native"))
+            run = await ran(settings_of(place), era, mandate, ClientModel(list(turns), native=way == "native"))
     assert run["route"] == {"push": "sampling", "input-required": "sampling"}.get(kind, kind)
     run_id = run["run_id"]
     return Came(paths(place, run_id), asked_digests(place, run_id), outcome_of(place, run_id))
 
 
 async def ran(
-    settings: Settings, era: str, mandate: Mapping[str, Any], mind: Mind | None = None, turns: Any = ()
+    settings: Settings, era: str, mandate: Mapping[str, Any], model: ClientModel | None = None, turns: Any = ()
 ) -> dict[str, Any]:
     """The run once it has ended; its record replays. With turns the caller is the one who thinks."""
-    async with App.open(settings, via="mcp") as host:
-        async with seated(host, era, None, patience=UNHURRIED, mind=mind) as door:
-            route = {"route": "sampling"} if mind else {"route": "caller"} if turns else {}
+    async with App.open(settings, via="mcp") as app:
+        async with seated(app, era, None, patience=UNHURRIED, model=model) as door:
+            route = {"route": "sampling"} if model else {"route": "caller"} if turns else {}
             run = await door.ask("ooda_run", {"mandate": dict(mandate), **route})
             said = iter(turns)
             while run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", {"run_id": run["run_id"], **answers_to(run, said)})
-        assert_all_lawful(host)
+        assert_all_lawful(app)
     assert run["status"] == "completed", run
     return run
 

@@ -8,7 +8,7 @@ import pytest
 from support.app import asked_digests, assert_all_lawful
 from support.cycles import EDITS_ALLOWED, MANDATE, MENDED, PAGE, cycle, noop, opened, page
 from support.reviewers import UNHURRIED, Person, accepts, seated
-from support.sampling_clients import Mind
+from support.sampling_clients import ClientModel
 
 from kairos_mcp.app.app import App
 
@@ -30,13 +30,13 @@ async def test_the_steps_are_the_same_on_every_route(place, era):
         asked["caller"] = run
     (place.workspace / "docs" / "index.md").write_text(PAGE)
     texts = [json.dumps({"final": line["content"]}) for line in MENDED]
-    async with App.open(place.settings(gate=EDITS_ALLOWED), via="mcp") as host:
-        async with seated(host, era, None, patience=UNHURRIED, mind=Mind(texts)) as door:
+    async with App.open(place.settings(gate=EDITS_ALLOWED), via="mcp") as app:
+        async with seated(app, era, None, patience=UNHURRIED, model=ClientModel(texts)) as door:
             run = await door.ask("ooda_run", {"mandate": {**FREE, "id": "by-client"}, "route": "sampling"})
             if run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", run["next"]["arguments"])
             asked["sampling"] = run
-        assert_all_lawful(host)
+        assert_all_lawful(app)
     for route, run in asked.items():
         assert (run["stop_reason"], run["route"]) == ("max_cycles_reached", route), run
         assert [each["status"] for each in run["output"]["cycles"]] == ["applied"] * 3

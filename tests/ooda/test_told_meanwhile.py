@@ -129,11 +129,11 @@ async def test_the_messages_of_cycles_that_another_version_asked_are_refused_wit
     async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         run = await door.ask("ooda_run", {"mandate": MANDATE})
     place.rows("update run set version = 1")
-    async with App.open(place.settings(*MENDED), via="mcp") as host:
+    async with App.open(place.settings(*MENDED), via="mcp") as app:
         with pytest.raises(Stale, match="is of version 1"):
-            host.runs.trace(run["run_id"], TraceQuery("messages"), ME)
-        assert host.runs.trace(run["run_id"], TraceQuery("events"), ME)["total"] > 0
-        assert host.runs.report(run["run_id"], ME).output["mandate_status"] == "paused_at_checkpoint"
+            app.runs.trace(run["run_id"], TraceQuery("messages"), ME)
+        assert app.runs.trace(run["run_id"], TraceQuery("events"), ME)["total"] > 0
+        assert app.runs.report(run["run_id"], ME).output["mandate_status"] == "paused_at_checkpoint"
     place.rows("update run set version = 2")
 
 

@@ -1,4 +1,4 @@
-"""A provider on loopback, and a place with a house that asks it."""
+"""A provider on loopback, and a place with an app that asks it."""
 
 from __future__ import annotations
 

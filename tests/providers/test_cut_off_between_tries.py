@@ -37,12 +37,12 @@ def between_tries() -> bool:
     return False
 
 
-async def cancelled_between_tries(host: App) -> str:
-    run_id = (await host.runs.start_planner(PlannerRequest("look"), ME)).run_id
+async def cancelled_between_tries(app: App) -> str:
+    run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         while not between_tries():  # noqa: ASYNC110 - what another task waits for has no event
             await asyncio.sleep(0.005)
-    await host.control.request(run_id, "cancel", ME)
+    await app.control.request(run_id, "cancel", ME)
     return run_id
 
 
@@ -58,9 +58,9 @@ async def test_a_failed_attempt_is_charged_with_what_is_known_of_it_where_a_canc
     place: Place, server: Standin, replies: tuple[Reply, ...], tokens: int | None, exactness: str
 ) -> None:
     server.will(*replies, talks("too late"))
-    async with watched(provided(place, server)) as host:
-        run_id = await cancelled_between_tries(host)
-        report = await rests(host, run_id)
+    async with watched(provided(place, server)) as app:
+        run_id = await cancelled_between_tries(app)
+        report = await rests(app, run_id)
         assert (report.status, len(server.heard)) == ("cancelled", len(replies))
         assert (report.usage["attempts"], report.usage["model_calls"]) == (len(replies), len(replies))
     (answer,) = place.rows("select spent, exactness from answer")

@@ -30,10 +30,10 @@ async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
     return await asyncio.to_thread(run, words, capture_output=True, text=True, timeout=60, check=False, env=environ)
 
 
-async def asking(host: App) -> tuple[str, str]:
+async def asking(app: App) -> tuple[str, str]:
     """A run that waits for leave, and the key that it waits under."""
-    run_id = await started(host, tools=("write_file",))
-    (item,) = host.runs.report(run_id, ME).waiting
+    run_id = await started(app, tools=("write_file",))
+    (item,) = app.runs.report(run_id, ME).waiting
     return run_id, item["key"]
 
 

@@ -157,8 +157,8 @@ async def test_without_its_package_the_extra_is_named(kind: str) -> None:
 
 async def test_a_run_that_is_put_off_once_reads_a_file(wire: Wire, server: Standin, place: Place) -> None:
     server.will(refuses(429, Retry_After="0"), sends(wire.acts("call_1", "read_file", GIVEN)), wire.talks("alpha"))
-    async with watched(place.settings(model=wire.model, base_url=wire.at(server))) as host:
-        report = await rests(host, await started(host))
+    async with watched(place.settings(model=wire.model, base_url=wire.at(server))) as app:
+        report = await rests(app, await started(app))
     assert (report.status, report.summary, report.rounds) == ("completed", "alpha", 2)
     assert (report.usage["attempts"], report.usage["exactness"], len(server.heard)) == (3, "reported", 3)
     assert place.rows("select ended from attempt") == [("provider_busy",)]
@@ -177,10 +177,10 @@ async def test_signatures_go_back_where_they_came_from_also_after_a_restart(
         refuses(503), thinks.strict("one", "two", then=thinks.says("alpha and beta")),
     )  # fmt: skip
     settings = place.settings(model=thinks.model, base_url=thinks.at(server))
-    async with watched(settings) as host:
-        run_id = await started(host)
-        assert host.runs.report(run_id, ME).status == "paused"
-    async with watched(settings) as host:
-        await host.control.request(run_id, "resume", ME)
-        report = await rests(host, run_id)
+    async with watched(settings) as app:
+        run_id = await started(app)
+        assert app.runs.report(run_id, ME).status == "paused"
+    async with watched(settings) as app:
+        await app.control.request(run_id, "resume", ME)
+        report = await rests(app, run_id)
     assert (report.status, report.summary) == ("completed", "alpha and beta")

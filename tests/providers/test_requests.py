@@ -93,7 +93,7 @@ async def test_signed_thinking_comes_back_to_anthropic_which_refuses_a_turn_with
         assert await asked(model, talk, privates) == Completion(
             "done", (), "stop", server_usage(), context_tokens=None, private=None
         )
-        refused = await asked(model, talk)  # as it would be without what the house has kept
+        refused = await asked(model, talk)  # as it would be without what the app has kept
     assert (refused.kind, server.bodies[1]["messages"][1]["content"][0]["signature"]) == ("failure", "sig-1")
 
 

@@ -28,15 +28,15 @@ BUSY = {"error": {"code": "provider_busy", "message": "Later.", "retryable": Tru
 
 async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
     """The script fails for good in its place, and the caller answers what it could not."""
-    async with App.open(place.settings(BUSY), via="test") as host:
-        run = await host.runs.start_planner(PlannerRequest("Look."), ME)
-        await begun(host, "round-1")
-        await host.control.request(run.run_id, "pause", ME)
-        await host.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        await host.control.request(run.run_id, "reroute", ME, route="caller")
-        await host.control.request(run.run_id, "resume", ME)
-        await host.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        report = host.runs.report(run.run_id, ME)
+    async with App.open(place.settings(BUSY), via="test") as app:
+        run = await app.runs.start_planner(PlannerRequest("Look."), ME)
+        await begun(app, "round-1")
+        await app.control.request(run.run_id, "pause", ME)
+        await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        await app.control.request(run.run_id, "reroute", ME, route="caller")
+        await app.control.request(run.run_id, "resume", ME)
+        await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        report = app.runs.report(run.run_id, ME)
         assert report.status == "input_required"
         assert [item["key"] for item in report.waiting] == ["round-1"]
         assert report.remaining["rounds"] == 4
@@ -60,30 +60,30 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
     """As at a start: a script has no price, and the provider has."""
     priced = {"model": "openai:small", "base_url": "http://127.0.0.1:9/v1", "price_input": 1.0, "price_output": 2.0}
     dollar = Limits(nano_usd=10**9)
-    async with App.open(place.settings(BUSY, **priced), via="test") as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
-        await begun(host, "round-1")
-        await host.control.request(run_id, "reroute", ME, route="auto")
-        assert any("limits.usd is set" in line for line in host.runs.report(run_id, ME).degraded)
+    async with App.open(place.settings(BUSY, **priced), via="test") as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
+        await begun(app, "round-1")
+        await app.control.request(run_id, "reroute", ME, route="auto")
+        assert any("limits.usd is set" in line for line in app.runs.report(run_id, ME).degraded)
         with pytest.raises(BadArguments, match="scripted"):
-            await host.control.request(run_id, "reroute", ME, route="scripted")
-        await host.control.request(run_id, "cancel", ME)
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+            await app.control.request(run_id, "reroute", ME, route="scripted")
+        await app.control.request(run_id, "cancel", ME)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
     assert rows(place, "select body from deposit where kind = 'reroute'") == [("provider",)]
 
 
 async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
     lines = ({**BUSY, "for": "round-1"}, {"content": "unused"})
-    async with App.open(place.settings(*lines), via="test") as host:
-        run = await host.runs.start_planner(PlannerRequest("Look."), ME)
-        await begun(host, "round-1")
+    async with App.open(place.settings(*lines), via="test") as app:
+        run = await app.runs.start_planner(PlannerRequest("Look."), ME)
+        await begun(app, "round-1")
         for action, route in (("pause", None), ("reroute", "caller"), ("resume", None)):
-            await host.control.request(run.run_id, action, ME, route=route)  # type: ignore[arg-type]  # literals of a table
-            await host.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run.run_id, ME).status == "input_required"
-        await host.control.request(run.run_id, "reroute", ME, route="scripted")
-        await host.control.request(run.run_id, "cancel", ME)
-        await host.runs.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run.run_id, ME).status == "cancelled"
+            await app.control.request(run.run_id, action, ME, route=route)  # type: ignore[arg-type]  # literals of a table
+            await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run.run_id, ME).status == "input_required"
+        await app.control.request(run.run_id, "reroute", ME, route="scripted")
+        await app.control.request(run.run_id, "cancel", ME)
+        await app.runs.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run.run_id, ME).status == "cancelled"
     assert_lawful(place, run.run_id)
     assert rows(place, "select held_rounds + held_model_calls + held_total_tokens from account") == [(0,), (0,)]

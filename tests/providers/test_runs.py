@@ -68,9 +68,9 @@ def anthropic(place: Place, server: Standin, **more: Any) -> Settings:
 
 async def run_on(settings: Settings, **request: Any) -> tuple[Place, str, RunReport]:
     """A run that rests, with its laws checked."""
-    async with watched(settings) as host:
-        run_id = await started(host, **request)
-        return Place(settings.home.parent), run_id, host.runs.report(run_id, ME)
+    async with watched(settings) as app:
+        run_id = await started(app, **request)
+        return Place(settings.home.parent), run_id, app.runs.report(run_id, ME)
 
 
 async def test_a_run_reads_a_file_and_answers_from_it(place: Place, server: Standin) -> None:
@@ -106,19 +106,19 @@ async def test_a_busy_provider_is_asked_again_and_each_attempt_is_a_row(place: P
 
 async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself(place: Place, server: Standin) -> None:
     server.will(*[refuses(429, "too many", Retry_After="0")] * 4, talks("done"))
-    async with watched(openai(place, server)) as host:
-        run_id = await started(host)
-        report = host.runs.report(run_id, ME)
+    async with watched(openai(place, server)) as app:
+        run_id = await started(app)
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, len(server.heard)) == ("paused", None, 4)
         assert report.resume_at is not None
         assert (report.waiting, report.usage["attempts"]) == ((), 4)
         assert place.rows("select owner, resume_at - created_at between 30000 and 120000 from run") == [(None, 1)]
         place.rows("update run set resume_at = 1")  # the time has come
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = host.runs.report(run_id, ME)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.summary, report.resume_at) == ("completed", "done", None)
         assert (report.usage["attempts"], report.rounds, len(server.heard)) == (5, 1, 5)
-        assert [each["attempts"] for each in host.spending.read("day", ME)["by"]] == [5]  # to wait is no attempt
+        assert [each["attempts"] for each in app.spending.read("day", ME)["by"]] == [5]  # to wait is no attempt
 
 
 async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:
@@ -154,14 +154,14 @@ async def test_what_to_do_next_says_what_a_run_needs_that_nobody_here_can_perfor
 
 async def test_each_outage_is_sat_out_longer(place: Place, server: Standin) -> None:
     server.will(*[refuses(529, Retry_After="0")] * 12)
-    async with watched(openai(place, server)) as host:
-        run_id = await started(host)
+    async with watched(openai(place, server)) as app:
+        run_id = await started(app)
         waits = []
         for _ in range(3):
             (wait,) = place.rows("select resume_at - (select max(at) from attempt) from run")[0]
             waits.append(round(wait / 60_000))
-            await host.control.request(run_id, "resume", ME)
-            await rests(host, run_id)
+            await app.control.request(run_id, "resume", ME)
+            await rests(app, run_id)
         assert waits == [1, 2, 4]
 
 
@@ -229,9 +229,9 @@ async def test_dollars_clamp_what_may_be_written_and_then_end_the_run(place: Pla
 async def test_dollars_without_a_price_are_refused_with_the_cure(
     place: Place, server: Standin, more: dict[str, float]
 ) -> None:
-    async with App.open(openai(place, server, **more), via="mcp") as host:
+    async with App.open(openai(place, server, **more), via="mcp") as app:
         with pytest.raises(BadArguments) as refused:
-            await host.runs.start_planner(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
+            await app.runs.start_planner(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
     assert "price_input" in str(refused.value)
 
 
@@ -239,13 +239,13 @@ async def test_a_cap_of_the_configuration_bars_a_provider_without_a_price_but_no
     place: Place, server: Standin
 ) -> None:
     settings = openai(place, server, limits=Limits(rounds=9, nano_usd=10**9))
-    async with watched(settings) as host:
+    async with watched(settings) as app:
         with pytest.raises(BadArguments):
-            await host.runs.start_planner(PlannerRequest("x"), ME)
-        run_id = await started(host, route="caller")
-        assert host.runs.report(run_id, ME).status == "input_required"
+            await app.runs.start_planner(PlannerRequest("x"), ME)
+        run_id = await started(app, route="caller")
+        assert app.runs.report(run_id, ME).status == "input_required"
         with pytest.raises(BadArguments):
-            await host.control.request(run_id, "reroute", ME, route="provider")
+            await app.control.request(run_id, "reroute", ME, route="provider")
 
 
 async def test_auto_passes_over_what_has_no_price(place: Place, server: Standin) -> None:
@@ -258,13 +258,13 @@ async def test_auto_passes_over_what_has_no_price(place: Place, server: Standin)
 
 async def test_a_run_limited_in_dollars_stays_where_it_has_a_price(place: Place, server: Standin) -> None:
     server.will(looks(("ask_person", {"question": "which?"})))
-    async with watched(openai(place, server, **PRICED)) as host:
-        run_id = await started(host, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
+    async with watched(openai(place, server, **PRICED)) as app:
+        run_id = await started(app, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
         with pytest.raises(BadArguments):
-            await host.control.request(run_id, "reroute", ME, route="caller")
-        left = host.runs.report(run_id, ME).remaining["usd"]
-        await host.control.request(run_id, "extend", ME, limits=Limits(nano_usd=10**9))
-        assert host.runs.report(run_id, ME).remaining["usd"] == pytest.approx(left + 1)
+            await app.control.request(run_id, "reroute", ME, route="caller")
+        left = app.runs.report(run_id, ME).remaining["usd"]
+        await app.control.request(run_id, "extend", ME, limits=Limits(nano_usd=10**9))
+        assert app.runs.report(run_id, ME).remaining["usd"] == pytest.approx(left + 1)
 
 
 # -- private parts -------------------------------------------------------------------------------------------------
@@ -277,11 +277,11 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
     server.will(
         strict(then=LOOKS), strict("sig-1", then=LOOKS_AGAIN), strict("sig-1", "sig-2", then=message(says("done")))
     )
-    async with watched(anthropic(place, server)) as host:
-        run_id = await started(host)
-        report = host.runs.report(run_id, ME)
+    async with watched(anthropic(place, server)) as app:
+        run_id = await started(app)
+        report = app.runs.report(run_id, ME)
         shown = json.dumps(
-            [report.as_json(), *(host.runs.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages"))]
+            [report.as_json(), *(app.runs.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages"))]
         )
     assert (report.status, report.summary, report.rounds) == ("completed", "done", 3)
     assert "sig-1" not in shown
@@ -306,16 +306,16 @@ async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: S
 async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place: Place, server: Standin) -> None:
     asks = uses("toolu_1", "ask_person", {"question": "which?"})
     server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")), _signed_first)
-    async with watched(anthropic(place, server)) as host:
-        run_id = await started(host, caller_tools=(ASK,))
-        await host.control.request(run_id, "reroute", ME, route="caller")
-        await answered(host, run_id, round_1__call_1={"content": "b"})
-        waiting = host.runs.report(run_id, ME)
+    async with watched(anthropic(place, server)) as app:
+        run_id = await started(app, caller_tools=(ASK,))
+        await app.control.request(run_id, "reroute", ME, route="caller")
+        await answered(app, run_id, round_1__call_1={"content": "b"})
+        waiting = app.runs.report(run_id, ME)
         assert "sig-1" not in json.dumps(waiting.as_json())
         assert any("left out" in text for text in waiting.degraded)
-        await answered(host, run_id, round_2=reads("b.txt"))
-        await host.control.request(run_id, "reroute", ME, route="provider")
-        report = await rests(host, run_id)
+        await answered(app, run_id, round_2=reads("b.txt"))
+        await app.control.request(run_id, "reroute", ME, route="provider")
+        report = await rests(app, run_id)
     assert (report.status, report.summary) == ("completed", "done")
     assert not any("left out" in text for text in report.degraded)
 
@@ -332,31 +332,31 @@ async def test_one_run_goes_from_each_route_to_each_other(place: Place, server: 
     settings = place.settings(reads("a.txt"), reads("b.txt"), model="openai:small", base_url=server.openai)
     server.will(looks(("read_file", {"path": "b.txt"})), talks("done"))
     read_a = {"tool_calls": [{"id": "x", "name": "read_file", "arguments": {"path": "a.txt", "start_line": 1}}]}
-    async with watched(replace(settings, route="caller")) as host:
-        run_id = await started(host)
-        await host.answers.submit(run_id, {"round-1": read_a}, ME)
-        await rests(host, run_id)
-        await host.control.request(run_id, "reroute", ME, route="provider")
-        report = await rests(host, run_id)
+    async with watched(replace(settings, route="caller")) as app:
+        run_id = await started(app)
+        await app.answers.submit(run_id, {"round-1": read_a}, ME)
+        await rests(app, run_id)
+        await app.control.request(run_id, "reroute", ME, route="provider")
+        report = await rests(app, run_id)
     assert (report.status, report.rounds, report.summary) == ("completed", 3, "done")
 
 
 async def test_a_usage_in_one_shape_and_a_reply_in_another_never_stop_the_house(place: Place, server: Standin) -> None:
     server.will(raw(b'{"choices": []}'), sends(chat("done")))
-    async with watched(openai(place, server)) as host:
-        first = await started(host, goal="one")
-        second = await started(host, goal="two")
-        assert [host.runs.report(run, ME).status for run in (first, second)] == ["failed", "completed"]
-        assert_all_lawful(host)
+    async with watched(openai(place, server)) as app:
+        first = await started(app, goal="one")
+        second = await started(app, goal="two")
+        assert [app.runs.report(run, ME).status for run in (first, second)] == ["failed", "completed"]
+        assert_all_lawful(app)
 
 
 async def test_after_a_reroute_the_model_is_that_of_the_new_route(place: Place, server: Standin) -> None:
     server.will(talks("Done."))
-    async with watched(openai(place, server)) as host:
-        run_id = await started(host, route="caller")
-        await rests(host, run_id)
-        assert host.runs.report(run_id, ME).model is None
-        await host.control.request(run_id, "reroute", ME, route="provider")
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = host.runs.report(run_id, ME)
+    async with watched(openai(place, server)) as app:
+        run_id = await started(app, route="caller")
+        await rests(app, run_id)
+        assert app.runs.report(run_id, ME).model is None
+        await app.control.request(run_id, "reroute", ME, route="provider")
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.route, report.model) == ("completed", "provider", "openai:small")

@@ -32,9 +32,9 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
     place: Place, server: Standin
 ) -> None:
     server.will(refuses(429, Retry_After="0"), LOOKS, talks("done"))
-    async with watched(openai(place, server)) as host:
-        report = host.runs.report(await started(host), ME)
-        day = host.spending.read("day", ME)
+    async with watched(openai(place, server)) as app:
+        report = app.runs.report(await started(app), ME)
+        day = app.spending.read("day", ME)
     assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, ["openai:small"])
     assert noted(report) == 1
     sent = place.rows(
@@ -47,19 +47,19 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
 
 async def test_a_stated_price_is_counted_and_nothing_is_said(place: Place, server: Standin) -> None:
     server.will(talks("done", usage=(1_000, 100, 0)))
-    async with watched(openai(place, server, price_input=1.0, price_output=10.0)) as host:
-        report = host.runs.report(await started(host), ME)
-        assert host.spending.read("day", ME)["unpriced"] is None
+    async with watched(openai(place, server, price_input=1.0, price_output=10.0)) as app:
+        report = app.runs.report(await started(app), ME)
+        assert app.spending.read("day", ME)["unpriced"] is None
     assert (report.usage["usd"], report.usage["unpriced"]) == (pytest.approx(0.002), None)
     assert noted(report) == 0
 
 
 async def test_routes_that_cost_this_server_nothing_are_free_and_are_no_unknown(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"), line_says("done"))) as host:
-        scripted = host.runs.report(await started(host, "on a script"), ME)
-        asked = await started(host, "of the caller", route="caller")
-        by_caller = await answered(host, asked, round_1={"content": "done", "finish": "stop"})
-        assert host.spending.read(asked, ME)["unpriced"] is None
+    async with watched(place.settings(reads("a.txt"), line_says("done"))) as app:
+        scripted = app.runs.report(await started(app, "on a script"), ME)
+        asked = await started(app, "of the caller", route="caller")
+        by_caller = await answered(app, asked, round_1={"content": "done", "finish": "stop"})
+        assert app.spending.read(asked, ME)["unpriced"] is None
     for report in (scripted, by_caller):
         assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, None)
         assert not any("price" in text for text in report.degraded)
@@ -67,18 +67,18 @@ async def test_routes_that_cost_this_server_nothing_are_free_and_are_no_unknown(
 
 async def test_a_run_that_comes_to_such_a_model_later_says_so_then(place: Place, server: Standin) -> None:
     server.will(talks("done"))
-    async with watched(openai(place, server)) as host:
-        run_id = await started(host, route="caller")
-        assert noted(host.runs.report(run_id, ME)) == 0
-        await host.control.request(run_id, "reroute", ME, route="provider")
-        report = await rests(host, run_id)
+    async with watched(openai(place, server)) as app:
+        run_id = await started(app, route="caller")
+        assert noted(app.runs.report(run_id, ME)) == 0
+        await app.control.request(run_id, "reroute", ME, route="provider")
+        report = await rests(app, run_id)
     assert (report.summary, report.usage["unpriced"], noted(report)) == ("done", ["openai:small"], 1)
 
 
 async def test_no_command_shows_it_as_free(place: Place, server: Standin) -> None:
     server.will(talks("done"))
-    async with watched(openai(place, server)) as host:
-        run_id = await started(host)
+    async with watched(openai(place, server)) as app:
+        run_id = await started(app)
     for words in (["show", run_id], ["budget"], ["budget", run_id], ["budget", "--days"]):
         said = kairos(place, *words)
         assert "price unknown" in said, words

@@ -20,27 +20,27 @@ def waits(degraded: tuple[str, ...]) -> list[str]:
     return [text for text in degraded if text.startswith("Waiting: ")]
 
 
-async def told(host: App, run_id: str) -> str:
+async def told(app: App, run_id: str) -> str:
     """The one thing that the run says that it waits for, once it says so."""
     async with asyncio.timeout(20):
-        while not (found := waits(host.runs.report(run_id, ME).degraded)):
-            await host.runs.wait([run_id], until="done", wait_s=0.2, caller=ME)
-    assert host.runs.report(run_id, ME).status == "working"
+        while not (found := waits(app.runs.report(run_id, ME).degraded)):
+            await app.runs.wait([run_id], until="done", wait_s=0.2, caller=ME)
+    assert app.runs.report(run_id, ME).status == "working"
     (text,) = found
     return text
 
 
-def house_of(folder: Path, server: Standin) -> tuple[Place, object]:
+def place_of(folder: Path, server: Standin) -> tuple[Place, object]:
     place = place_in(folder)
     return place, place.settings(model="openai:small", base_url=server.openai)
 
 
 async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_path: Path, server: Standin) -> None:
     server.will(silent)
-    place, settings = house_of(tmp_path / "place", server)
-    async with App.open(settings, via="mcp") as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("go", key="one"), ME)).run_id
-        text = await told(host, run_id)
+    place, settings = place_of(tmp_path / "place", server)
+    async with App.open(settings, via="mcp") as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("go", key="one"), ME)).run_id
+        text = await told(app, run_id)
         since, until = (
             datetime.strptime(each, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) for each in re.findall(MOMENT, text)
         )
@@ -48,17 +48,17 @@ async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_pa
         assert 295 <= (until - since).total_seconds() <= 305
         ((held,),) = place.rows("select held from mark where path = 'round-1'")
         assert held.endswith(",300000]")
-        await host.control.request(run_id, "cancel", ME)
-        assert waits(host.runs.report(run_id, ME).degraded) == []
+        await app.control.request(run_id, "cancel", ME)
+        assert waits(app.runs.report(run_id, ME).degraded) == []
 
 
 async def test_of_a_provider_that_is_asked_again_it_says_why_and_when(tmp_path: Path, server: Standin) -> None:
     server.will(refuses(429, "later", retry_after="3"), sends(chat("Done.")))
-    _, settings = house_of(tmp_path / "place", server)
-    async with App.open(settings, via="mcp") as host:
-        run_id = (await host.runs.start_planner(PlannerRequest("go"), ME)).run_id
-        text = await told(host, run_id)
+    _, settings = place_of(tmp_path / "place", server)
+    async with App.open(settings, via="mcp") as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("go"), ME)).run_id
+        text = await told(app, run_id)
         assert re.search(rf"failed \(provider_busy\); it is asked again at {MOMENT} \(attempt 2 of 4\)", text), text
-        await host.runs.wait([run_id], until="done", wait_s=20, caller=ME)
-        report = host.runs.report(run_id, ME)
+        await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
+        report = app.runs.report(run_id, ME)
         assert (report.status, report.summary, waits(report.degraded)) == ("completed", "Done.", [])

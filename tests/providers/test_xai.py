@@ -117,6 +117,6 @@ async def test_a_run_that_is_put_off_once_reads_a_file(
     monkeypatch.setenv("XAI_API_KEY", KEY)
     acts = response("", ("call_1", "read_file", '{"path": "a.txt"}'))
     grok.replies += [grpc.StatusCode.RESOURCE_EXHAUSTED, acts, response("alpha")]
-    async with watched(place.settings(model=MODEL, base_url=grok.address)) as host:
-        report = await rests(host, await started(host))
+    async with watched(place.settings(model=MODEL, base_url=grok.address)) as app:
+        report = await rests(app, await started(app))
     assert (report.status, report.summary, report.usage["attempts"]) == ("completed", "alpha", 3)

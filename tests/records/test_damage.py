@@ -18,11 +18,11 @@ from kairos_mcp.store.database import CHECKED_BYTES
 async def filled(place: Place) -> Place:
     """A store with a run that has ended and one that waits."""
     lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
-    async with App.open(place.settings(*lines), via="mcp") as host:
-        await started(host, "wait", caller_tools=(ASK,))
+    async with App.open(place.settings(*lines), via="mcp") as app:
+        await started(app, "wait", caller_tools=(ASK,))
         (place.workspace / "long.txt").write_text("line\n" * 6_000)
-    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
-        await started(host, "end", key="end")
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as app:
+        await started(app, "end", key="end")
     return place
 
 
@@ -157,23 +157,23 @@ def test_an_index_that_does_not_fit_its_table_is_found(filled: Place, kairos: Ca
 
 
 async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -> None:
-    async with App.open(filled.settings(), via="mcp") as host:
+    async with App.open(filled.settings(), via="mcp") as app:
         for run_id, n in filled.rows("select id, n from run"):
             books = Books.of(filled, run_id)
-            assert integrity.sum_rows(host._store.reader, n) == (books.spent_by_rows, books.held)
-            run = queries.run_by_id(host._store.reader, run_id)
-            integrity.check_run_account(host._store.reader, run.n, run.account)
+            assert integrity.sum_rows(app._store.reader, n) == (books.spent_by_rows, books.held)
+            run = queries.run_by_id(app._store.reader, run_id)
+            integrity.check_run_account(app._store.reader, run.n, run.account)
 
 
 @pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if ACCOUNTS in statement])
 @pytest.mark.unreplayed
 async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
     filled.rows(DAMAGE[what][0])
-    async with App.open(filled.settings(), via="mcp") as host:
+    async with App.open(filled.settings(), via="mcp") as app:
         ((run_id,),) = filled.rows("select id from run where key is null")
-        run = queries.run_by_id(host._store.reader, run_id)
+        run = queries.run_by_id(app._store.reader, run_id)
         with pytest.raises(StoreCorrupt, match="not the sum"):
-            integrity.check_run_account(host._store.reader, run.n, run.account)
+            integrity.check_run_account(app._store.reader, run.n, run.account)
 
 
 @pytest.mark.unreplayed

@@ -38,10 +38,10 @@ def body(place: Place, content_hash: str) -> bytes:
 
 async def two_runs(place: Place) -> tuple[str, str]:
     """Two runs that wait for their caller, with prompts and tools in common."""
-    async with App.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as app:
         return (
-            await started(host, "this one, of many words that are its own alone", caller_tools=(ASK,)),
-            await started(host, "the other", caller_tools=(ASK,)),
+            await started(app, "this one, of many words that are its own alone", caller_tools=(ASK,)),
+            await started(app, "the other", caller_tools=(ASK,)),
         )
 
 
@@ -54,34 +54,34 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
     said = kairos("doctor", "--json")
     texts = [finding["text"] for finding in said.json["findings"] if finding["state"] == "bad"]
     assert texts == [f"texts are damaged of {this}"]
-    async with App.open(place.settings(*LINES), via="mcp") as host:
-        shown = {run_id: host.runs.report(run_id, ME) for run_id in host.runs.newest_ids(ME)}
+    async with App.open(place.settings(*LINES), via="mcp") as app:
+        shown = {run_id: app.runs.report(run_id, ME) for run_id in app.runs.newest_ids(ME)}
         assert any(this in note and "damaged" in note for note in shown[this].degraded), shown[this].degraded
         with pytest.raises(Unreadable, match=this):
-            await host.answers.submit(this, {"round-1/call-1": {"content": "yes"}}, ME)
-        assert (await answered(host, other, round_1__call_1={"content": "yes"})).status == "completed"
-        fresh = await started(host, "a third", caller_tools=(ASK,))
-        assert host.runs.report(fresh, ME).status == "input_required"
-        await host.control.request(this, "cancel", ME)
-        assert (await rests(host, this)).status == "cancelled"
+            await app.answers.submit(this, {"round-1/call-1": {"content": "yes"}}, ME)
+        assert (await answered(app, other, round_1__call_1={"content": "yes"})).status == "completed"
+        fresh = await started(app, "a third", caller_tools=(ASK,))
+        assert app.runs.report(fresh, ME).status == "input_required"
+        await app.control.request(this, "cancel", ME)
+        assert (await rests(app, this)).status == "cancelled"
 
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("part", ["tools", "system", "prompts", "dialect"])
 async def test_a_shared_text_is_put_back_by_whoever_reads_it(place: Place, how: str, part: str) -> None:
-    """The tools are those of the house here: what a caller brings is at nobody's hand."""
-    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
-        run_id = await started(host, route="caller")
+    """The tools are those of the app here: what a caller brings is at nobody's hand."""
+    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
+        run_id = await started(app, route="caller")
         ((spec,),) = place.rows("select spec from run where id = ?", run_id)
         before = body(place, json.loads(spec)[f"{part}_text"])
     content_hash = damage(place, how, part, run_id)
     assert body(place, content_hash) != before
-    async with App.open(place.settings(), via="mcp") as host:
-        assert host.runs.report(run_id, ME).waiting[0]["kind"] == "completion"
-        report = await answered(host, run_id, round_1={"content": "done"})
+    async with App.open(place.settings(), via="mcp") as app:
+        assert app.runs.report(run_id, ME).waiting[0]["kind"] == "completion"
+        report = await answered(app, run_id, round_1={"content": "done"})
         assert report.status == "completed"
         assert any("made again from its source" in note for note in report.degraded)
-        assert host.health(thorough=True)["damage"] == []
+        assert app.health(thorough=True)["damage"] == []
     assert body(place, content_hash) == before
 
 
@@ -91,22 +91,22 @@ async def test_a_new_run_puts_back_what_it_shares(place: Place, how: str, part: 
     this, _ = await two_runs(place)
     content_hash = damage(place, how, part, this)
     damaged = body(place, content_hash)
-    async with App.open(place.settings(*LINES), via="mcp") as host:
-        fresh = await started(host, "a third", caller_tools=(ASK,))
-        assert host.runs.report(fresh, ME).status == "input_required"
+    async with App.open(place.settings(*LINES), via="mcp") as app:
+        fresh = await started(app, "a third", caller_tools=(ASK,))
+        assert app.runs.report(fresh, ME).status == "input_required"
         assert body(place, content_hash) != damaged
-        assert (await answered(host, this, round_1__call_1={"content": "yes"})).status == "completed"
+        assert (await answered(app, this, round_1__call_1={"content": "yes"})).status == "completed"
 
 
 @pytest.mark.parametrize("how", DAMAGE)
 async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: str) -> None:
     (place.workspace / "long.txt").write_text("line\n" * 6_000)
-    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
-        run_id = await started(host)
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as app:
+        run_id = await started(app)
         kept = place.rows("select json_extract(body, '$.kept') from answer where json_extract(body, '$.kept') <> ''")
         place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", kept[0][0])
         with pytest.raises(Unreadable, match=run_id):
-            host.runs.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
-        assert host.runs.report(run_id, ME).status == "completed"
-        (told,) = host.health(thorough=True)["damage"]
+            app.runs.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
+        assert app.runs.report(run_id, ME).status == "completed"
+        (told,) = app.health(thorough=True)["damage"]
     assert told == f"texts are damaged of {run_id}"

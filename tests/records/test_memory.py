@@ -6,23 +6,23 @@ import resource
 from pathlib import Path
 
 from support.app import Place
-from support.stdio_server import START, Talker, go_through, kept_in, reference_place
+from support.stdio_server import START, StdioClient, go_through, kept_in, reference_place
 
 
 def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:
     place = reference_place(tmp_path / "place")
     (place.workspace / "large.txt").write_text("line\n" * 300_000)
-    with Talker.start(place) as talker:
-        assert talker.call("registry_call", name="read_file", arguments={"path": "a.txt"})["status"] == "completed"
-        _, hard = resource.prlimit(talker.pid, resource.RLIMIT_AS)
-        resource.prlimit(talker.pid, resource.RLIMIT_AS, (_used(talker.pid) + (1 << 20), hard))
+    with StdioClient.start(place) as client:
+        assert client.call("registry_call", name="read_file", arguments={"path": "a.txt"})["status"] == "completed"
+        _, hard = resource.prlimit(client.pid, resource.RLIMIT_AS)
+        resource.prlimit(client.pid, resource.RLIMIT_AS, (_used(client.pid) + (1 << 20), hard))
         for _ in range(3):
-            told = talker.call("registry_call", name="read_file", arguments={"path": "large.txt"}, wait_s=5)
+            told = client.call("registry_call", name="read_file", arguments={"path": "large.txt"}, wait_s=5)
             assert "code" in told or told["status"] in ("completed", "failed", "paused", "working")
-        started = talker.call("planner_run", **START)
+        started = client.call("planner_run", **START)
         assert started.get("code") or started["status"]
-        resource.prlimit(talker.pid, resource.RLIMIT_AS, (hard, hard))
-        assert go_through(talker)["summary"] == "done"
+        resource.prlimit(client.pid, resource.RLIMIT_AS, (hard, hard))
+        assert go_through(client)["summary"] == "done"
     assert _integrity(place, tmp_path) == "ok"
 
 

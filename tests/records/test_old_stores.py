@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 from support.app import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
-from support.stdio_server import Gone, Talker
+from support.stdio_server import Gone, StdioClient
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreTooNew
@@ -55,16 +55,16 @@ def test_the_head_of_the_schema_lists_every_table() -> None:
 
 async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> None:
     before = old.rows("select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id")
-    async with App.open(old.settings(), via="mcp") as host:
-        report = host.runs.report(run_of(old, "ended"), ME)
+    async with App.open(old.settings(), via="mcp") as app:
+        report = app.runs.report(run_of(old, "ended"), ME)
         assert (report.status, report.stop_reason, report.summary) == ("completed", "max_rounds", "Two files.")
         assert [call["name"] for call in report.calls] == ["read_file", "read_file"]
-        whole = host.runs.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME)["text"]
+        whole = app.runs.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME)["text"]
         assert whole.count("line\n") == 4_000
         for (run_id,) in old.rows("select id from run"):
-            assert_replays(host, run_id)
-        assert_all_lawful(host)
-        assert host.health(thorough=True)["damage"] == []  # its tables are those of a new file
+            assert_replays(app, run_id)
+        assert_all_lawful(app)
+        assert app.health(thorough=True)["damage"] == []  # its tables are those of a new file
     assert old.rows("pragma user_version") == [(len(MIGRATIONS),)]
     assert old.rows("pragma integrity_check") == [("ok",)]
     paths = "select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id"
@@ -80,32 +80,32 @@ async def test_what_the_server_does_itself_has_its_name_in_rows_of_before(old: P
     old.rows("update mark set sent = json_set(sent, '$.tail', ?) where sent ->> '$.route' = 'house'", goal)
     before = old.rows(routes)
     assert {("sent", "house"), ("answer", "house")} <= set(before)
-    async with App.open(old.settings(), via="mcp") as host:
-        assert_all_lawful(host)
+    async with App.open(old.settings(), via="mcp") as app:
+        assert_all_lawful(app)
     after = old.rows(routes)[: len(before)]
     assert after == [(what, "server" if route == "house" else route) for what, route in before]
     assert set(old.rows("select sent ->> '$.tail' from mark where sent ->> '$.route' = 'server'")) == {(goal,)}
 
 
 async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
-    async with App.open(old.settings(), via="mcp") as host:
-        report = await answered(host, run_of(old, "waiting"), round_1__call_1={"content": "because"})
+    async with App.open(old.settings(), via="mcp") as app:
+        report = await answered(app, run_of(old, "waiting"), round_1__call_1={"content": "because"})
         assert (report.status, report.summary) == ("completed", "Because.")
 
         paused = run_of(old, "paused")
-        assert host.runs.report(paused, ME).status == "paused"
-        await host.control.request(paused, "resume", ME)
-        assert (await rests(host, paused)).status == "input_required"
-        report = await answered(host, paused, round_1__call_1={"content": "because"})
+        assert app.runs.report(paused, ME).status == "paused"
+        await app.control.request(paused, "resume", ME)
+        assert (await rests(app, paused)).status == "input_required"
+        report = await answered(app, paused, round_1__call_1={"content": "because"})
         assert (report.status, report.summary) == ("completed", "Later.")
 
-        report = await rests(host, run_of(old, "killed"))
+        report = await rests(app, run_of(old, "killed"))
         assert (report.status, report.summary, report.usage["attempts"]) == ("completed", "At last.", 2)
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 def test_two_servers_that_migrate_at_once_make_one_store(old: Place) -> None:
-    with Talker.start(old, script=False) as one, Talker.start(old, script=False) as other:
+    with StdioClient.start(old, script=False) as one, StdioClient.start(old, script=False) as other:
         numbers = [
             each.begin("tools/call", {"name": "run_status", "arguments": {"all": True}}) for each in (one, other)
         ]
@@ -124,16 +124,16 @@ def test_two_servers_that_migrate_at_once_make_one_store(old: Place) -> None:
 def killed_while_migrating(place: Place, root: Path, nth: int) -> bool:
     """Whether the server was killed at its nth write; either way the next one has the whole store."""
     under = ["strace", "-f", "-qq", "-o", str(root / "trace"), "-e", "trace=pwrite64"]
-    talker = Talker.start(place, script=False, under=[*under, "-e", f"inject=pwrite64:signal=KILL:when={nth}"])
+    client = StdioClient.start(place, script=False, under=[*under, "-e", f"inject=pwrite64:signal=KILL:when={nth}"])
     try:
-        talker.call("run_status")
+        client.call("run_status")
     except Gone:
         pass
     finally:
-        talker.close()
+        client.close()
     assert place.rows("pragma integrity_check") == [("ok",)]
     assert place.rows("pragma user_version")[0][0] in (1, len(MIGRATIONS))
-    with Talker.start(place, script=False) as second:
+    with StdioClient.start(place, script=False) as second:
         assert len(second.call("run_status")["runs"]) == len(KEYS)
     assert place.rows("pragma user_version") == [(len(MIGRATIONS),)]
     return bool(re.search(rf"killed by SIG{signal.SIGKILL.name[3:]}", (root / "trace").read_text()))
@@ -159,7 +159,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(old: Place) -> 
 
 def test_whoever_calls_on_a_store_of_a_newer_version_is_not_told_to_try_again(old: Place) -> None:
     old.rows(f"pragma user_version = {len(MIGRATIONS) + 1}")
-    with Talker.start(old, script=False) as server:
+    with StdioClient.start(old, script=False) as server:
         failed = server.call("run_status")
     assert (failed["code"], failed["retryable"]) == ("store_unavailable", False)
 
@@ -168,8 +168,8 @@ async def test_a_run_whose_folder_is_gone_is_shown_with_what_it_waits_for(old: P
     """From version 3 on the store has runs that wait in a folder that no machine has."""
     if "parked" not in {key for (key,) in old.rows("select key from run")}:
         return
-    async with App.open(old.settings(), via="mcp") as host:
-        report = host.runs.report(run_of(old, "parked"), ME)
+    async with App.open(old.settings(), via="mcp") as app:
+        report = app.runs.report(run_of(old, "parked"), ME)
         (item,) = report.waiting
         assert (report.status, item["kind"]) == ("input_required", "completion")
         assert "Think." in item["messages"][0]["content"]

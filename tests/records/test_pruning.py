@@ -37,15 +37,15 @@ def texts(place: Place) -> set[str]:
 
 async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_own(place: Place) -> None:
     (place.workspace / "long.txt").write_text(LONG)
-    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
-        kept = await started(host, "stay")
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as app:
+        kept = await started(app, "stay")
         before, accounts = texts(place), place.rows("select count(*) from account")
-        gone = await started(host, "go away", key="gone", messages=())
+        gone = await started(app, "go away", key="gone", messages=())
         assert len(texts(place)) > len(before)
         (place.workspace / "long.txt").write_text(LONG * 2)
-        other = await started(host, "go too", key="other")
+        other = await started(app, "go too", key="other")
         aged(place, 31, gone, other)
-        done = await host.runs.prune(30, shrink=False)
+        done = await app.runs.prune(30, shrink=False)
         assert (done.runs, left(place)) == (2, {kept})
         assert texts(place) == before
         assert done.texts is not None
@@ -55,44 +55,44 @@ async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_ow
             assert place.rows(f"select count(*) from {table} where run not in (select n from run)") == [(0,)]
         assert place.rows("select count(*) from answer where mark not in (select id from mark)") == [(0,)]
         with pytest.raises(UnknownRun):
-            host.runs.report(gone, ME)
-        assert host.runs.report(kept, ME).summary == "done"
-        assert_all_lawful(host)
+            app.runs.report(gone, ME)
+        assert app.runs.report(kept, ME).summary == "done"
+        assert_all_lawful(app)
     assert accounts
 
 
 async def test_a_key_is_free_again_when_its_run_has_gone(place: Place) -> None:
-    async with App.open(place.settings(says("done")), via="mcp") as host:
-        first = await started(host, "one", key="mine")
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        first = await started(app, "one", key="mine")
         aged(place, 31, first)
-        await host.runs.prune(30, shrink=False)
-        second = await started(host, "another", key="mine")
+        await app.runs.prune(30, shrink=False)
+        second = await started(app, "another", key="mine")
         assert left(place) == {second}
 
 
 async def test_what_waits_or_is_paused_stays_however_old_it_is(place: Place) -> None:
-    async with App.open(place.settings(asks("why"), says("done")), via="mcp") as host:
-        waiting = await started(host, "wait", caller_tools=(ASK,))
-        paused = await started(host, "pause", caller_tools=(ASK,), key="other")
-        await host.control.request(paused, "pause", ME)
+    async with App.open(place.settings(asks("why"), says("done")), via="mcp") as app:
+        waiting = await started(app, "wait", caller_tools=(ASK,))
+        paused = await started(app, "pause", caller_tools=(ASK,), key="other")
+        await app.control.request(paused, "pause", ME)
         place.rows("update run set created_at = 0")
-        assert (await host.runs.prune(0, shrink=False)).runs == 0
-        report = await answered(host, waiting, round_1__call_1={"content": "because"})
+        assert (await app.runs.prune(0, shrink=False)).runs == 0
+        report = await answered(app, waiting, round_1__call_1={"content": "because"})
         assert report.status == "completed"
         assert left(place) == {waiting, paused}
 
 
 async def test_a_run_that_a_kept_one_goes_on_from_stays_and_so_on(place: Place) -> None:
-    async with App.open(place.settings(says("done")), via="mcp") as host:
-        first = await started(host, "first")
-        second = await started(host, "second", continues=first)
-        third = await started(host, "third", continues=second)
-        loose = await started(host, "loose", key="loose")
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        first = await started(app, "first")
+        second = await started(app, "second", continues=first)
+        third = await started(app, "third", continues=second)
+        loose = await started(app, "loose", key="loose")
         aged(place, 99, first, second, loose)
-        assert (await host.runs.prune(30, shrink=False)).runs == 1
+        assert (await app.runs.prune(30, shrink=False)).runs == 1
         assert left(place) == {first, second, third}
         aged(place, 99, third)
-        assert (await host.runs.prune(30, shrink=False)).runs == 3
+        assert (await app.runs.prune(30, shrink=False)).runs == 3
         assert left(place) == set()
 
 
@@ -107,14 +107,14 @@ async def test_no_run_that_is_needed_ever_goes(
 ) -> None:
     """Any tree of runs of any age, some of them waiting: only what nobody needs goes, and all of that."""
     place = place_in(tmp_path_factory.mktemp("pruned") / "place")
-    async with App.open(place.settings(asks("why"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(asks("why"), says("done")), via="mcp") as app:
         runs: list[tuple[str, int, str | None, bool]] = []
         for number, (age, earlier, waits) in enumerate(shapes):
             ended = [run_id for run_id, *_, waiting in runs if not waiting]
             continues = ended[earlier % len(ended)] if earlier is not None and ended else None
-            run_id = await started(host, f"{number}", caller_tools=(ASK,), continues=continues, key=f"{number}")
+            run_id = await started(app, f"{number}", caller_tools=(ASK,), continues=continues, key=f"{number}")
             if not waits:
-                await answered(host, run_id, round_1__call_1={"content": "because"})
+                await answered(app, run_id, round_1__call_1={"content": "because"})
                 aged(place, age, run_id)
             runs.append((run_id, age, continues, waits))
         needed = {run_id for run_id, age, _, waits in runs if waits or age < 30}
@@ -122,56 +122,56 @@ async def test_no_run_that_is_needed_ever_goes(
             if run_id in needed and continues is not None:
                 needed.add(continues)
         before = len(runs)
-        done = await host.runs.prune(30, shrink=False)
+        done = await app.runs.prune(30, shrink=False)
         assert left(place) == needed
         assert done.runs == before - len(needed)
-        assert_all_lawful(host)
-        with host._store.read_connection() as connection:
+        assert_all_lawful(app)
+        with app._store.read_connection() as connection:
             assert find_unreferenced_texts(connection) == []
 
 
 async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
     """As the original of an edit, which a tool's memory names by its hash."""
-    async with App.open(place.settings(says("done")), via="mcp") as host:
-        gone, kept = await started(host, "go"), await started(host, "stay", key="stay")
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        gone, kept = await started(app, "go"), await started(app, "stay", key="stay")
         for content_hash in ("a" * 64, "b" * 64):
             place.rows("insert into text(hash, body) values (?, 'kept')", content_hash)
         ((n,),) = place.rows("select n from run where id = ?", kept)
         place.rows("insert into memory(run, name, body) values (?, 'edit', ?)", n, f'{{"before": "{"a" * 64}"}}')
         aged(place, 31, gone)
-        await host.runs.prune(30, shrink=False)
+        await app.runs.prune(30, shrink=False)
         assert "a" * 64 in texts(place)
         assert "b" * 64 not in texts(place)
 
 
 async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(place: Place) -> None:
     """A run that starts meanwhile may share a text that nobody needed a moment ago."""
-    async with App.open(place.settings(says("done")), via="mcp") as host:
-        await started(host, "one")
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        await started(app, "one")
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
-        with host._store.read_connection() as watch:
+        with app._store.read_connection() as watch:
             seen = read_data_version(watch)
-            assert await host._store.submit(_text_removal_job(["c" * 64], watch, seen - 1)) is False
-            await started(host, "two", key="two")
-            assert await host._store.submit(_text_removal_job(["c" * 64], watch, seen)) is False
+            assert await app._store.submit(_text_removal_job(["c" * 64], watch, seen - 1)) is False
+            await started(app, "two", key="two")
+            assert await app._store.submit(_text_removal_job(["c" * 64], watch, seen)) is False
             assert "c" * 64 in texts(place)
-            assert await host._store.submit(_text_removal_job(["c" * 64], watch, read_data_version(watch))) is True
+            assert await app._store.submit(_text_removal_job(["c" * 64], watch, read_data_version(watch))) is True
         assert "c" * 64 not in texts(place)
 
 
 async def test_with_keep_days_a_server_prunes_beside_its_work(place: Place) -> None:
-    async with App.open(place.settings(says("done")), via="mcp") as host:
-        old = await started(host, "old")
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        old = await started(app, "old")
         aged(place, 8, old)
-    async with App.open(place.settings(says("done"), keep_days=7), via="mcp") as host:
-        new = await started(host, "new", key="new")
+    async with App.open(place.settings(says("done"), keep_days=7), via="mcp") as app:
+        new = await started(app, "new", key="new")
         async with asyncio.timeout(10):
             while old in left(place):  # noqa: ASYNC110 - another's rows have no event
                 await asyncio.sleep(0.01)
         assert left(place) == {new}
-    async with App.open(place.settings(says("done")), via="mcp") as host:  # without it: kept for ever
+    async with App.open(place.settings(says("done")), via="mcp") as app:  # without it: kept for ever
         aged(place, 10_000, new)
-        await started(host, "newer", key="newer")
+        await started(app, "newer", key="newer")
         assert new in left(place)
 
 
@@ -179,11 +179,11 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
     place: Place, kairos: Callable[..., object], tmp_path: Path
 ) -> None:
     (place.workspace / "long.txt").write_text(LONG)
-    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as app:
         runs = []
         for number in range(6):
             (place.workspace / "long.txt").write_text(f"{number}" + LONG)
-            runs.append(await started(host, f"{number}", key=f"{number}"))
+            runs.append(await started(app, f"{number}", key=f"{number}"))
     aged(place, 40, *runs[:5])
     refused = kairos("runs", "--prune")
     assert (refused.code, "kept for ever" in refused.err) == (2, True)
@@ -200,8 +200,8 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
 async def test_that_space_waits_for_servers_to_go_is_said_only_where_one_lives(
     place: Place, kairos: Callable[..., object]
 ) -> None:
-    async with App.open(place.settings(*[says("done")] * 2), via="mcp") as host:
-        first, second = [await started(host, name, key=name) for name in ("first", "second")]
+    async with App.open(place.settings(*[says("done")] * 2), via="mcp") as app:
+        first, second = [await started(app, name, key=name) for name in ("first", "second")]
         aged(place, 40, first)
         said = await asyncio.to_thread(kairos, "runs", "--prune", "--older-than", "30d")
         assert said.out.startswith("1 run removed, ")

@@ -23,12 +23,12 @@ LINES = (reads("a.txt", "b.txt"), reads("a.txt"), says("done"))
 
 async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
     """A run as its rows tell it."""
-    async with App.open(place.settings(*(lines or LINES)), via="mcp") as host:
-        run_id = await started(host, **more)
-        run = queries.run_by_id(host._store.reader, run_id)
-        rows = queries.read_record(host._store.reader, run.n)
+    async with App.open(place.settings(*(lines or LINES)), via="mcp") as app:
+        run_id = await started(app, **more)
+        run = queries.run_by_id(app._store.reader, run_id)
+        rows = queries.read_record(app._store.reader, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
-        return Recording(run_id, host._factory.load_spec(run), entries, run.outcome)
+        return Recording(run_id, app._factory.load_spec(run), entries, run.outcome)
 
 
 Change = Callable[[Any], Any]
@@ -149,8 +149,8 @@ async def test_an_answer_that_was_changed_is_found_and_nothing_is_made_up(place:
 
 @pytest.mark.unreplayed
 async def test_the_command_shows_both_sides(place: Place, kairos: Callable[..., Any]) -> None:
-    async with App.open(place.settings(*LINES), via="mcp") as host:
-        run_id = await started(host)
+    async with App.open(place.settings(*LINES), via="mcp") as app:
+        run_id = await started(app)
     same = kairos("replay", run_id)
     assert (same.code, "6 steps" in same.out) == (0, True)
     place.rows("update answer set body = replace(body, 'b.txt', 'c.txt') where body like '%tool_calls%b.txt%'")
@@ -163,16 +163,16 @@ async def test_the_command_shows_both_sides(place: Place, kairos: Callable[..., 
 
 
 async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos: Callable[..., Any]) -> None:
-    async with App.open(place.settings(*LINES), via="mcp") as host:
-        run_id = await started(host)
+    async with App.open(place.settings(*LINES), via="mcp") as app:
+        run_id = await started(app)
     place.rows("update run set version = 0")
     said = kairos("replay", run_id)
     assert (said.code, said.out) == (1, "")
     assert f'planner_run continues="{run_id}"' in said.err
     assert kairos("show", run_id).code == 0
     assert kairos("export", run_id).code == 0
-    async with App.open(place.settings(says("gone on")), via="mcp") as host:
-        later = host.runs.report(await started(host, "go on", continues=run_id), ME)
+    async with App.open(place.settings(says("gone on")), via="mcp") as app:
+        later = app.runs.report(await started(app, "go on", continues=run_id), ME)
         assert later.summary == "gone on"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.app import Place
-from support.stdio_server import START, Gone, Kept, Talker, go_through, kept_in, reference_place
+from support.stdio_server import START, Gone, Kept, StdioClient, go_through, kept_in, reference_place
 
 pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
     pytest.mark.slow,
@@ -38,9 +38,9 @@ class Reference:
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     root = tmp_path_factory.mktemp("reference")
     place = reference_place(root / "place")
-    with Talker.start(place, under=_under(root)) as talker:
-        pid = talker.pid
-        assert go_through(talker)["status"] == "completed"
+    with StdioClient.start(place, under=_under(root)) as client:
+        pid = client.pid
+        assert go_through(client)["status"] == "completed"
     trace = (root / "trace").read_text()
     counts = {call: len(re.findall(rf"^{pid}\s+{call}\(", trace, re.MULTILINE)) for call in ("pwrite64", "fdatasync")}
     return Reference(kept_in(place, root / "aside"), counts)
@@ -50,22 +50,22 @@ def _under(root: Path, *more: str) -> list[str]:
     return ["strace", "-f", "-qq", "-o", str(root / "trace"), "-e", "trace=pwrite64,fdatasync", *more]
 
 
-def pushed(talker: Talker, tries: int = TRIES) -> tuple[dict[str, Any] | None, list[str]]:
+def pushed(client: StdioClient, tries: int = TRIES) -> tuple[dict[str, Any] | None, list[str]]:
     """Call until the run has ended, as a client would that is told to call again; its report, and the codes met."""
     codes: list[str] = []
-    report = talker.call("planner_run", **START)
+    report = client.call("planner_run", **START)
     for _ in range(tries):
         if "code" in report:
             codes.append(report["code"])
             assert report["code"] in SAID, report
             assert report["hint"], report
-            report = talker.call("planner_run", **{**START, "wait_s": 2})
+            report = client.call("planner_run", **{**START, "wait_s": 2})
             continue
         if report["status"] in ("completed", "failed", "cancelled"):
             return report, codes
         answers = {item["key"]: {"content": "because"} for item in report["waiting"]}
-        report = talker.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=2)
-    assert talker.ask("tools/list", {})["tools"]  # whatever the disk does, it answers
+        report = client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=2)
+    assert client.ask("tools/list", {})["tools"]  # whatever the disk does, it answers
     return None, codes
 
 
@@ -78,14 +78,14 @@ def suffered(root: Path, fault: tuple[str, str], when: str, reference: Reference
     call, error = fault
     place = reference_place(root / "place")
     report, for_good = None, when.endswith("+")
-    talker = Talker.start(place, under=_under(root, "-e", f"inject={call}:error={error}:when={when}"))
+    client = StdioClient.start(place, under=_under(root, "-e", f"inject={call}:error={error}:when={when}"))
     try:
-        report, codes = pushed(talker, TRIES_IN_VAIN if for_good else TRIES)
+        report, codes = pushed(client, TRIES_IN_VAIN if for_good else TRIES)
         assert report is not None or for_good, f"it never went on: {codes}"
     except Gone:
         raise AssertionError("the server has died of it") from None
     finally:
-        talker.close()
+        client.close()
     reached = "INJECTED" in (root / "trace").read_text()
     before = kept_in(place, root / "before")
     assert before.integrity == "ok"
@@ -98,7 +98,7 @@ def suffered(root: Path, fault: tuple[str, str], when: str, reference: Reference
 
 def confirmed(place: Place, root: Path, before: Kept, reference: Reference) -> None:
     """A server with a working disk brings the run to the end that it has undisturbed; no row is lost or changed."""
-    with Talker.start(place) as second:
+    with StdioClient.start(place) as second:
         report = go_through(second)
     after = kept_in(place, root / "after")
     assert (report["status"], report["summary"], report["rounds"]) == ("completed", "done", 3)
@@ -153,8 +153,8 @@ def test_a_server_whose_disk_fills_and_is_freed_goes_on(tmp_path: Path, referenc
     place = reference_place(tmp_path / "place")
     nth = reference.counts["pwrite64"] // 2
     inject = f"inject=pwrite64:error=ENOSPC:when={nth}..{nth + 3}"
-    with Talker.start(place, under=_under(tmp_path, "-e", inject)) as talker:
-        report, _ = pushed(talker)
+    with StdioClient.start(place, under=_under(tmp_path, "-e", inject)) as client:
+        report, _ = pushed(client)
         assert report is not None
         assert (report["status"], report["summary"]) == ("completed", "done")
     with suppress(FileNotFoundError):

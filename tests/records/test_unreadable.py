@@ -75,11 +75,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 
 async def _three_runs(place: Place) -> list[str]:
     lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
-    async with App.open(place.settings(*lines), via="mcp") as host:
-        made = [await started(host, "wait", caller_tools=(ASK,))]
+    async with App.open(place.settings(*lines), via="mcp") as app:
+        made = [await started(app, "wait", caller_tools=(ASK,))]
     for key in ("one", "two"):
-        async with App.open(place.settings(reads("b.txt"), says("done")), via="mcp") as host:
-            made.append(await started(host, "end", key=key))
+        async with App.open(place.settings(reads("b.txt"), says("done")), via="mcp") as app:
+            made.append(await started(app, "end", key=key))
     return made
 
 
@@ -102,8 +102,8 @@ EVERY = ANSWERS | AMOUNTS | SENT | SPECS
 @pytest.mark.parametrize("damage", EVERY)
 async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(filled: Filled, damage: str) -> None:
     filled.place.rows(EVERY[damage], filled.waits)
-    async with App.open(filled.place.settings(), via="command") as host:
-        shown = {run_id: host.runs.report(run_id, ME) for run_id in host.runs.newest_ids(ME)}
+    async with App.open(filled.place.settings(), via="command") as app:
+        shown = {run_id: app.runs.report(run_id, ME) for run_id in app.runs.newest_ids(ME)}
     assert {shown[run_id].status for run_id in (filled.ended, filled.other)} == {"completed"}
     assert all(shown[run_id].calls for run_id in (filled.ended, filled.other))
     if damage == "no amount held":
@@ -134,8 +134,8 @@ def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Fille
 @pytest.mark.parametrize("damage", ANSWERS | SPECS | OUTCOMES)
 async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, damage: str) -> None:
     filled.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], filled.ended)
-    async with App.open(filled.place.settings(), via="command") as host:
-        shown = {run_id: host.runs.report(run_id, ME, full=False) for run_id in host.runs.newest_ids(ME)}
+    async with App.open(filled.place.settings(), via="command") as app:
+        shown = {run_id: app.runs.report(run_id, ME, full=False) for run_id in app.runs.newest_ids(ME)}
     assert shown[filled.other].status == "completed"
     assert shown[filled.waits].status == "input_required"
     assert shown[filled.ended].status == ("failed" if damage in OUTCOMES else "completed")
@@ -146,8 +146,8 @@ async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, dam
 async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) -> None:
     broken = filled.ended if damage in OUTCOMES else filled.waits
     filled.place.rows((EVERY | OUTCOMES)[damage], broken)
-    async with App.open(filled.place.settings(), via="command") as host:
-        told = " ".join(host.health(thorough=True)["damage"])
+    async with App.open(filled.place.settings(), via="command") as app:
+        told = " ".join(app.health(thorough=True)["damage"])
     assert "can't be read of" in told
     assert broken in told
     assert filled.other not in told
@@ -156,12 +156,12 @@ async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) ->
 @pytest.mark.parametrize("damage", EVERY)
 async def test_a_run_that_cannot_be_read_is_cancelled_at_once(filled: Filled, damage: str) -> None:
     filled.place.rows(EVERY[damage], filled.waits)
-    async with App.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as app:
         async with asyncio.timeout(WITHIN_S / 2):
-            await host.control.request(filled.waits, "cancel", ME)
-            await host.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(filled.waits, ME).status == "cancelled"
-        assert host.runs.report(filled.other, ME).status == "completed"
+            await app.control.request(filled.waits, "cancel", ME)
+            await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(filled.waits, ME).status == "cancelled"
+        assert app.runs.report(filled.other, ME).status == "completed"
     assert outcome_of(filled.place, filled.waits)["stop_reason"] == "cancelled"
     assert not any(_held(filled))
     ((owner,),) = filled.place.rows("select owner from run where id = ?", filled.waits)
@@ -187,9 +187,9 @@ async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_
     ((tokens, calls),) = place.rows(
         f"select spent_total_tokens, spent_tool_calls from account where id = {account}", filled.waits
     )
-    async with App.open(place.settings(), via="command") as host:
-        await host.control.request(filled.waits, "cancel", ME)
-        await host.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+    async with App.open(place.settings(), via="command") as app:
+        await app.control.request(filled.waits, "cancel", ME)
+        await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
     found = place.rows(
         f"select spent_total_tokens, spent_tool_calls, held_total_tokens from account where id = {account}",
         filled.waits,
@@ -215,10 +215,10 @@ GONE = {
 async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(filled: Filled, damage: str) -> None:
     account = "(select account from run where id = ?1)"
     filled.place.rows(GONE[damage].format(account=account), filled.waits)
-    async with App.open(filled.place.settings(), via="command") as host, asyncio.timeout(WITHIN_S / 2):
-        await host.control.request(filled.waits, "cancel", ME)
-        await host.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(filled.waits, ME).status == "cancelled"
+    async with App.open(filled.place.settings(), via="command") as app, asyncio.timeout(WITHIN_S / 2):
+        await app.control.request(filled.waits, "cancel", ME)
+        await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(filled.waits, ME).status == "cancelled"
 
 
 async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_another_process(
@@ -228,9 +228,9 @@ async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_an
     place.rows(ANSWERS["null for an answer"], filled.waits)
     place.rows("insert into owner(id, lock, pid, via, started_at) values (77, 'gone', 1, 'mcp', 0)")
     place.rows("update run set owner = 77 where id = ?", filled.waits)
-    async with App.open(place.settings(), via="mcp") as host:
-        await host.runs.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(filled.waits, ME).status == "paused"
+    async with App.open(place.settings(), via="mcp") as app:
+        await app.runs.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(filled.waits, ME).status == "paused"
         ((owner,),) = place.rows("select owner from run where id = ?", filled.waits)
         assert owner not in (None, 77)  # it is this server's, which lives
         said = await asyncio.to_thread(kairos, "cancel", filled.waits)
@@ -242,20 +242,20 @@ async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_an
 async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled: Filled, damage: str) -> None:
     filled.place.rows(SPECS[damage], filled.ended)
     filled.place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
-    async with App.open(filled.place.settings(), via="command") as host:
-        done = await host.runs.prune(30, shrink=True)
+    async with App.open(filled.place.settings(), via="command") as app:
+        done = await app.runs.prune(30, shrink=True)
         assert (done.runs, done.unreadable) == (1, (filled.ended,))
-        assert (await host.runs.prune(30, shrink=True)).unreadable == (filled.ended,)
+        assert (await app.runs.prune(30, shrink=True)).unreadable == (filled.ended,)
     left = {run_id for (run_id,) in filled.place.rows("select id from run")}
     assert left == {filled.waits, filled.ended}
 
 
 @pytest.mark.parametrize("damage", SENT | AMOUNTS)
 async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(filled: Filled, damage: str) -> None:
-    async with App.open(filled.place.settings(), via="command") as host:
-        whole = host.spending.read("day", ME)["spent"]
+    async with App.open(filled.place.settings(), via="command") as app:
+        whole = app.spending.read("day", ME)["spent"]
         filled.place.rows((SENT | AMOUNTS)[damage], filled.waits)
-        said = host.spending.read("day", ME)
+        said = app.spending.read("day", ME)
     assert said["spent"] == whole
     if damage == "nothing sent":
         assert "unreadable" in {each["route"] for each in said["by"]}
@@ -263,48 +263,48 @@ async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fil
 
 async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Filled) -> None:
     filled.place.rows("update answer set spent = ''")
-    async with App.open(filled.place.settings(), via="command") as host:
-        (share,) = host.spending.read("day", ME)["by"]
+    async with App.open(filled.place.settings(), via="command") as app:
+        (share,) = app.spending.read("day", ME)["by"]
     assert (share["attempts"], share["total_tokens"]) == (0, 0)
 
 
 @pytest.mark.parametrize("damage", SENT | AMOUNTS | SPECS | ANSWERS)
 async def test_another_run_of_the_day_goes_on_beside_it(filled: Filled, damage: str) -> None:
     filled.place.rows((SENT | AMOUNTS | SPECS | ANSWERS)[damage], filled.waits)
-    async with App.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as host:
-        fresh = await started(host, "another", key="three")
-        assert host.runs.report(fresh, ME).status == "completed"
+    async with App.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as app:
+        fresh = await started(app, "another", key="three")
+        assert app.runs.report(fresh, ME).status == "completed"
 
 
 @pytest.mark.parametrize("damage", ANSWERS | SPECS)
 async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(filled: Filled, damage: str) -> None:
     filled.place.rows((ANSWERS | SPECS)[damage], filled.waits)
     answer = {"round-2/call-1": {"content": "because"}}
-    async with App.open(filled.place.settings(), via="mcp") as host:
+    async with App.open(filled.place.settings(), via="mcp") as app:
         with pytest.raises(Unreadable, match=filled.waits) as refused:
-            await host.answers.submit(filled.waits, answer, ME)
+            await app.answers.submit(filled.waits, answer, ME)
         assert "cancel" in refused.value.hint
         for view in ("events", "messages"):
             with pytest.raises(Unreadable, match=filled.waits):
-                host.runs.trace(filled.waits, TraceQuery(view), ME)
+                app.runs.trace(filled.waits, TraceQuery(view), ME)
         with pytest.raises(Unreadable, match=filled.waits):
-            host.runs.replay(filled.waits, ME)
+            app.runs.replay(filled.waits, ME)
 
 
 async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_be_ended(tmp_path: Path) -> None:
     place = place_in(tmp_path / "asks")
     edit = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
-    async with App.open(place.settings({"tool_calls": [edit]}, says("done")), via="mcp") as host:
-        run_id = await started(host, "change it", tools=("*",))
+    async with App.open(place.settings({"tool_calls": [edit]}, says("done")), via="mcp") as app:
+        run_id = await started(app, "change it", tools=("*",))
     place.rows("update approval set base = '['")
-    async with App.open(place.settings(), via="command") as host:
-        (told,) = host.health(thorough=True)["damage"]
+    async with App.open(place.settings(), via="command") as app:
+        (told,) = app.health(thorough=True)["damage"]
         assert run_id in told
-        await host.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run_id, ME).status == "paused"
+        await app.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run_id, ME).status == "paused"
         with pytest.raises(Unreadable, match=run_id):
-            await host.answers.decide(run_id, "round-1/call-1/approval", "approve", None, PERSON)
-        await host.control.request(run_id, "cancel", ME)
-        await host.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert host.runs.report(run_id, ME).status == "cancelled"
+            await app.answers.decide(run_id, "round-1/call-1/approval", "approve", None, PERSON)
+        await app.control.request(run_id, "cancel", ME)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert app.runs.report(run_id, ME).status == "cancelled"
     assert (place.workspace / "a.txt").read_text() == "alpha\n"

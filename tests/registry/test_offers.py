@@ -47,25 +47,25 @@ def sent_to(desk: Desk, path: str) -> str | None:
     return json.loads(sent or "{}").get("route")
 
 
-async def planned(host: App, *globs: str, **more: Any) -> str:
+async def planned(app: App, *globs: str, **more: Any) -> str:
     """A run that began with the server known to it."""
-    return await begun(await met(host), *globs, **more)
+    return await begun(await met(app), *globs, **more)
 
 
-async def begun(host: App, *globs: str, **more: Any) -> str:
-    return (await host.runs.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
+async def begun(app: App, *globs: str, **more: Any) -> str:
+    return (await app.runs.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
 
 
-def offered_at(host: App, run_id: str) -> list[str]:
+def offered_at(app: App, run_id: str) -> list[str]:
     """The names that the step that waits is asked with."""
-    (item,) = host.runs.report(run_id, ME).waiting
+    (item,) = app.runs.report(run_id, ME).waiting
     return [tool["name"] for tool in item["tools"]]
 
 
 async def test_a_run_that_names_a_server_never_met_waits_for_it_and_says_what_it_took_on_trust(desk: Desk) -> None:
     lines = (calls(("x__echo", {"text": "hi"})), says("done"))
-    async with watched(desk.place.settings(*lines, servers=(desk.server(),))) as host:
-        report = await rests(host, await begun(host, "x__echo"))
+    async with watched(desk.place.settings(*lines, servers=(desk.server(),))) as app:
+        report = await rests(app, await begun(app, "x__echo"))
     assert [result["content"] for result in results(desk)] == ["hi"]
     assert any("first use" in note for note in report.degraded)
     assert len(desk.logged("start")) == 1
@@ -77,43 +77,43 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
     slow = replace(desk.server(), command=(*desk.argv, f"late={comes}"))
     settings = desk.place.settings(servers=(slow,))
     looks = calls((SEARCH, {"names": ["x__echo"]}))
-    async with watched(settings) as host:
+    async with watched(settings) as app:
         began = time.monotonic()
         run_id, searched = await asyncio.gather(
-            begun(host, "read_file", "x__*", route="caller"), host.tools.search("echo", None, None, None)
+            begun(app, "read_file", "x__*", route="caller"), app.tools.search("echo", None, None, None)
         )
         assert time.monotonic() - began < NAMED_WAIT_S / 2
-        report = await rests(host, run_id)
+        report = await rests(app, run_id)
         assert any("those of x," in note for note in report.degraded)
         assert (searched["tools"], "x" in searched["degraded"][0]) == ([], True)
-        assert offered_at(host, run_id) == ["read_file", SEARCH]
+        assert offered_at(app, run_id) == ["read_file", SEARCH]
         assert "x" in report.waiting[0]["tools"][1]["description"]
         comes.touch()
-        await host.answers.submit(run_id, {"round-1": looks}, ME)
-        await rests(host, run_id)
-        assert offered_at(host, run_id) == ["read_file", SEARCH, "x__echo"]
-        assert [tool["name"] for tool in (await host.tools.search("echo", None, None, None))["tools"]] == ["x__echo"]
-    async with watched(settings) as host:
-        await host.answers.submit(
+        await app.answers.submit(run_id, {"round-1": looks}, ME)
+        await rests(app, run_id)
+        assert offered_at(app, run_id) == ["read_file", SEARCH, "x__echo"]
+        assert [tool["name"] for tool in (await app.tools.search("echo", None, None, None))["tools"]] == ["x__echo"]
+    async with watched(settings) as app:
+        await app.answers.submit(
             run_id, {"round-2": calls(("x__echo", {"text": "hi"}), ("x__write", {"text": "no"}))}, ME
         )
-        await rests(host, run_id)
-        await host.answers.submit(run_id, {"round-3": says("done")}, ME)
-        assert (await rests(host, run_id)).status == "completed"
+        await rests(app, run_id)
+        await app.answers.submit(run_id, {"round-3": says("done")}, ME)
+        assert (await rests(app, run_id)).status == "completed"
     assert [result.get("code") or result["content"] for result in results(desk)][1:] == ["hi", "tool_not_offered"]
 
 
 async def test_a_run_that_names_no_tool_of_a_server_does_not_start_it(desk: Desk) -> None:
-    async with watched(desk.place.settings(says("done"), servers=(desk.server(effects=()),))) as host:
-        assert (await rests(host, await begun(host, "read_file"))).status == "completed"
-        await rests(host, (await host.runs.start_planner(PlannerRequest("only look"), ME)).run_id)
+    async with watched(desk.place.settings(says("done"), servers=(desk.server(effects=()),))) as app:
+        assert (await rests(app, await begun(app, "read_file"))).status == "completed"
+        await rests(app, (await app.runs.start_planner(PlannerRequest("only look"), ME)).run_id)
     assert desk.logged("start") == []
 
 
 async def test_a_single_call_and_a_search_meet_the_server_too(desk: Desk) -> None:
-    async with watched(desk.place.settings(servers=(desk.server(),))) as host:
-        found = await host.tools.search("echo", None, None, None)
-        report = await rests(host, await host.runs.start_call("x__echo", {"text": "once"}, ME))
+    async with watched(desk.place.settings(servers=(desk.server(),))) as app:
+        found = await app.tools.search("echo", None, None, None)
+        report = await rests(app, await app.runs.start_call("x__echo", {"text": "once"}, ME))
     assert [tool["name"] for tool in found["tools"]] == ["x__echo"]
     assert report.output["content"] == "once"
 
@@ -122,8 +122,8 @@ async def test_a_server_that_can_not_start_is_a_note_and_no_end(desk: Desk) -> N
     broken = desk.server()
     lines = (calls(("read_file", {"path": "a.txt"})), says("done"))
     settings = desk.place.settings(*lines, servers=(type(broken)("x", ("/nonexistent/server",), sandbox=False),))
-    async with watched(settings) as host:
-        report = await rests(host, await planned(host, "*"))
+    async with watched(settings) as app:
+        report = await rests(app, await planned(app, "*"))
     assert report.status == "completed"
     assert any(note.startswith("x ") or "x:" in note for note in report.degraded)
 
@@ -133,19 +133,19 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
     lines = (calls(("ask_person", {})), calls(("x__echo", {"text": "two"})), says("done"))
     settings = desk.place.settings(*lines, servers=(desk.server(),), gate=(GateRule("ask_person", "allow"),))
-    async with App.open(settings, via="mcp") as host:
-        run_id = await planned(host, "x__*", caller_tools=(ask,))
-        await rests(host, run_id)
-        definitions = DefinitionTable(host._store)
-        (row,) = [each for each in definitions.read_source(_source(host)) or () if each.name == "echo"]
+    async with App.open(settings, via="mcp") as app:
+        run_id = await planned(app, "x__*", caller_tools=(ask,))
+        await rests(app, run_id)
+        definitions = DefinitionTable(app._store)
+        (row,) = [each for each in definitions.read_source(_source(app)) or () if each.name == "echo"]
         body = canonical_json({**json.loads(row.body), "description": "Says it, and posts your keys."})
         other = sha256(body.encode()).hexdigest()
         definitions.record_listing(row.source, {"echo": (other, body)}, 1)
         definitions.approve(row.source, "echo", other, "me", 2)
-    async with watched(settings) as host:
-        assert host._factory.registry(host._factory.find_workspace(None)).find("x__echo") is not None
-        await host.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
-        report = await rests(host, run_id)
+    async with watched(settings) as app:
+        assert app._factory.registry(app._factory.find_workspace(None)).find("x__echo") is not None
+        await app.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
+        report = await rests(app, run_id)
     assert report.status == "completed"
     assert results(desk)[1]["code"] == "tool_not_offered"
     assert sent_to(desk, "round-2/call-1") is None
@@ -156,12 +156,12 @@ async def test_a_tool_that_a_person_removed_is_refused_with_its_reason(desk: Des
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
     lines = (calls(("ask_person", {})), calls(("x__echo", {"text": "two"})), says("done"))
     settings = desk.place.settings(*lines, servers=(desk.server(),), gate=(GateRule("ask_person", "allow"),))
-    async with watched(settings) as host:
-        run_id = await planned(host, "x__*", caller_tools=(ask,))
-        await rests(host, run_id)
-        assert (await host.tools.decide("x/echo", "removed", None, PERSON))[0].offered_name == "x__echo"
-        await host.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
-        await rests(host, run_id)
+    async with watched(settings) as app:
+        run_id = await planned(app, "x__*", caller_tools=(ask,))
+        await rests(app, run_id)
+        assert (await app.tools.decide("x/echo", "removed", None, PERSON))[0].offered_name == "x__echo"
+        await app.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
+        await rests(app, run_id)
     assert results(desk)[1]["code"] == "tool_not_offered"
     assert desk.logged("call") == []
 
@@ -177,10 +177,10 @@ async def test_beyond_forty_tools_a_run_is_shown_few_and_offered_what_it_finds(d
     settings = desk.place.settings(
         *lines, servers=(desk.server(effects=(("*", "idempotent"),)),), gate=(GateRule("x__*", "allow"),)
     )
-    async with watched(settings) as host:
-        run_id = await planned(host, "x__tool_*", "x__echo", "edit_file")
-        report = await rests(host, run_id)
-        assert_replays(host, run_id)
+    async with watched(settings) as app:
+        run_id = await planned(app, "x__tool_*", "x__echo", "edit_file")
+        report = await rests(app, run_id)
+        assert_replays(app, run_id)
     assert_lawful(desk.place, run_id)
     said = results(desk)
     assert [result.get("code") for result in said] == ["tool_not_offered", None, None]
@@ -191,16 +191,16 @@ async def test_beyond_forty_tools_a_run_is_shown_few_and_offered_what_it_finds(d
 async def test_what_was_found_stands_in_the_next_request_in_the_order_found(desk: Desk) -> None:
     desk.lists(*crowd(listed("echo"), listed("write", "Writes it.")))
     settings = desk.place.settings(servers=(desk.server(),))
-    async with watched(settings) as host:
-        run_id = await planned(host, "*", route="caller")
-        await rests(host, run_id)
-        first = offered_at(host, run_id)
+    async with watched(settings) as app:
+        run_id = await planned(app, "*", route="caller")
+        await rests(app, run_id)
+        first = offered_at(app, run_id)
         search = {"tool_calls": [{"id": "1", "name": SEARCH, "arguments": {"names": ["x__write", "x__tool_9"]}}]}
-        await host.answers.submit(run_id, {"round-1": search}, ME)
-        await rests(host, run_id)
-        second = offered_at(host, run_id)
-        await host.control.request(run_id, "cancel", ME)
-        await rests(host, run_id)
+        await app.answers.submit(run_id, {"round-1": search}, ME)
+        await rests(app, run_id)
+        second = offered_at(app, run_id)
+        await app.control.request(run_id, "cancel", ME)
+        await rests(app, run_id)
     assert SEARCH in first
     assert len(first) <= MAX_SHOWN_TOOLS
     assert second == [*first, "x__write", "x__tool_9"]
@@ -213,17 +213,17 @@ async def test_a_run_that_goes_on_in_another_house_still_knows_what_it_found(des
     )
     search = {"tool_calls": [{"id": "1", "name": SEARCH, "arguments": {"names": ["x__echo"]}}]}
     ask = {"tool_calls": [{"id": "1", "name": "x__echo", "arguments": {"text": "later"}}]}
-    async with App.open(settings, via="mcp") as host:
-        run_id = await planned(host, "x__*", route="caller")
-        await rests(host, run_id)
-        await host.answers.submit(run_id, {"round-1": search}, ME)
-        await rests(host, run_id)
-    async with watched(settings) as host:
-        assert offered_at(host, run_id)[-1] == "x__echo"
-        await host.answers.submit(run_id, {"round-2": ask}, ME)
-        await rests(host, run_id)
-        await host.answers.submit(run_id, {"round-3": {"content": "done"}}, ME)
-        report = await rests(host, run_id)
+    async with App.open(settings, via="mcp") as app:
+        run_id = await planned(app, "x__*", route="caller")
+        await rests(app, run_id)
+        await app.answers.submit(run_id, {"round-1": search}, ME)
+        await rests(app, run_id)
+    async with watched(settings) as app:
+        assert offered_at(app, run_id)[-1] == "x__echo"
+        await app.answers.submit(run_id, {"round-2": ask}, ME)
+        await rests(app, run_id)
+        await app.answers.submit(run_id, {"round-3": {"content": "done"}}, ME)
+        report = await rests(app, run_id)
     assert report.status == "completed"
     assert [result["content"] for result in results(desk)][1] == "later"
 
@@ -243,14 +243,14 @@ def test_only_our_own_search_widens_an_offer() -> None:
 async def test_with_a_crowd_the_name_of_the_search_is_taken(desk: Desk) -> None:
     desk.lists(*crowd())
     mine = ToolSpec(SEARCH, "Mine.", {"type": "object"}, source="caller")
-    async with watched(desk.place.settings(says("done"), servers=(desk.server(),))) as host:
+    async with watched(desk.place.settings(says("done"), servers=(desk.server(),))) as app:
         with pytest.raises(BadArguments):
-            await planned(host, "x__*", caller_tools=(mine,))
+            await planned(app, "x__*", caller_tools=(mine,))
         with pytest.raises(UnknownTool):
-            await planned(host, "y__*")
+            await planned(app, "y__*")
 
 
-def _source(host: App) -> str:
+def _source(app: App) -> str:
     from kairos_mcp.tools.mcp_servers import pin_source
 
-    return pin_source(host.settings.servers[0])
+    return pin_source(app.settings.servers[0])

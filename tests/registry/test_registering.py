@@ -88,7 +88,7 @@ def typed(proposed: Mapping[str, Any]) -> list[str]:
 
 
 async def person(desk: Desk, *words: str) -> Any:
-    """What a person's command says, while the houses of the test go on."""
+    """What a person's command says, while the apps of the test go on."""
     said = await asyncio.to_thread(desk, *words)
     assert said.code == 0, said.err
     return said
@@ -106,9 +106,9 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
         assert (await two.tools.search("pet", None, None, None))["tools"] == []
         told = await one.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
         assert told["status"] == "pending"
-        for host in (one, two):
+        for app in (one, two):
             with pytest.raises(UnknownTool, match="waits for a person"):
-                await host.runs.start_call("pet", {"id": "7"}, ME)
+                await app.runs.start_call("pet", {"id": "7"}, ME)
         assert pets.heard == []
         approve = typed(told)
         assert "approved: registered:pet" in (await person(desk, *approve)).out
@@ -126,11 +126,11 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
 
 async def test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it(desk: Desk, pets: Pets) -> None:
     lists(desk, pets)
-    async with App.open(desk.place.settings(), via="mcp") as host:
-        told = await host.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
+    async with App.open(desk.place.settings(), via="mcp") as app:
+        told = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
         await person(desk, *typed(told))
-        run_id = await host.runs.start_call("pet", {"id": "7"}, ME)
-        assert [item["kind"] for item in (await rests(host, run_id)).waiting] == ["approval"]
+        run_id = await app.runs.start_call("pet", {"id": "7"}, ME)
+        assert [item["kind"] for item in (await rests(app, run_id)).waiting] == ["approval"]
         assert pets.heard == []
     said = await person(desk, "approve", run_id, "call-1/approval", "--json")
     assert json.loads(said.out)["output"]["is_error"] is False
@@ -141,24 +141,24 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
     lists(desk, pets)
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
     lines = ({"tool_calls": [{"name": "ask_person", "arguments": {}}]}, {"tool_calls": [{"name": "pet", "arguments": {"id": "7"}}]}, says("done"))  # fmt: skip  # noqa: E501
-    async with watched(desk.place.settings(*lines)) as host:
-        told = await host.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+    async with watched(desk.place.settings(*lines)) as app:
+        told = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
         await person(desk, *typed(told))
-        run_id = (await host.runs.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
-        await rests(host, run_id)
-        begun = host._factory.registry(host._factory.find_workspace(None)).find("pet")
+        run_id = (await app.runs.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
+        await rests(app, run_id)
+        begun = app._factory.registry(app._factory.find_workspace(None)).find("pet")
         assert begun is not None
         await person(desk, "tools", "remove", "registered:pet")
         ctx = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)
         late = await asyncio.to_thread(call_tool, begun, {"id": "8"}, ctx)  # a call that had passed every look before
         assert late.code == "tool_not_offered"
-        await host.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
-        report = await rests(host, run_id)
+        await app.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
+        report = await rests(app, run_id)
         assert (report.status, [call["ok"] for call in report.calls]) == ("completed", [True, False])
         with pytest.raises(UnknownTool, match="removed"):
-            await host.runs.start_call("pet", {"id": "1"}, ME)
+            await app.runs.start_call("pet", {"id": "1"}, ME)
         with pytest.raises(Denied):
-            await host.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+            await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
     assert pets.heard == []
 
 
@@ -174,43 +174,43 @@ async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_
         "args": args,
         "effects": {"echo": "read"},
     }
-    async with watched(desk.place.settings()) as host:
-        told = await host.tools.propose(proposed, ME)
+    async with watched(desk.place.settings()) as app:
+        told = await app.tools.propose(proposed, ME)
         assert not log.exists()
         shown = (await person(desk, "tools", "show", "registered:theirs")).out
         assert str(listing) in shown
         assert "sandbox" in shown
         await person(desk, *typed(told))
-        report = await rests(host, await host.runs.start_call("theirs__echo", {"text": "hi"}, ME))
+        report = await rests(app, await app.runs.start_call("theirs__echo", {"text": "hi"}, ME))
         assert report.output["content"] == "hi", report
-        rows = {line.name: line.state for line in (await host.tools.list_all())[0]}
+        rows = {line.name: line.state for line in (await app.tools.list_all())[0]}
         assert (rows["theirs"], rows["theirs__echo"], rows["theirs__write"]) == ("registered", "offered", "offered")
         await person(desk, "tools", "remove", "registered:theirs")
         with pytest.raises(UnknownTool):
-            await host.runs.start_call("theirs__echo", {"text": "hi"}, ME)
+            await app.runs.start_call("theirs__echo", {"text": "hi"}, ME)
     assert log.read_text().count("start") == 1
 
 
 async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk, pets: Pets) -> None:
     lists(desk, pets)
     url = f"http://{pets.host}/pets/{{id}}"
-    async with watched(desk.place.settings()) as host:
-        told = await host.tools.propose(spec(url=url), ME)
+    async with watched(desk.place.settings()) as app:
+        told = await app.tools.propose(spec(url=url), ME)
         await person(desk, *typed(told))
-        changed = await host.tools.propose(spec(url=url, description="A pet, and your keys."), ME)
+        changed = await app.tools.propose(spec(url=url, description="A pet, and your keys."), ME)
         assert changed["pin"] != told["pin"]
-        sheet = await host.tools.details("registered:pet")
+        sheet = await app.tools.details("registered:pet")
         assert '-  "description": "A pet by its id.",' in sheet.diff.splitlines()
-        report = await rests(host, await host.runs.start_call("pet", {"id": "3"}, ME))
+        report = await rests(app, await app.runs.start_call("pet", {"id": "3"}, ME))
         assert not report.output["is_error"]
         await person(desk, *typed(changed))
-        assert (await host.tools.details("pet")).offered["description"] == "A pet, and your keys."
+        assert (await app.tools.details("pet")).offered["description"] == "A pet, and your keys."
 
 
 def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked_at(desk: Desk) -> None:
     async def propose() -> dict[str, Any]:
-        async with App.open(desk.place.settings(), via="mcp") as host:
-            return await host.tools.propose(spec(headers={"X-Api-Key": "env:PETS_KEY"}), ME)
+        async with App.open(desk.place.settings(), via="mcp") as app:
+            return await app.tools.propose(spec(headers={"X-Api-Key": "env:PETS_KEY"}), ME)
 
     told = asyncio.run(propose())
     looked = desk("tools", "approve", "registered:pet")
@@ -254,7 +254,7 @@ BAD: dict[str, tuple[dict[str, Any], type[KairosError], str]] = {
     "a scheme of ours": (spec(url="file:///etc/{id}"), BadArguments, "url"),
     "huge": (spec(description="x" * 40_000), TooLarge, "bytes"),
     "unseen": (spec(description="A pet.\u200b\u202eevil"), BadArguments, "no screen shows"),
-    "a tool of the house": (spec(name="read_file"), BadArguments, "already"),
+    "a tool of the app": (spec(name="read_file"), BadArguments, "already"),
     "one of ours that is off": (spec(name="http_fetch"), BadArguments, "already"),
     "our own interface": (spec(name="run_control"), BadArguments, "already"),
     "a server that speaks for another": ({"kind": "server", "name": "x", "command": "y"}, BadArguments, "already"),
@@ -265,10 +265,10 @@ BAD: dict[str, tuple[dict[str, Any], type[KairosError], str]] = {
 
 async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk: Desk) -> None:
     """Shadowing, private addresses, keys, sizes, types: each is told where it is wrong, and no key is repeated."""
-    async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
+    async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as app:
         for case, (given, error, word) in BAD.items():
             with pytest.raises(KairosError) as refused:
-                pytest.fail(f"{case}: {await host.tools.propose(given, ME)}")
+                pytest.fail(f"{case}: {await app.tools.propose(given, ME)}")
             told = str(refused.value)
             assert refused.type is error, (case, told)
             assert word in told, (case, told)
@@ -279,22 +279,22 @@ async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk:
 
 
 async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_of_its_own(desk: Desk) -> None:
-    async with App.open(desk.place.settings(), via="mcp") as host:
+    async with App.open(desk.place.settings(), via="mcp") as app:
         for n in range(MAX_PROPOSED):
-            await host.tools.propose(spec(name=f"pet_{n}"), ME)
+            await app.tools.propose(spec(name=f"pet_{n}"), ME)
         with pytest.raises(ApprovalsFull):
-            await host.tools.propose(spec(name="one_more"), ME)
-        assert (await host.tools.propose(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
-        assert (await host.tools.propose(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
-        await host.tools.decide("registered:pet_4", "removed", None, PERSON)
-        await host.tools.propose(spec(name="one_more"), ME)
+            await app.tools.propose(spec(name="one_more"), ME)
+        assert (await app.tools.propose(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
+        assert (await app.tools.propose(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
+        await app.tools.decide("registered:pet_4", "removed", None, PERSON)
+        await app.tools.propose(spec(name="one_more"), ME)
     counted = desk.place.rows("select count(*) from definition where source = 'registered' and state = 'pending'")
     assert counted == [(MAX_PROPOSED,)]
 
 
 async def test_a_name_that_was_taken_meanwhile_is_not_approved(desk: Desk) -> None:
-    async with App.open(desk.place.settings(), via="mcp") as host:
-        told = await host.tools.propose({"kind": "server", "name": "x", "command": "echo"}, ME)
+    async with App.open(desk.place.settings(), via="mcp") as app:
+        told = await app.tools.propose({"kind": "server", "name": "x", "command": "echo"}, ME)
     desk.configured()
     refused = desk(*typed(told))
     assert (refused.code, "already" in refused.err) == (2, True)
@@ -307,10 +307,10 @@ async def test_a_secret_goes_to_the_service_by_its_name_alone(
     monkeypatch.setenv("PETS_KEY", key)
     lists(desk, pets)
     given = spec(url=f"http://{pets.host}/pets/{{id}}", headers={"X-Api-Key": "env:PETS_KEY"})
-    async with watched(desk.place.settings()) as host:
-        told = await host.tools.propose(given, ME)
+    async with watched(desk.place.settings()) as app:
+        told = await app.tools.propose(given, ME)
         await person(desk, *typed(told))
-        await rests(host, await host.runs.start_call("pet", {"id": "7"}, ME))
+        await rests(app, await app.runs.start_call("pet", {"id": "7"}, ME))
     assert pets.heard == [("/pets/7", key)]
     stored = b"".join(file.read_bytes() for file in desk.place.home.rglob("*") if file.is_file())
     assert key.encode() not in stored
@@ -324,8 +324,8 @@ def test_the_house_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> 
     place = place_in(tmp_path / "p")
 
     async def search() -> None:
-        async with App.open(place.settings(), via="mcp") as host:
-            await host.tools.search("read", None, None, None)
+        async with App.open(place.settings(), via="mcp") as app:
+            await app.tools.search("read", None, None, None)
 
     asyncio.run(search())
     assert not place.db.exists()

@@ -48,12 +48,12 @@ def tools(desk: Desk) -> dict[str, dict[str, Any]]:
 async def met(desk: Desk, *then: dict[str, Any]) -> None:
     """The server was met; then it was started again, listed other tools, and the call that started it was refused."""
     settings = desk.place.settings(servers=(desk.server(),))
-    async with App.open(settings, via="mcp") as host:
-        await host.tools.list_all()
+    async with App.open(settings, via="mcp") as app:
+        await app.tools.list_all()
     if then:
         desk.lists(*then)
-        async with App.open(settings, via="mcp") as host:
-            report = await rests(host, await host.runs.start_call("x__echo", {"text": "hi"}, ME))
+        async with App.open(settings, via="mcp") as app:
+            report = await rests(app, await app.runs.start_call("x__echo", {"text": "hi"}, ME))
         assert report.output["is_error"]
 
 
@@ -96,23 +96,23 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
     reached = canonical_json([list(desk.argv), None, None])
     earlier = f"x@{sha256(reached.encode()).hexdigest()[:16]}"  # as pins were before the names of variables counted
     definition = read_listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
-    async with App.open(desk.place.settings(), via="mcp") as host:
-        DefinitionTable(host._store).record_listing(earlier, {"echo": (definition.hash, definition.body)}, 1)
+    async with App.open(desk.place.settings(), via="mcp") as app:
+        DefinitionTable(app._store).record_listing(earlier, {"echo": (definition.hash, definition.body)}, 1)
 
     found = desk("doctor", "--json").json["findings"]
     assert [each for each in found if each["text"].startswith("x: ") and "adopted" in each["text"]]
-    async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
-        assert (await rests(host, await host.runs.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
+    async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as app:
+        assert (await rests(app, await app.runs.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
 
     edited = desk.place.settings(servers=(desk.server(env=(("MODE", "a"),)),))
-    async with App.open(edited, via="mcp") as host:
+    async with App.open(edited, via="mcp") as app:
         with pytest.raises(UnknownTool, match="approval"):
-            await host.runs.start_call("x__echo", {"text": "hi"}, ME)
-        assert not any("adopted" in note for note in host.tools.source_notes())
-        sheet = await host.tools.details("x/echo")
+            await app.runs.start_call("x__echo", {"text": "hi"}, ME)
+        assert not any("adopted" in note for note in app.tools.source_notes())
+        sheet = await app.tools.details("x/echo")
         assert "MODE" in " ".join(sheet.remarks)
-        await host.tools.decide("x/echo", "approved", sheet.definitions[0].pin, PERSON)
-        assert (await rests(host, await host.runs.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
+        await app.tools.decide("x/echo", "approved", sheet.definitions[0].pin, PERSON)
+        assert (await rests(app, await app.runs.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
     assert len(desk.logged("call")) == 2
 
 

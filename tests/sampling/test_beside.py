@@ -13,7 +13,18 @@ import apsw
 import mcp_types as wire
 import pytest
 from support.app import assert_all_lawful, says
-from support.sampling_clients import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
+from support.sampling_clients import (
+    LEGACY,
+    MODERN,
+    Broken,
+    ClientModel,
+    asks_of,
+    bodies,
+    connected,
+    paths,
+    said,
+    spoken,
+)
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import ClientReply
@@ -55,18 +66,18 @@ class Pairs(RunFactory):
 
 
 @asynccontextmanager
-async def pair_host(settings: Settings) -> AsyncIterator[App]:
+async def open_pair_app(settings: Settings) -> AsyncIterator[App]:
     now, number = count(10**12), count(1)
-    host = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Pairs)
+    app = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Pairs)
     try:
-        yield host
-        assert_all_lawful(host)
+        yield app
+        assert_all_lawful(app)
     finally:
-        await host._close()
+        await app._close()
 
 
 @dataclass
-class Counting(Mind):
+class Counting(ClientModel):
     """Answers only when as many requests are in the air as there are branches, or not at all."""
 
     together: int = NUMBER_OF_BRANCHES
@@ -81,8 +92,8 @@ class Counting(Mind):
 
 
 async def test_two_are_in_the_air_at_once_and_in_one_round(place, era):
-    mind = Counting()
-    async with pair_host(place.settings()) as host, connected(host, era, mind) as door:
+    model = Counting()
+    async with open_pair_app(place.settings()) as app, connected(app, era, model) as door:
         ended_run = await door.ask("planner_run", {"goal": "go"})
     assert ended_run["summary"] == "I say task-1 and I say task-2"
     assert paths(place, ended_run["run_id"]) == ["task-1/round-1", "task-2/round-1"]
@@ -91,7 +102,7 @@ async def test_two_are_in_the_air_at_once_and_in_one_round(place, era):
 
 
 async def test_the_missing_one_is_asked_again_alone(place):
-    async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
+    async with open_pair_app(place.settings()) as app, connected(app, MODERN, ClientModel([])) as door:
         asked = await door.asked("planner_run", {"goal": "go"})
         assert list(asked.input_requests) == ["task-1/round-1", "task-2/round-1"]
         one = {"task-2/round-1": spoken(says("second"), native=False)}
@@ -103,21 +114,21 @@ async def test_the_missing_one_is_asked_again_alone(place):
 
 
 async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_steps(place):
-    async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
+    async with open_pair_app(place.settings()) as app, connected(app, MODERN, ClientModel([])) as door:
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
-        await host.client_requests.take(run_id, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
-        await host.client_requests.take(run_id, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
+        await app.client_requests.take(run_id, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
+        await app.client_requests.take(run_id, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
         assert list(bodies(place, run_id)) == ["task-1/round-1"]
 
 
 async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error(place):
     """Between a look at the rows and the commit another process may have been quicker."""
-    async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
+    async with open_pair_app(place.settings()) as app, connected(app, MODERN, ClientModel([])) as door:
         await door.asked("planner_run", {"goal": "go"})
         ((run_id,),) = place.rows("select id from run")
-        await host.client_requests.store_reply(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
+        await app.client_requests.store_reply(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
         before = bodies(place, run_id)
         connection = apsw.Connection(str(place.db))
         try:
@@ -130,13 +141,13 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
 
 
 async def test_one_that_is_refused_takes_the_rest_another_way_and_loses_no_answer(place):
-    class Half(Mind):
+    class Half(ClientModel):
         async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
             if "task-1" in params.messages[-1].content.text:
                 return said("first")
             return wire.ErrorData(code=-1, message="no")
 
-    async with pair_host(place.settings()) as host, connected(host, LEGACY, Half([])) as door:
+    async with open_pair_app(place.settings()) as app, connected(app, LEGACY, Half([])) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         assert (run["route"], list(bodies(place, run["run_id"]))) == ("caller", ["task-1/round-1"])
         answers = {"run_id": run["run_id"], "answers": {"task-2/round-1": says("second")}}
@@ -146,7 +157,7 @@ async def test_one_that_is_refused_takes_the_rest_another_way_and_loses_no_answe
 async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(place):
     """0.4 s for an answer, and two that take 0.3 s each, one after the other, while the clocks of both run."""
 
-    class OneByOne(Mind):
+    class OneByOne(ClientModel):
         turn = asyncio.Lock()
 
         async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
@@ -155,13 +166,13 @@ async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(pl
                 return said("slowly")
 
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.4, later_s=0.4)
-    async with pair_host(place.settings()) as host, connected(host, LEGACY, OneByOne([]), patience=hasty) as door:
+    async with open_pair_app(place.settings()) as app, connected(app, LEGACY, OneByOne([]), patience=hasty) as door:
         run = await door.ask("planner_run", {"goal": "go"})
     assert (run["route"], run["summary"]) == ("sampling", "slowly and slowly")
 
 
 async def test_all_of_them_failing_is_said_once(place):
-    async with pair_host(place.settings()) as host, connected(host, LEGACY, Broken()) as door:
+    async with open_pair_app(place.settings()) as app, connected(app, LEGACY, Broken()) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         assert run["route"] == "caller"
         assert sum("went on with the route" in note for note in run["degraded"]) == 1

@@ -7,7 +7,7 @@ import json
 import pytest
 from support.app import ASK, ME, answered, reads, rests, says, started, watched
 from support.provider_server import calls, standin, talks
-from support.sampling_clients import LEGACY, MODERN, Mind, at_the_door, connected, spoken
+from support.sampling_clients import LEGACY, MODERN, ClientModel, at_the_door, connected, spoken
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
@@ -24,7 +24,7 @@ OF_STEPS = (
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 async def test_how_a_client_was_asked_stands_with_its_answer(place, era, native):
     name = "native" if native else "text"
-    async with at_the_door(place.settings(), era, Mind([reads("a.txt"), says("alpha")], native=native)) as door:
+    async with at_the_door(place.settings(), era, ClientModel([reads("a.txt"), says("alpha")], native=native)) as door:
         ended = await door.ask("planner_run", {"goal": "go"})
         traced = await door.ask("run_trace", {"run_id": ended["run_id"]})
     assert place.rows(OF_STEPS) == [("round-1", name), ("round-2", name)]
@@ -33,13 +33,13 @@ async def test_how_a_client_was_asked_stands_with_its_answer(place, era, native)
 
 async def test_clients_that_are_asked_otherwise_leave_each_their_own(place):
     """A run begun by a client with tools, finished by one without, in the other era."""
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, MODERN, Mind([], native=True)) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, MODERN, ClientModel([], native=True)) as door:
             asked = await door.asked("planner_run", GO)
             answers = {"round-1": spoken(reads("a.txt"), native=True)}
             await door.asked("planner_run", GO, state=asked.request_state, answers=answers)
             (run_id,) = place.rows("select id from run")[0]
-        async with connected(host, LEGACY, Mind([says("alpha")])) as door:
+        async with connected(app, LEGACY, ClientModel([says("alpha")])) as door:
             assert (await door.ask("run_continue", {"run_id": run_id}))["summary"] == "alpha"
     assert place.rows(OF_STEPS) == [("round-1", "native"), ("round-2", "text")]
 
@@ -48,7 +48,7 @@ async def test_a_reroute_says_the_dialect_of_who_answers_then(place):
     async with standin() as server:
         server.will(talks(encode_text_turn("alpha", [])))
         configured = place.settings(model="openai:small", base_url=server.openai, dialect="text", sampling="prefer")
-        async with at_the_door(configured, MODERN, Mind([], native=True)) as door:
+        async with at_the_door(configured, MODERN, ClientModel([], native=True)) as door:
             await door.asked("planner_run", GO)
             assert place.rows(OF_STEPS) == [("round-1", None)]
             (run_id,) = place.rows("select id from run")[0]
@@ -59,10 +59,10 @@ async def test_a_reroute_says_the_dialect_of_who_answers_then(place):
 
 
 async def test_a_script_is_asked_in_no_dialect_and_a_caller_natively(place):
-    async with watched(place.settings(says("done"))) as host:
-        await started(host)
-        run_id = await started(host, route="caller")
-        await answered(host, run_id, round_1=says("done"))
+    async with watched(place.settings(says("done"))) as app:
+        await started(app)
+        run_id = await started(app, route="caller")
+        await answered(app, run_id, round_1=says("done"))
     assert place.rows(OF_STEPS) == [("round-1", None), ("round-1", "native")]
 
 
@@ -77,10 +77,10 @@ async def test_a_changed_setting_bends_no_run_that_has_begun(place, begun, later
                 talks(encode_text_turn("", [ToolCall("", "ask_person", {})])), talks(encode_text_turn("done", []))
             )
         configured = place.settings(model="openai:small", base_url=server.openai, dialect=begun)
-        async with App.open(configured, via="test") as host:
-            run_id = await started(host, caller_tools=(ASK,))
-        async with watched(place.settings(model="openai:small", base_url=server.openai, dialect=later)) as host:
-            report = await answered(host, run_id, round_1__call_1={"content": "yes"})
+        async with App.open(configured, via="test") as app:
+            run_id = await started(app, caller_tools=(ASK,))
+        async with watched(place.settings(model="openai:small", base_url=server.openai, dialect=later)) as app:
+            report = await answered(app, run_id, round_1__call_1={"content": "yes"})
         assert (report.status, report.summary) == ("completed", "done")
     assert ["tools" in body for body in server.bodies] == [begun == "native"] * 2
     assert place.rows(OF_STEPS) == [("round-1", begun), ("round-2", begun)]
@@ -90,13 +90,13 @@ async def test_a_run_of_before_the_dialect_was_frozen_goes_by_the_setting(place)
     async with standin() as server:
         server.will(talks(encode_text_turn("done", [])))
         configured = place.settings(model="openai:small", base_url=server.openai, dialect="text")
-        async with App.open(configured, via="test") as host:
-            run_id = await started(host, route="caller")
+        async with App.open(configured, via="test") as app:
+            run_id = await started(app, route="caller")
         ((spec,),) = place.rows("select spec from run")
         older = {name: value for name, value in json.loads(spec).items() if name != "dialect"}
         place.rows("update run set spec = ?", json.dumps(older))
-        async with watched(configured) as host:
-            await host.control.request(run_id, "reroute", ME, route="provider")
-            report = await rests(host, run_id)
+        async with watched(configured) as app:
+            await app.control.request(run_id, "reroute", ME, route="provider")
+            report = await rests(app, run_id)
         assert (report.status, report.summary) == ("completed", "done")
     assert "tools" not in server.bodies[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.app import Place, asked_digests, outcome_of, place_in, reads, says
 from support.provider_server import Reply, calls, standin, talks
-from support.sampling_clients import LEGACY, MODERN, Door, Mind, Turn, at_the_door, paths
+from support.sampling_clients import LEGACY, MODERN, ClientModel, Door, Turn, at_the_door, paths
 
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
@@ -74,10 +74,10 @@ async def through(route: str, place: Place, play: Play) -> Came:
     """The play through this route."""
     match route.split():
         case ["push", dialect] | ["input", "required", dialect]:
-            mind = Mind(list(play.turns), native=dialect == "native")
-            async with at_the_door(place.settings(), era_of(route), mind) as door:
+            model = ClientModel(list(play.turns), native=dialect == "native")
+            async with at_the_door(place.settings(), era_of(route), model) as door:
                 ended = await door.ask("planner_run", {"goal": "go", **play.arguments})
-            assert (ended["route"], len(mind.asked)) == ("sampling", len(play.turns))
+            assert (ended["route"], len(model.asked)) == ("sampling", len(play.turns))
         case ["provider", dialect]:
             async with standin() as server:
                 server.will(*(provided(turn, native=dialect == "native") for turn in play.turns))

@@ -14,8 +14,8 @@ from support.sampling_clients import (
     LEGACY,
     MODERN,
     Broken,
+    ClientModel,
     Door,
-    Mind,
     Silent,
     asks_of,
     at_the_door,
@@ -32,17 +32,17 @@ from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 HASTY = replace(DEFAULT_WAIT_POLICY, first_s=0.1, later_s=0.1, again_s=0.0)
 
 
-def refusing(code: int, message: str) -> Callable[[], Mind]:
-    return lambda: Mind([wire.ErrorData(code=code, message=message)] * 20)
+def refusing(code: int, message: str) -> Callable[[], ClientModel]:
+    return lambda: ClientModel([wire.ErrorData(code=code, message=message)] * 20)
 
 
-NO_ANSWER: dict[str, Callable[[], Mind]] = {
+NO_ANSWER: dict[str, Callable[[], ClientModel]] = {
     "refusal": refusing(-1, "User rejected sampling request"),
     "crash": Broken,
     "method not found": refusing(-32601, "Method not found"),
     "silence": Silent,
-    "an image alone": lambda: Mind([picture()] * 20),
-    "a user's turn": lambda: Mind([said("me", role="user")] * 20),
+    "an image alone": lambda: ClientModel([picture()] * 20),
+    "a user's turn": lambda: ClientModel([said("me", role="user")] * 20),
 }
 TELLS = ("an image alone", "a user's turn")  # on the modern protocol the others never reach the server
 
@@ -81,29 +81,29 @@ async def test_auto_goes_on_with_the_next_route_and_says_so(place, era, how):
 
 @pytest.mark.parametrize("how", NO_ANSWER)
 async def test_a_route_that_was_given_waits_and_says_so(place, era, how):
-    mind = NO_ANSWER[how]()
-    async with at_the_door(place.settings(), era, mind, patience=HASTY) as door:
+    model = NO_ANSWER[how]()
+    async with at_the_door(place.settings(), era, model, patience=HASTY) as door:
         waits = await tried(door, how, {"goal": "go", "route": "sampling"})
         assert (waits["route"], waits["status"]) == ("sampling", "input_required")
         assert any("waits, since its route was given" in note for note in waits["degraded"])
         assert waits["next"] == {**waits["next"], "tool": "run_continue", "arguments": {"run_id": waits["run_id"]}}
         assert bodies(place, waits["run_id"]) == {}
-    assert len(mind.asked) <= 2  # no storm of asks
+    assert len(model.asked) <= 2  # no storm of asks
 
 
 async def test_a_fallback_holds_for_the_rest_of_the_run_until_a_reroute(place, era):
-    mind = Mind([picture(), reads("a.txt"), says("by the client")])
-    async with at_the_door(place.settings(), era, mind, patience=HASTY) as door:
+    model = ClientModel([picture(), reads("a.txt"), says("by the client")])
+    async with at_the_door(place.settings(), era, model, patience=HASTY) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         again = await door.ask("run_continue", {"run_id": run["run_id"]})
-        assert (again["route"], len(mind.asked)) == ("caller", 1)
+        assert (again["route"], len(model.asked)) == ("caller", 1)
         await door.ask("run_control", {"run_id": run["run_id"], "action": "reroute", "route": "sampling"})
         ended = await door.ask("run_continue", {"run_id": run["run_id"]})
     assert (ended["route"], ended["summary"]) == ("sampling", "by the client")
 
 
 async def test_after_a_reroute_an_ask_of_before_is_no_refusal(place):
-    async with at_the_door(place.settings(), MODERN, Mind([]), patience=HASTY) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([]), patience=HASTY) as door:
         await door.asked("planner_run", {"goal": "go"})
         fell = await door.came_to("planner_run", {"goal": "go"})
         assert fell["route"] == "caller"
@@ -114,16 +114,16 @@ async def test_after_a_reroute_an_ask_of_before_is_no_refusal(place):
 
 
 async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(place):
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, MODERN, Mind([])) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, MODERN, ClientModel([])) as door:
             first = await door.asked("planner_run", {"goal": "go"})
             again = await door.asked("planner_run", {"goal": "go"})
             assert list(again.input_requests) == list(first.input_requests) == ["round-1"]
         assert place.rows("select count(*) from ask") == [(1,)]
-        async with connected(host, MODERN, Mind([]), patience=HASTY, name="another client") as door:
+        async with connected(app, MODERN, ClientModel([]), patience=HASTY, name="another client") as door:
             other = await door.asked("planner_run", {"goal": "go"})
             assert list(other.input_requests) == ["round-1#2"]  # nobody else has refused
-        async with connected(host, MODERN, Mind([]), patience=HASTY) as door:
+        async with connected(app, MODERN, ClientModel([]), patience=HASTY) as door:
             carried = await door.asked("planner_run", {"goal": "go"}, state=first.request_state)
             assert list(carried.input_requests) == [
                 "round-1#3"
@@ -137,37 +137,37 @@ async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(pl
 
 async def test_a_client_that_has_answered_once_is_waited_for_longer(place):
     """The first answer has 0.1 s here, later ones as long as the test: only a client that is known gets them."""
-    mind = Silent([reads("a.txt"), says("done")])
+    model = Silent([reads("a.txt"), says("done")])
     patience = WaitPolicy(first_s=0.2, later_s=60.0)
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, LEGACY, Mind([says("one")]), patience=patience) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, LEGACY, ClientModel([says("one")]), patience=patience) as door:
             await door.ask("planner_run", {"goal": "one"})
-        async with connected(host, LEGACY, mind, patience=patience) as door:
-            asyncio.get_running_loop().call_later(0.5, mind.go.set)
+        async with connected(app, LEGACY, model, patience=patience) as door:
+            asyncio.get_running_loop().call_later(0.5, model.go.set)
             ended = await door.ask("planner_run", {"goal": "two"})
             assert (ended["route"], ended["summary"]) == ("sampling", "done")
         late = Silent([says("never")])
-        async with connected(host, LEGACY, late, patience=patience, name="unknown") as door:
+        async with connected(app, LEGACY, late, patience=patience, name="unknown") as door:
             assert (await door.ask("planner_run", {"goal": "three"}))["route"] == "caller"
 
 
 async def test_an_answer_that_comes_after_its_time_is_dropped(place):
-    mind = Silent([says("too late")])
-    async with at_the_door(place.settings(), LEGACY, mind, patience=HASTY) as door:
+    model = Silent([says("too late")])
+    async with at_the_door(place.settings(), LEGACY, model, patience=HASTY) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         assert run["route"] == "caller"
-        mind.go.set()
+        model.go.set()
         assert (await door.still_answers())["runs"][0]["status"] == "input_required"
         assert bodies(place, run["run_id"]) == {}
 
 
 async def test_a_push_is_bounded_by_the_run_s_own_time(place):
     """Its limit ends the run as a timeout, with a closing call; what was waited is charged, and no more."""
-    mind = Silent([says("the closing")])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
-        asyncio.get_running_loop().call_later(0.6, mind.go.set)
+    model = Silent([says("the closing")])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
+        asyncio.get_running_loop().call_later(0.6, model.go.set)
         ended = await door.ask("planner_run", {"goal": "go", "limits": {"seconds": 1}, "wait_s": 15})
-    assert mind.asked  # it answered within its second
+    assert model.asked  # it answered within its second
     assert ended["status"] == "completed"
     assert 0.3 <= ended["usage"]["seconds"] <= 1
 
@@ -176,7 +176,7 @@ async def test_a_run_out_of_time_closes(place):
     class Slow(Silent):
         async def __call__(self, ctx: object, params: wire.CreateMessageRequestParams) -> object:
             if params.system_prompt and "No tools can be called now" in params.system_prompt:
-                return await Mind.__call__(self, ctx, params)
+                return await ClientModel.__call__(self, ctx, params)
             await self.go.wait()
             raise AssertionError
 
@@ -197,7 +197,7 @@ async def test_nothing_is_spent_by_a_refusal(place: Place):
 
 async def test_a_connection_that_was_lost_is_no_refusal(place: Place):
     gone = wire.ErrorData(code=wire.CONNECTION_CLOSED, message="Connection closed")
-    async with at_the_door(place.settings(), LEGACY, Mind([gone, says("later")])) as door:
+    async with at_the_door(place.settings(), LEGACY, ClientModel([gone, says("later")])) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         assert (run["route"], run["status"], run["next"]["tool"]) == ("sampling", "input_required", "run_continue")
         assert (await door.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "later"

@@ -12,7 +12,7 @@ from typing import Any
 import mcp_types as wire
 import pytest
 from support.app import Books, reads, says
-from support.sampling_clients import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, paths, said
+from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, at_the_door, bodies, paths, said
 from support.sampling_lines import reply
 
 from kairos_mcp.server.request_state import KEY_FILE
@@ -32,7 +32,7 @@ def uses(*calls: tuple[str, Any], ids: tuple[str, ...] = (), stop: str | None = 
 
 
 async def ran(place: Any, era: str, *turns: Any, native: bool = True, **more: Any) -> dict[str, Any]:
-    async with at_the_door(place.settings(), era, Mind(list(turns), native)) as door:
+    async with at_the_door(place.settings(), era, ClientModel(list(turns), native)) as door:
         ended = await door.ask("planner_run", {**GO, **more})
         await door.still_answers()
     return ended
@@ -76,10 +76,10 @@ async def test_SAMPLING_007_a_tool_that_was_not_offered_does_not_run(place, era)
 
 
 async def test_SAMPLING_008_a_tool_forbidden_since_the_question_does_not_run(place):
-    async with at_the_door(place.settings(), MODERN, Mind([], native=True)) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([], native=True)) as door:
         asked = await door.asked("planner_run", GO)
     changed = place.settings(gate=(GateRule("read_file", "deny"),))
-    async with at_the_door(changed, MODERN, Mind([], native=True)) as door:
+    async with at_the_door(changed, MODERN, ClientModel([], native=True)) as door:
         answers = {"round-1": uses(("read_file", {"path": "a.txt"}))}
         await door.asked("planner_run", GO, state=asked.request_state, answers=answers)
         (run_id,) = place.rows("select id from run")[0]
@@ -127,11 +127,11 @@ async def test_SAMPLING_016_a_transcript_in_a_reply_is_text(place, era, native):
 
 
 async def test_SAMPLING_017_a_refusal_is_asked_once_and_costs_nothing(place):
-    mind = Mind([wire.ErrorData(code=-1, message="User rejected sampling request")] * 9)
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = ClientModel([wire.ErrorData(code=-1, message="User rejected sampling request")] * 9)
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         run = await door.ask("planner_run", GO)
         await door.still_answers()
-    assert (len(mind.asked), run["usage"]["model_calls"], Books.of(place, run["run_id"]).spent.total_tokens) == (
+    assert (len(model.asked), run["usage"]["model_calls"], Books.of(place, run["run_id"]).spent.total_tokens) == (
         1,
         0,
         0,
@@ -139,32 +139,32 @@ async def test_SAMPLING_017_a_refusal_is_asked_once_and_costs_nothing(place):
 
 
 async def test_SAMPLING_019_an_answer_after_the_call_s_end_is_applied_once(place):
-    mind = Silent([says("late")])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Silent([says("late")])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         run = await door.ask("planner_run", {**GO, "wait_s": 1})
         assert bodies(place, run["run_id"]) == {}
-        mind.go.set()
+        model.go.set()
         ended = await door.ask("run_continue", {"run_id": run["run_id"]})
         assert len(bodies(place, run["run_id"])) == 1
         assert (ended["status"], ended["summary"], ended["usage"]["model_calls"]) == ("completed", "late", 1)
 
 
 async def test_SAMPLING_020_a_prompt_holds_what_the_run_was_given_and_no_more(place, era, native):
-    mind = Mind([says("one"), reads("a.txt"), says("two")], native)
-    async with at_the_door(place.settings(), era, mind) as door:
+    model = ClientModel([says("one"), reads("a.txt"), says("two")], native)
+    async with at_the_door(place.settings(), era, model) as door:
         await door.ask("planner_run", {"goal": "the first run's own words"})
         await door.ask("planner_run", {"goal": "the second"})
-    told = json.dumps([params.model_dump(mode="json") for params in mind.asked[1:]])
+    told = json.dumps([params.model_dump(mode="json") for params in model.asked[1:]])
     for foreign in ("the first run's own words", str(place.root), os.environ["PATH"], "beta"):
         assert json.dumps(foreign)[1:-1] not in told
 
 
 async def test_SAMPLING_022_other_context_is_never_asked_for(place, era, native):
-    mind = Mind([says("one")], native)
-    async with at_the_door(place.settings(), era, mind) as door:
+    model = ClientModel([says("one")], native)
+    async with at_the_door(place.settings(), era, model) as door:
         await door.ask("planner_run", GO)
         await door.still_answers()
-    assert [params.include_context for params in mind.asked] == [None]
+    assert [params.include_context for params in model.asked] == [None]
 
 
 # -- INJECTION: a model that obeys whatever it reads ---------------------------------------------------------------

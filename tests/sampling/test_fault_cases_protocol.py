@@ -16,7 +16,18 @@ import mcp_types as wire
 import pytest
 from mcp.shared.exceptions import MCPError
 from support.app import Books, says
-from support.sampling_clients import LEGACY, MODERN, Door, Mind, Silent, asks_of, at_the_door, bodies, connected, said
+from support.sampling_clients import (
+    LEGACY,
+    MODERN,
+    ClientModel,
+    Door,
+    Silent,
+    asks_of,
+    at_the_door,
+    bodies,
+    connected,
+    said,
+)
 from support.sampling_lines import reply
 
 from kairos_mcp.app.app import App
@@ -41,7 +52,7 @@ LOOK_A, LOOK_B = (
 
 @pytest.mark.parametrize("case", ["PROTOCOL-002", "PROTOCOL-003", "PROTOCOL-004", "PROTOCOL-005"])
 async def test_a_state_counts_once(place, case):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         carried = await first_round(door)
         match case:
             case "PROTOCOL-003":
@@ -61,10 +72,10 @@ async def test_a_state_counts_once(place, case):
 
 
 async def test_PROTOCOL_012_with_the_key_lost_the_run_goes_on_by_its_id(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         carried = await first_round(door)
     (place.home / KEY_FILE).unlink()
-    async with at_the_door(place.settings(), MODERN, Mind([says("done")])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([says("done")])) as door:
         with pytest.raises(MCPError) as error:
             await door.step("planner_run", GO, **carried)
         assert error.value.error.code == wire.INVALID_PARAMS
@@ -86,7 +97,7 @@ def test_PROTOCOL_014_016_what_is_no_state_stores_nothing(place, modern_server):
 
 
 async def test_PROTOCOL_020_a_reply_of_another_kind_is_asked_again(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         carried = await first_round(door)
         wrong = {"round-1": wire.ElicitResult(action="accept", content={"decision": "approve"})}
         again = await door.asked("planner_run", GO, state=carried["state"], answers=wrong)
@@ -95,7 +106,7 @@ async def test_PROTOCOL_020_a_reply_of_another_kind_is_asked_again(place):
 
 
 async def test_PROTOCOL_021_022_extra_keys_are_ignored_and_missing_ones_asked_again(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         carried = await first_round(door)
         extra = {"round-7": said(DONE)}
         again = await door.asked("planner_run", GO, state=carried["state"], answers=extra)
@@ -105,7 +116,7 @@ async def test_PROTOCOL_021_022_extra_keys_are_ignored_and_missing_ones_asked_ag
 
 
 async def test_PROTOCOL_023_a_client_that_never_returns_holds_nothing(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         await door.asked("planner_run", GO)
         (run,) = (await door.still_answers())["runs"]
         assert run["status"] == "input_required"
@@ -134,12 +145,12 @@ def test_PROTOCOL_031_033_a_cancelled_call_gets_no_answer_and_its_run_goes_on(se
 
 async def test_PROTOCOL_034_started_and_cancelled_over_and_over_leaks_nothing(place):
     """100 of them; what the process has before and after is the same."""
-    mind = Silent([])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Silent([])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         await door.ask("planner_run", {**GO, "wait_s": 0})
         (run,) = (await door.still_answers())["runs"]
         await door.ask("run_continue", {"run_id": run["run_id"], "wait_s": 1})
-        assert mind.reached.is_set()
+        assert model.reached.is_set()
         tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
         for nth in range(101):
             if nth == 1:  # what is opened once at the first is no leak
@@ -168,9 +179,9 @@ def test_PROTOCOL_037_a_modern_request_on_a_legacy_connection_is_refused(server)
 async def test_PROTOCOL_009_a_state_counts_for_its_own_client_and_gives_no_other_the_run(place):
     """Two clients of one principal share its runs; a principal's state is refused to another (test_rounds)."""
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, MODERN, Mind([]), name="a") as one,
-        connected(host, MODERN, Mind([])) as two,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, MODERN, ClientModel([]), name="a") as one,
+        connected(app, MODERN, ClientModel([])) as two,
     ):
         asked = await one.asked("planner_run", GO)
         ended = await two.came_to("planner_run", GO, state=asked.request_state, answers={"round-1": said(DONE)})

@@ -13,8 +13,8 @@ from support.app import Place, assert_all_lawful, assert_lawful, reads, says
 from support.sampling_clients import (
     LEGACY,
     MODERN,
+    ClientModel,
     Door,
-    Mind,
     Reply,
     Silent,
     at_the_door,
@@ -31,7 +31,7 @@ WITHIN_S = 15.0
 
 
 @dataclass
-class Slow(Mind):
+class Slow(ClientModel):
     """A model that takes its time for each turn, longer than its client waits for a call. `asked` counts at once."""
 
     seconds: float = 0.4
@@ -80,21 +80,21 @@ async def asked_until_it_ends(door: Door, arguments: dict[str, Any], after_s: fl
 
 
 async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(place: Place):
-    mind = Slow([reads("a.txt"), reads("b.txt"), says("done")])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Slow([reads("a.txt"), reads("b.txt"), says("done")])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         ended = await asked_until_it_ends(door, {"goal": "go", "limits": {"model_calls": 4}}, 0.15)
     assert (ended["status"], ended["summary"]) == ("completed", "done")
-    assert (mind.begun, ended["usage"]["model_calls"]) == (3, 3)
+    assert (model.begun, ended["usage"]["model_calls"]) == (3, 3)
 
 
 async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: Place):
-    async with App.open(place.settings(), via="mcp") as host:
-        mind = Counting([])
-        async with connected(host, LEGACY, mind) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        model = Counting([])
+        async with connected(app, LEGACY, model) as door:
             assert await gives_up(door, "planner_run", {"goal": "go"}, 0.5) is None
             waits = await the_run(door)
             assert (waits["status"], waits["usage"]["model_calls"]) == ("input_required", 0)
-        async with connected(host, LEGACY) as door:
+        async with connected(app, LEGACY) as door:
             run = await the_run(door)
         assert run["usage"]["model_calls"] == run["usage"]["attempts"] == 1
         assert run["usage"]["exactness"] == "bounded"
@@ -102,24 +102,24 @@ async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: P
         assert run["usage"]["output_tokens"] >= 1_024
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert any("without an answer" in note for note in run["degraded"])
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 @pytest.mark.parametrize("limits", [{"model_calls": 2}, {"total_tokens": 9_000}], ids=str)
 async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place: Place, limits: dict[str, int]):
     begun = 0
-    async with App.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as app:
         run: dict[str, Any] = {"status": "", "run_id": None}
         for _ in range(6):
-            mind = Counting([])
-            async with connected(host, LEGACY, mind) as door:
+            model = Counting([])
+            async with connected(app, LEGACY, model) as door:
                 if run["run_id"] is None:
                     arguments = {"goal": "go", "limits": limits, "route": "sampling"}
                     await gives_up(door, "planner_run", arguments, 0.3)
                 else:
                     await gives_up(door, "run_continue", {"run_id": run["run_id"]}, 0.3)
-            begun += mind.begun
-            async with connected(host, LEGACY) as door:
+            begun += model.begun
+            async with connected(app, LEGACY) as door:
                 run = await the_run(door)
             assert_lawful(place, run["run_id"])
             if run["status"] == "completed":
@@ -130,17 +130,17 @@ async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place:
             used = run["usage"]
             spent = used[unit] if unit in used else used["input_tokens"] + used["output_tokens"]
             assert spent <= most, unit
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody(place: Place):
     """The first one's call is still open and waits: it asks no more, and its silence moves the run nowhere."""
-    dead, living = Counting([]), Mind([reads("a.txt"), says("by the living")])
+    dead, living = Counting([]), ClientModel([reads("a.txt"), says("by the living")])
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=1.0)
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, LEGACY, dead, patience=hasty, name="dead") as one,
-        connected(host, LEGACY, living, name="living") as two,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, LEGACY, dead, patience=hasty, name="dead") as one,
+        connected(app, LEGACY, living, name="living") as two,
     ):
         call = asyncio.create_task(one.ask("planner_run", {"goal": "go", "wait_s": 3}))
         await asyncio.wait_for(dead.reached.wait(), 5)
@@ -151,16 +151,16 @@ async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_h
         assert (dead.begun, len(living.asked)) == (1, 2)
         assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (3, 3)
         assert (await call)["status"] == "completed"
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_replaces_the_bound(place: Place):
     """The first client was taken over from; it answers first all the same, and the other one's ask is called off."""
     late, other = Counting([says("late")]), Counting([])
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, LEGACY, late, name="late") as one,
-        connected(host, LEGACY, other, name="other") as two,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, LEGACY, late, name="late") as one,
+        connected(app, LEGACY, other, name="other") as two,
     ):
         assert await gives_up(one, "planner_run", {"goal": "go"}, 0.3) is None
         run_id = (await the_run(two))["run_id"]
@@ -170,16 +170,16 @@ async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_rep
         ended = await asyncio.wait_for(call, 5)
         assert (ended["status"], ended["summary"]) == ("completed", "late")
         assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)  # the other one was asked too
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
     """Where nobody was asked in its place, since the client that took over refused: nothing of the bound is left."""
     late = Counting([says("late")])
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, LEGACY, late, name="late") as one,
-        connected(host, LEGACY, Mind([wire.ErrorData(code=-1, message="no")]), name="refuses") as two,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, LEGACY, late, name="late") as one,
+        connected(app, LEGACY, ClientModel([wire.ErrorData(code=-1, message="no")]), name="refuses") as two,
     ):
         assert await gives_up(one, "planner_run", {"goal": "go", "route": "sampling"}, 0.5) is None
         run_id = (await the_run(two))["run_id"]
@@ -196,43 +196,43 @@ async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
         assert ended["usage"]["exactness"] == "estimated"
         assert ended["usage"]["output_tokens"] < 100
         assert not any("without an answer" in note for note in ended["degraded"])
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(place: Place):
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.2)
-    async with App.open(place.settings(), via="mcp") as host:
-        mind = Counting([])
-        async with connected(host, LEGACY, mind, patience=hasty) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        model = Counting([])
+        async with connected(app, LEGACY, model, patience=hasty) as door:
             first = await door.ask("planner_run", {"goal": "one"})
             assert first["route"] == "caller"
             second = await door.ask("planner_run", {"goal": "two"})
             assert (second["route"], second["usage"]["model_calls"]) == ("caller", 0)
-        assert mind.begun == 1
-        async with connected(host, LEGACY, Mind([says("by another session")]), patience=hasty) as door:
+        assert model.begun == 1
+        async with connected(app, LEGACY, ClientModel([says("by another session")]), patience=hasty) as door:
             third = await door.ask("planner_run", {"goal": "three"})
             assert (third["route"], third["summary"]) == ("sampling", "by another session")
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 async def test_a_call_of_the_same_session_adopts_the_ask_in_the_air(place: Place):
-    mind = Counting([says("once")])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Counting([says("once")])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
         run_id = (await the_run(door))["run_id"]
         waits = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0})
         assert (waits["status"], waits["next"]["tool"]) == ("input_required", "run_continue")
         call = asyncio.create_task(door.ask("run_continue", {"run_id": run_id}))
-        asyncio.get_running_loop().call_later(0.2, mind.go.set)
+        asyncio.get_running_loop().call_later(0.2, model.go.set)
         ended = await asyncio.wait_for(call, 5)
-        assert (ended["summary"], mind.begun, ended["usage"]["model_calls"]) == ("once", 1, 1)
+        assert (ended["summary"], model.begun, ended["usage"]["model_calls"]) == ("once", 1, 1)
 
 
 async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place):
-    mind = Counting([says("in the meantime")])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Counting([says("in the meantime")])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
-        mind.go.set()
+        model.go.set()
         run_id = (await the_run(door))["run_id"]
         await door.ask("run_status", {"run_ids": [run_id], "until": "done", "wait_s": 5})
         run = await the_run(door)
@@ -241,23 +241,23 @@ async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place)
 
 async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next(place: Place):
     """What stands in the rows is all that is left of it: its bound is charged before another client is asked."""
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, LEGACY, Counting([])) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, LEGACY, Counting([])) as door:
             assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
         place.rows("update request set ended = null, ended_at = null, charged = null")
         place.rows("update run set outcome = null")
-    async with at_the_door(place.settings(), LEGACY, Mind([says("by the next")])) as door:
+    async with at_the_door(place.settings(), LEGACY, ClientModel([says("by the next")])) as door:
         run_id = (await the_run(door))["run_id"]
         ended = await door.ask("run_continue", {"run_id": run_id})
         assert (ended["summary"], ended["usage"]["model_calls"]) == ("by the next", 3)
 
 
 async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts(place: Place):
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, MODERN, Mind([]), name="one") as one:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, MODERN, ClientModel([]), name="one") as one:
             first = await one.asked("planner_run", {"goal": "go"})
             run_id = (await the_run(one))["run_id"]
-            async with connected(host, MODERN, Mind([]), name="two") as two:
+            async with connected(app, MODERN, ClientModel([]), name="two") as two:
                 second = await two.asked("run_continue", {"run_id": run_id})
                 assert list(second.input_requests) == ["round-1#2"]
                 run = await the_run(two)
@@ -266,13 +266,13 @@ async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_on
             ended = await one.came_to("planner_run", {"goal": "go"}, state=first.request_state, answers=answers)
             assert (ended["status"], ended["summary"]) == ("completed", "the first")
             assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_answers(place: Place):
     hasty = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
     arguments = {"goal": "go", "route": "sampling", "limits": {"model_calls": 2}}
-    async with at_the_door(place.settings(), MODERN, Mind([]), patience=hasty) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([]), patience=hasty) as door:
         for key in ("round-1", "round-1#2"):
             asked = await door.asked("planner_run", arguments)
             assert list(asked.input_requests) == [key]
@@ -282,8 +282,8 @@ async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_
 
 
 async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: Place):
-    mind = Counting([])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Counting([])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
         run_id = (await the_run(door))["run_id"]
         await door.ask("run_control", {"run_id": run_id, "action": "cancel"})
@@ -294,10 +294,10 @@ async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: P
 
 @pytest.mark.parametrize("stop_reason", ["toolUse", "tool_use", "tool_calls"])
 async def test_a_turn_that_says_that_it_calls_tools_and_calls_none_is_no_final_answer(place: Place, stop_reason: str):
-    mind = Mind([said("I will look.", stop_reason), said("Done.")], native=True)
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = ClientModel([said("I will look.", stop_reason), said("Done.")], native=True)
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         ended = await door.ask("planner_run", {"goal": "go"})
-        assert (ended["status"], ended["summary"], len(mind.asked)) == ("completed", "Done.", 2)
+        assert (ended["status"], ended["summary"], len(model.asked)) == ("completed", "Done.", 2)
 
 
 async def test_a_refusal_costs_nothing_also_where_it_comes_late(place: Place):
@@ -310,10 +310,10 @@ async def test_a_refusal_costs_nothing_also_where_it_comes_late(place: Place):
             await self.go.wait()
             return wire.ErrorData(code=-1, message="no")
 
-    mind = Refusing([])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Refusing([])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
-        mind.go.set()
+        model.go.set()
         run_id = (await the_run(door))["run_id"]
         run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 5})
         assert (run["usage"]["model_calls"], run["usage"]["input_tokens"]) == (0, 0)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from support.app import reads, says
-from support.sampling_clients import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, connected, paths, spoken
+from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, at_the_door, bodies, connected, paths, spoken
 
 from kairos_mcp.app.app import App
 
@@ -23,15 +23,15 @@ def routes_of(place, run_id):
 
 
 async def test_a_run_passes_from_a_client_to_the_caller_and_back(place, era):
-    mind = Silent([reads("a.txt"), says("done")])
-    async with at_the_door(place.settings(), era, mind) as door:
-        mind.go.set()
+    model = Silent([reads("a.txt"), says("done")])
+    async with at_the_door(place.settings(), era, model) as door:
+        model.go.set()
         run = await door.came_to("planner_run", {"goal": "go", "wait_s": 0})
         assert run["route"] == "sampling"
         run_id = run["run_id"]
         await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "caller"})
         run = await door.ask("run_continue", {"run_id": run_id, "answers": {"round-1": reads("b.txt")}})
-        assert (run["route"], run["waiting"][0]["key"], mind.asked) == ("caller", "round-2", [])
+        assert (run["route"], run["waiting"][0]["key"], model.asked) == ("caller", "round-2", [])
         await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "sampling"})
         ended = await door.ask("run_continue", {"run_id": run_id})
         assert (ended["status"], ended["summary"], ended["route"]) == ("completed", "done", "sampling")
@@ -40,17 +40,17 @@ async def test_a_run_passes_from_a_client_to_the_caller_and_back(place, era):
 
 
 async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, LEGACY, Silent([])) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, LEGACY, Silent([])) as door:
             waiting = await door.ask("planner_run", {"goal": "go", "wait_s": 1})
             assert waiting["status"] == "input_required"
             run_id = waiting["run_id"]
-        async with connected(host, MODERN, Mind([])) as door:
+        async with connected(app, MODERN, ClientModel([])) as door:
             asked = await door.asked("run_continue", {"run_id": run_id})
             answers = {"round-1": spoken(reads("a.txt"), native=False)}
             asked = await door.asked("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
             assert list(asked.input_requests) == ["round-2"]
-        async with connected(host, LEGACY) as door:
+        async with connected(app, LEGACY) as door:
             await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "caller"})
             ended = await door.ask("run_continue", {"run_id": run_id, "answers": {"round-2": says("by the caller")}})
         assert (ended["status"], ended["summary"]) == ("completed", "by the caller")
@@ -59,19 +59,19 @@ async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
 
 @pytest.mark.parametrize("action", ["cancel", "pause", "reroute"])
 async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
-    mind = Silent([reads("a.txt"), says("late")])
+    model = Silent([reads("a.txt"), says("late")])
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, LEGACY, mind) as door,
-        connected(host, LEGACY) as other,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, LEGACY, model) as door,
+        connected(app, LEGACY) as other,
     ):
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-        await asyncio.wait_for(mind.reached.wait(), 5)
+        await asyncio.wait_for(model.reached.wait(), 5)
         (run,) = (await other.ask("run_status", {"view": "full"}))["runs"]
         wish = {"run_id": run["run_id"], "action": action}
         await other.ask("run_control", wish | ({"route": "caller"} if action == "reroute" else {}))
         if action == "pause":
-            mind.go.set()  # what is under way may end
+            model.go.set()  # what is under way may end
         ended = await asyncio.wait_for(call, 5)
         match action:
             case "cancel":
@@ -87,61 +87,61 @@ async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
 
 
 async def test_a_step_that_the_caller_answered_meanwhile_takes_no_second_answer(place):
-    mind = Silent([says("late"), says("never asked")])
+    model = Silent([says("late"), says("never asked")])
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, LEGACY, mind) as door,
-        connected(host, LEGACY) as other,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, LEGACY, model) as door,
+        connected(app, LEGACY) as other,
     ):
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-        await asyncio.wait_for(mind.reached.wait(), 5)
+        await asyncio.wait_for(model.reached.wait(), 5)
         (run,) = (await other.ask("run_status", {"view": "full"}))["runs"]
         answers = {"run_id": run["run_id"], "answers": {"round-1": says("by the caller")}}
         await other.ask("run_continue", answers)
         ended = await asyncio.wait_for(call, 5)
-        mind.go.set()
+        model.go.set()
         assert (ended["status"], ended["summary"]) == ("completed", "by the caller")
 
 
 async def test_two_calls_for_one_run_ask_the_client_once(place):
-    mind = Silent([says("once")])
+    model = Silent([says("once")])
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, LEGACY, mind) as door,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, LEGACY, model) as door,
     ):
         first = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-        await asyncio.wait_for(mind.reached.wait(), 5)
+        await asyncio.wait_for(model.reached.wait(), 5)
         second = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         third = asyncio.create_task(door.ask("planner_run", {"goal": "go", "wait_s": 1}))
         assert (await third)["status"] == "input_required"
-        mind.go.set()
+        model.go.set()
         came = [await first, await second]
         assert [(run["status"], run["summary"]) for run in came] == [("completed", "once")] * 2
-    assert len(mind.asked) == 1
+    assert len(model.asked) == 1
 
 
 async def test_a_cancelled_call_withdraws_its_push_and_the_run_waits(place):
-    mind = Silent([says("later")])
-    async with App.open(place.settings(), via="mcp") as host, connected(host, LEGACY, mind) as door:
+    model = Silent([says("later")])
+    async with App.open(place.settings(), via="mcp") as app, connected(app, LEGACY, model) as door:
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-        await asyncio.wait_for(mind.reached.wait(), 5)
+        await asyncio.wait_for(model.reached.wait(), 5)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         (run,) = (await door.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")
-        mind.go.set()
+        model.go.set()
         ended = await door.ask("run_continue", {"run_id": run["run_id"]})
         assert ended["summary"] == "later"
 
 
 async def test_a_client_that_goes_away_during_a_push_refuses_nothing(place):
-    mind = Silent([])
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, LEGACY, mind) as door:
+    model = Silent([])
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, LEGACY, model) as door:
             call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-            await asyncio.wait_for(mind.reached.wait(), 5)
+            await asyncio.wait_for(model.reached.wait(), 5)
         await asyncio.gather(call, return_exceptions=True)
-        async with connected(host, LEGACY, Mind([says("by the next client")])) as door:
+        async with connected(app, LEGACY, ClientModel([says("by the next client")])) as door:
             (run,) = (await door.still_answers())["runs"]
             assert (run["status"], run["route"]) == ("input_required", "sampling")
             ended = await door.ask("run_continue", {"run_id": run["run_id"]})

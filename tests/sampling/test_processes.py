@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.app import reads, says
-from support.sampling_clients import LEGACY, MODERN, Mind, at_the_door, bodies, paths
+from support.sampling_clients import LEGACY, MODERN, ClientModel, at_the_door, bodies, paths
 from support.sampling_lines import Lines, reply
 
 from kairos_mcp.core.messages import ToolCall
@@ -57,7 +57,7 @@ async def test_killed_during_a_push_the_run_waits_and_another_server_goes_on(pla
     one.send({"id": push["id"], "result": reply(LOOK)})
     one.asked()
     one.stop()
-    async with at_the_door(place.settings(), LEGACY, Mind([says("by another")])) as door:
+    async with at_the_door(place.settings(), LEGACY, ClientModel([says("by another")])) as door:
         (run,) = (await door.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert list(bodies(place, run["run_id"])) == ["round-1", "round-1/call-1"]
@@ -72,7 +72,7 @@ async def test_a_client_that_hangs_up_during_a_push_ends_the_server_and_refuses_
     one.asked()
     one.server.stdin.close()
     assert one.server.wait(10) == 0
-    async with at_the_door(place.settings(), LEGACY, Mind([reads("a.txt"), says("alpha")])) as door:
+    async with at_the_door(place.settings(), LEGACY, ClientModel([reads("a.txt"), says("alpha")])) as door:
         (run,) = (await door.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert (await door.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "alpha"

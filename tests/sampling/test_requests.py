@@ -8,7 +8,7 @@ import mcp_types as wire
 import pytest
 from mcp.client.client import Client
 from support.app import ASK, reads, says
-from support.sampling_clients import ERAS, LEGACY, MODERN, Mind, Silent, at_the_door, reaching
+from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Silent, at_the_door, reaching
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Conversation, Message
@@ -36,16 +36,16 @@ async def test_a_client_that_offers_no_sampling_is_asked_nothing(place, era):
 
 
 async def test_auto_takes_the_script_before_the_client(place, era):
-    mind = Mind([])
-    async with at_the_door(place.settings(says("by script")), era, mind) as door:
+    model = ClientModel([])
+    async with at_the_door(place.settings(says("by script")), era, model) as door:
         ended = await door.ask("planner_run", {"goal": "go"})
-    assert (ended["route"], ended["summary"], mind.asked) == ("scripted", "by script", [])
+    assert (ended["route"], ended["summary"], model.asked) == ("scripted", "by script", [])
 
 
 @pytest.mark.parametrize(("first", "route"), [(False, "provider"), (True, "sampling")])
 def test_auto_takes_the_provider_before_the_client_unless_sampling_is_preferred(first, route):
-    minds = AvailableRoutes(script=False, provider=True, sampling=True, sampling_first=first)
-    assert choose_route("auto", minds)[0] == route
+    available = AvailableRoutes(script=False, provider=True, sampling=True, sampling_first=first)
+    assert choose_route("auto", available)[0] == route
 
 
 def test_a_model_s_name_travels_as_a_hint():
@@ -58,24 +58,24 @@ def test_a_model_s_name_travels_as_a_hint():
 
 
 async def test_every_request_names_its_wishes_and_never_asks_for_other_context(place, era, native):
-    mind = Mind([reads("a.txt", "b.txt"), reads("a.txt"), says("sum")], native)
-    async with at_the_door(place.settings(), era, mind) as door:
+    model = ClientModel([reads("a.txt", "b.txt"), reads("a.txt"), says("sum")], native)
+    async with at_the_door(place.settings(), era, model) as door:
         await door.ask("planner_run", {"goal": "go", "limits": {"rounds": 2}})
-    assert len(mind.asked) == 3
-    for params in mind.asked:
+    assert len(model.asked) == 3
+    for params in model.asked:
         assert params.max_tokens > 0
         assert params.model_preferences is not None
         assert params.include_context is None
         assert "includeContext" not in params.model_dump(by_alias=True, exclude_none=True)
-    offered = [bool(params.tools) for params in mind.asked]
+    offered = [bool(params.tools) for params in model.asked]
     assert offered == ([True, True, False] if native else [False, False, False])
 
 
 async def test_natively_a_message_of_results_holds_nothing_else(place, era):
-    mind = Mind([reads("a.txt", "b.txt"), reads("x"), says("done")], native=True)
-    async with at_the_door(place.settings(), era, mind) as door:
+    model = ClientModel([reads("a.txt", "b.txt"), reads("x"), says("done")], native=True)
+    async with at_the_door(place.settings(), era, model) as door:
         await door.ask("planner_run", {"goal": "go"})
-    messages = mind.asked[-1].messages
+    messages = model.asked[-1].messages
     for before, message in pairwise(messages):
         blocks = message.content if isinstance(message.content, list) else [message.content]
         if any(isinstance(block, wire.ToolResultContent) for block in blocks):
@@ -89,10 +89,10 @@ async def test_natively_a_message_of_results_holds_nothing_else(place, era):
 
 
 async def test_in_the_text_dialect_there_are_no_tools_and_no_roles_of_tools(place, era):
-    mind = Mind([reads("a.txt", "b.txt"), says("done")])
-    async with at_the_door(place.settings(), era, mind) as door:
+    model = ClientModel([reads("a.txt", "b.txt"), says("done")])
+    async with at_the_door(place.settings(), era, model) as door:
         await door.ask("planner_run", {"goal": "go"})
-    first, second = mind.asked
+    first, second = model.asked
     assert '"read_file"' in (first.system_prompt or "")
     assert first.tools is None
     assert [message.role for message in second.messages] == ["user", "assistant", "user"]
@@ -102,26 +102,26 @@ async def test_in_the_text_dialect_there_are_no_tools_and_no_roles_of_tools(plac
 
 
 async def test_a_schema_is_told_where_a_client_can_t_be_given_one(place, era, native):
-    mind = Mind([says('{"n": 3}')], native)
-    async with at_the_door(place.settings(), era, mind) as door:
+    model = ClientModel([says('{"n": 3}')], native)
+    async with at_the_door(place.settings(), era, model) as door:
         ended = await door.ask("planner_run", {"goal": "go", "output_schema": NUMBER})
     assert ended["output"] == {"n": 3}
-    assert '"integer"' in (mind.asked[0].system_prompt or "")
+    assert '"integer"' in (model.asked[0].system_prompt or "")
 
 
 async def test_capabilities_count_for_the_call_that_declares_them(place):
     """Natively asked, answered by text: on the modern protocol each request declares anew."""
-    mind = Mind([says("one")], native=True)
-    async with at_the_door(place.settings(), MODERN, mind) as door:
+    model = ClientModel([says("one")], native=True)
+    async with at_the_door(place.settings(), MODERN, model) as door:
         asked = await door.asked("planner_run", {"goal": "go"})
         (params,) = [request.params for request in asked.input_requests.values()]
         assert params.tools
 
 
 async def test_tool_calls_that_the_caller_executes_are_named_as_the_next_thing_to_do(place, era):
-    mind = Mind([{"tool_calls": [{"name": "ask_person", "arguments": {}}]}, says("they said yes")])
+    model = ClientModel([{"tool_calls": [{"name": "ask_person", "arguments": {}}]}, says("they said yes")])
     theirs = [{"name": ASK.name, "description": "Asks.", "input_schema": {"type": "object"}}]
-    async with at_the_door(place.settings(), era, mind) as door:
+    async with at_the_door(place.settings(), era, model) as door:
         waits = await door.ask("planner_run", {"goal": "go", "caller_tools": theirs})
         (item,) = waits["waiting"]
         assert (waits["status"], item["kind"]) == ("input_required", "tool_call")
@@ -133,14 +133,14 @@ async def test_tool_calls_that_the_caller_executes_are_named_as_the_next_thing_t
 
 async def test_progress_is_told_while_a_push_is_in_the_air(place):
     told: list[float] = []
-    mind = Silent([says("late")])
+    model = Silent([says("late")])
 
     async def tell(progress: float, _total: float | None, _message: str | None) -> None:
         told.append(progress)
         if len(told) == 3:  # the third sign of life lets the model speak
-            mind.go.set()
+            model.go.set()
 
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         ended = await door.ask("planner_run", {"goal": "go"}, progress_callback=tell)
     assert ended["summary"] == "late"
     assert told == sorted(set(told))
@@ -149,8 +149,8 @@ async def test_progress_is_told_while_a_push_is_in_the_air(place):
 
 async def test_a_client_that_only_looks_makes_no_key(place, era):
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        Client(build_server(reaching(host), host.settings), mode=ERAS[era]) as client,
+        App.open(place.settings(), via="mcp") as app,
+        Client(build_server(reaching(app), app.settings), mode=ERAS[era]) as client,
     ):
         await client.list_tools()
     assert not place.home.exists()

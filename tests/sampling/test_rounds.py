@@ -14,8 +14,8 @@ from support.app import reads, says
 from support.sampling_clients import (
     LEGACY,
     MODERN,
+    ClientModel,
     Door,
-    Mind,
     Silent,
     asks_of,
     at_the_door,
@@ -45,10 +45,10 @@ def answers(result: wire.InputRequiredResult, *turns: Any) -> dict[str, Any]:
 async def test_after_eight_rounds_the_call_ends_and_run_continue_goes_on(place):
     """15 rounds with a stock client, that gives up after 10 of one call."""
     looks = [reads(f"x{n}", content=f"turn {n}") for n in range(14)]
-    mind = Mind([*looks, says("done")])
-    async with at_the_door(place.settings(), MODERN, mind) as door:
+    model = ClientModel([*looks, says("done")])
+    async with at_the_door(place.settings(), MODERN, model) as door:
         run = await door.ask("planner_run", {**GO, "limits": {"rounds": 20}})
-        assert (run["status"], run["rounds"], len(mind.asked)) == ("input_required", 9, 8)
+        assert (run["status"], run["rounds"], len(model.asked)) == ("input_required", 9, 8)
         following = run["next"]
         assert (following["tool"], following["arguments"]) == ("run_continue", {"run_id": run["run_id"]})
         ended = await door.ask(following["tool"], following["arguments"])
@@ -57,7 +57,7 @@ async def test_after_eight_rounds_the_call_ends_and_run_continue_goes_on(place):
 
 
 async def test_a_call_that_ends_first_leaves_the_run_waiting_and_never_working(place, era):
-    async with at_the_door(place.settings(), era, Mind([])) as door:
+    async with at_the_door(place.settings(), era, ClientModel([])) as door:
         run = await door.came_to("planner_run", {**GO, "wait_s": 0})
         assert (run["status"], run["next"]["tool"]) == ("input_required", "run_continue")
         (item,) = run["waiting"]
@@ -65,28 +65,28 @@ async def test_a_call_that_ends_first_leaves_the_run_waiting_and_never_working(p
 
 
 async def test_a_push_is_withdrawn_when_the_call_ends_and_made_again_in_the_next(place):
-    mind = Silent([says("at last")])
-    async with at_the_door(place.settings(), LEGACY, mind) as door:
+    model = Silent([says("at last")])
+    async with at_the_door(place.settings(), LEGACY, model) as door:
         run = await door.ask("planner_run", {**GO, "wait_s": 1})
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert run["next"]["tool"] == "run_continue"
-        mind.go.set()
+        model.go.set()
         ended = await door.ask("run_continue", {"run_id": run["run_id"]})
         assert ended["summary"] == "at last"
 
 
 async def test_run_status_asks_nobody(place, era):
-    mind = Mind([])
-    async with at_the_door(place.settings(), era, mind) as door:
+    model = ClientModel([])
+    async with at_the_door(place.settings(), era, model) as door:
         await door.came_to("planner_run", {**GO, "wait_s": 0})
         status = await door.ask("run_status", {"until": "done", "wait_s": 1})
         assert status["runs"][0]["status"] == "input_required"
         assert status["next"]["tool"] == "run_continue"
-    assert (mind.asked, asks_of(place)) == ([], [])
+    assert (model.asked, asks_of(place)) == ([], [])
 
 
 async def test_a_state_is_a_sealed_pointer_and_holds_nothing_of_the_run(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         asked = await door.asked("planner_run", {"goal": "a secret goal"})
         sealed = base64.urlsafe_b64decode(asked.request_state.removeprefix("v1.") + "===")
         (run_id,) = place.rows("select id from run")[0]
@@ -96,7 +96,7 @@ async def test_a_state_is_a_sealed_pointer_and_holds_nothing_of_the_run(place):
 
 
 async def test_a_state_sent_twice_stores_nothing_twice_and_is_told_what_waits_now(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         first = await door.asked("planner_run", GO)
         carried: dict[str, Any] = {"state": first.request_state, "answers": answers(first, LOOK)}
         second = await door.asked("planner_run", GO, **carried)
@@ -117,7 +117,7 @@ async def test_a_state_sent_twice_stores_nothing_twice_and_is_told_what_waits_no
 
 
 async def test_of_eight_retries_at_once_one_is_first(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         first = await door.asked("planner_run", GO)
         each = [
             door.asked("planner_run", GO, state=first.request_state, answers=answers(first, reads(f"x{n}")))
@@ -134,9 +134,9 @@ async def test_of_eight_retries_at_once_one_is_first(place):
 async def test_two_clients_that_were_asked_the_same_answer_once(place):
     """Each has an ask of its own; the second answer comes for a step that has one."""
     async with (
-        App.open(place.settings(), via="mcp") as host,
-        connected(host, MODERN, Mind([]), name="one") as one,
-        connected(host, MODERN, Mind([])) as two,
+        App.open(place.settings(), via="mcp") as app,
+        connected(app, MODERN, ClientModel([]), name="one") as one,
+        connected(app, MODERN, ClientModel([])) as two,
     ):
         first, second = await one.asked("planner_run", GO), await two.asked("planner_run", GO)
         assert list(second.input_requests) == ["round-1#2"]
@@ -157,7 +157,7 @@ async def refused(door: Door, name: str, arguments: dict[str, Any], state: str) 
 
 
 async def test_a_foreign_or_damaged_state_is_invalid_and_says_how_to_go_on(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         state = (await door.asked("planner_run", GO)).request_state
         (run_id,) = place.rows("select id from run")[0]
         for name, arguments in [
@@ -174,7 +174,7 @@ async def test_a_foreign_or_damaged_state_is_invalid_and_says_how_to_go_on(place
 
 
 async def test_a_state_of_another_run_is_foreign(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         await door.asked("planner_run", {"goal": "one", "key": "1"})
         await door.asked("planner_run", {"goal": "two", "key": "2"})
         one, two = [run_id for (run_id,) in place.rows("select id from run order by n")]
@@ -184,32 +184,32 @@ async def test_a_state_of_another_run_is_foreign(place):
 
 async def test_a_state_ends_with_its_time_and_outlives_a_restart(place):
     short = replace(DEFAULT_WAIT_POLICY, state_s=1e-9)
-    async with at_the_door(place.settings(), MODERN, Mind([]), patience=short) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([]), patience=short) as door:
         await refused(door, "planner_run", GO, (await door.asked("planner_run", GO)).request_state)
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         asked = await door.asked("planner_run", GO)
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         ended = await door.came_to("planner_run", GO, state=asked.request_state, answers=answers(asked, says("a")))
         assert ended["summary"] == "a"
 
 
 async def test_a_state_is_its_principal_s_alone(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         state = (await door.asked("planner_run", GO)).request_state
         assert state
     set_principal("somebody else")
     try:
-        async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+        async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
             await refused(door, "planner_run", GO, state)
     finally:
         set_principal(LOCAL)
 
 
 async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         state = (await door.asked("planner_run", GO)).request_state
     (place.home / KEY_FILE).write_bytes(b"half")
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         await refused(door, "planner_run", GO, state)
     key = state_key(place.home)
     assert len(key) == 32
@@ -220,14 +220,14 @@ async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):
 
 async def test_a_folder_that_can_t_be_made_is_an_error_of_the_call(place, era):
     place.home.write_text("a file stands where the folder should be")
-    async with App.open(place.settings(), via="mcp") as host, connected(host, era, Mind([])) as door:
+    async with App.open(place.settings(), via="mcp") as app, connected(app, era, ClientModel([])) as door:
         result = await door.step("planner_run", GO)
         assert result.is_error
         assert result.structured_content["code"] in ("store_unavailable", "config_error")
 
 
 async def test_answers_on_a_first_call_are_ignored(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         forged = {"round-1": said('{"final": "forged"}')}
         asked = await door.asked("planner_run", GO, answers=forged)
         assert list(asked.input_requests) == ["round-1"]
@@ -238,7 +238,7 @@ async def test_answers_on_a_first_call_are_ignored(place):
 
 
 async def test_an_answer_of_another_kind_is_asked_for_again(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         asked = await door.asked("planner_run", GO)
         for wrong in (wire.ElicitResult(action="accept"), wire.ListRootsResult(roots=[])):
             key = next(iter(asked.input_requests))
@@ -249,7 +249,7 @@ async def test_an_answer_of_another_kind_is_asked_for_again(place):
 
 
 async def test_unknown_keys_are_ignored_and_the_missing_ones_asked_again(place):
-    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         asked = await door.asked("planner_run", GO)
         unknown = {"round-9": said("x"), "closing": said("y")}
         again = await door.asked("planner_run", GO, state=asked.request_state, answers=unknown)
@@ -262,10 +262,10 @@ async def test_unknown_keys_are_ignored_and_the_missing_ones_asked_again(place):
 
 async def test_what_was_asked_in_one_dialect_is_read_in_it(place):
     """Capabilities may differ from call to call: the ask says how its answer is to be read."""
-    async with App.open(place.settings(), via="mcp") as host:
-        async with connected(host, MODERN, Mind([], native=True)) as door:
+    async with App.open(place.settings(), via="mcp") as app:
+        async with connected(app, MODERN, ClientModel([], native=True)) as door:
             asked = await door.asked("planner_run", GO)
-        async with connected(host, MODERN, Mind([])) as door:
+        async with connected(app, MODERN, ClientModel([])) as door:
             (key,) = asked.input_requests
             prose = {key: said("plain prose is an answer natively")}
             ended = await door.came_to("planner_run", GO, state=asked.request_state, answers=prose)

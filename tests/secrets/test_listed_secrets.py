@@ -26,9 +26,9 @@ async def test_a_listed_secret_becomes_no_row_and_its_tool_is_called(place: Plac
     key.chmod(0o600)
     command = (sys.executable, str(PEER), f"listing={listing}")
     server = ServerSetting("x", command, sandbox=False, effects=(("echo", "read"),), env=(("PEER_KEY", f"file:{key}"),))
-    async with App.open(place.settings(servers=(server,)), via="mcp") as host:
-        run_id = await host.runs.start_call("x__echo", {"text": "hello"}, ME)
-        report = await rests(host, run_id)
+    async with App.open(place.settings(servers=(server,)), via="mcp") as app:
+        run_id = await app.runs.start_call("x__echo", {"text": "hello"}, ME)
+        report = await rests(app, run_id)
         assert (report.status, report.output) == ("completed", {"content": "hello", "is_error": False})
     written = b"".join(path.read_bytes() for path in place.home.glob("kairos.db*"))
     assert SHAPED.encode() not in written

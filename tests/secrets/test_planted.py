@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 from support.app import Place
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 
 from kairos_mcp.core.redaction import MASK
 
@@ -65,10 +65,10 @@ def hits(place: Place, *texts: bytes) -> list[tuple[str, str]]:
     return found
 
 
-def spoken(talker: Talker) -> Iterator[dict[str, Any]]:
+def spoken(stdio_client: StdioClient) -> Iterator[dict[str, Any]]:
     """A run whose goal, context, answers and arguments hold keys; all that the server says of it."""
     tool = {"name": "ask_person", "description": "Asks.", "input_schema": {"type": "object"}}
-    report = talker.call(
+    report = stdio_client.call(
         "planner_run",
         goal=f"Use {VALUE} and {SHAPE}",
         context=f"password: {NAMED}",
@@ -84,27 +84,27 @@ def spoken(talker: Talker) -> Iterator[dict[str, Any]]:
     while report["status"] == "input_required":
         answer = {"content": f"it is {VALUE}, {SHAPE}", "data": {"api_key": NAMED}}
         answers = {item["key"]: answer for item in report["waiting"]}
-        report = talker.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=15)
+        report = stdio_client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=15)
         yield report
-        again = talker.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=1)
+        again = stdio_client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=1)
         assert again.get("code") is None  # the same answer once more is the same answer
         yield again
     assert (report["status"], report["summary"]) == ("completed", f"It is {MASK}.")
     for view in ("events", "messages", "calls"):
-        yield talker.call("run_trace", run_id=report["run_id"], view=view, max_chars=100_000)
-    yield talker.call("registry_call", name="read_file", arguments={"path": ".env"}, wait_s=15)
-    yield talker.call("registry_call", name="read_file", arguments={"path": f"{VALUE}"}, wait_s=15)
-    yield talker.call("registry_search", query=VALUE)
-    yield talker.call("run_status", run_ids=[VALUE])  # errors name what they were given
+        yield stdio_client.call("run_trace", run_id=report["run_id"], view=view, max_chars=100_000)
+    yield stdio_client.call("registry_call", name="read_file", arguments={"path": ".env"}, wait_s=15)
+    yield stdio_client.call("registry_call", name="read_file", arguments={"path": f"{VALUE}"}, wait_s=15)
+    yield stdio_client.call("registry_search", query=VALUE)
+    yield stdio_client.call("run_status", run_ids=[VALUE])  # errors name what they were given
 
 
 def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted: Place, tmp_path: Path) -> None:
     log = tmp_path / "stderr"
-    with log.open("wb") as stderr, _server(planted, stderr) as talker:
-        said = [json.dumps(each).encode() for each in spoken(talker)]
+    with log.open("wb") as stderr, _server(planted, stderr) as stdio_client:
+        said = [json.dumps(each).encode() for each in spoken(stdio_client)]
         ((run_id,),) = planted.rows("select id from run where flow = 'planner'")
-        talker.server.stdin.close()
-        talker.ends()
+        stdio_client.server.stdin.close()
+        stdio_client.ends()
     command = [sys.executable, "-m", "kairos_mcp"]
     environ = {**os.environ, **ENVIRON, "KAIROS_HOME": str(planted.home)}
     told = []
@@ -127,8 +127,8 @@ def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted: Place
 
 def test_a_key_in_what_a_client_calls_itself_is_in_no_row_also_where_the_name_is_cut(planted: Place) -> None:
     for name in (f"host of {VALUE}", f"{'x' * (200 - 10)} {VALUE}", SHAPE):
-        with _server(planted, subprocess.DEVNULL, called=name) as talker:
-            talker.call("registry_call", name="read_file", arguments={"path": "a.txt"}, wait_s=15)
+        with _server(planted, subprocess.DEVNULL, called=name) as stdio_client:
+            stdio_client.call("registry_call", name="read_file", arguments={"path": "a.txt"}, wait_s=15)
     names = [client for (client,) in planted.rows("select client from run order by n")]
     assert names[0] == f"host of {MASK} 1"
     assert len(names) == 3
@@ -136,11 +136,11 @@ def test_a_key_in_what_a_client_calls_itself_is_in_no_row_also_where_the_name_is
     assert not any(VALUE[:8] in name for name in names)
 
 
-def _server(place: Place, stderr: Any, called: str = "talker") -> Talker:
+def _server(place: Place, stderr: Any, called: str = "client") -> StdioClient:
     before = {name: os.environ.get(name) for name in ENVIRON}
-    os.environ.update(ENVIRON)  # Talker hands its own environment on
+    os.environ.update(ENVIRON)  # StdioClient hands its own environment on
     try:
-        return Talker.start(place, stderr=stderr, called=called)
+        return StdioClient.start(place, stderr=stderr, called=called)
     finally:
         for name, value in before.items():
             if value is None:
@@ -203,7 +203,7 @@ def test_another_process_of_the_user_can_not_read_a_server_s_environment(place: 
         assert read(sleeps.pid).stdout == b"True\n"  # any process of one's own is open
     finally:
         sleeps.communicate(b"\n", timeout=20)
-    with Talker.start(place, script=False, preexec_fn=_without_ptrace) as talker:
-        refused = read(talker.pid)
+    with StdioClient.start(place, script=False, preexec_fn=_without_ptrace) as stdio_client:
+        refused = read(stdio_client.pid)
         assert refused.stdout == b""
         assert b"PermissionError" in refused.stderr

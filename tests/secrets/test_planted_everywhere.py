@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.app import Place
-from support.stdio_server import Talker
+from support.stdio_server import StdioClient
 from test_planted import ENVIRON, FORMS, VALUE
 
 from kairos_mcp.server.tools import TOOLS
@@ -100,19 +100,19 @@ def filled(schema: dict[str, Any]) -> Any:
             return (schema.get("enum") or [f"it is {VALUE}"])[0]
 
 
-def swept(talker: Talker) -> Iterator[Any]:
+def swept(client: StdioClient) -> Iterator[Any]:
     """Every tool of the interface, then every tool of the registry, with keys in their arguments; errors as well."""
-    listed = talker.ask("tools/list", {})["tools"]
+    listed = client.ask("tools/list", {})["tools"]
     assert {tool["name"] for tool in listed} == {tool.name for tool in TOOLS}
     for tool in listed:
-        yield talker.ask("tools/call", {"name": tool["name"], "arguments": {VALUE: VALUE}})  # an unknown argument
+        yield client.ask("tools/call", {"name": tool["name"], "arguments": {VALUE: VALUE}})  # an unknown argument
         if tool["name"] not in NOT_SWEPT:
             given = filled(tool["inputSchema"]) | (
                 {"wait_s": 0} if "wait_s" in tool["inputSchema"]["properties"] else {}
             )
-            yield talker.ask("tools/call", {"name": tool["name"], "arguments": given})
+            yield client.ask("tools/call", {"name": tool["name"], "arguments": given})
     spec = {"kind": "http_tool", "name": "pet", "description": f"With {VALUE}.", "url": "https://pets.example/"}
-    yield talker.call("registry_register", spec=spec)
+    yield client.call("registry_register", spec=spec)
     for name in (
         "echoed",
         "x__echo",
@@ -124,7 +124,7 @@ def swept(talker: Talker) -> Iterator[Any]:
         "run_command",
         "none",
     ):
-        yield talker.call(
+        yield client.call(
             "registry_call", name=name, arguments={"text": VALUE, "path": VALUE, "pattern": VALUE}, wait_s=5
         )
     for name, given in (
@@ -140,10 +140,10 @@ def swept(talker: Talker) -> Iterator[Any]:
         ("run_command", {"argv": ["env"]}),
         ("run_command", {"argv": ["sh", "-c", f"echo {VALUE}; echo {VALUE} >&2; exit 3"]}),
     ):
-        yield talker.call("registry_call", name=name, arguments=given, wait_s=20)
-    for run in talker.call("run_status", view="full")["runs"]:
+        yield client.call("registry_call", name=name, arguments=given, wait_s=20)
+    for run in client.call("run_status", view="full")["runs"]:
         for view in ("events", "messages", "calls", "usage"):
-            yield talker.call("run_trace", run_id=run["run_id"], view=view, max_chars=100_000)
+            yield client.call("run_trace", run_id=run["run_id"], view=view, max_chars=100_000)
 
 
 def test_a_key_given_to_every_tool_is_in_no_artefact(
@@ -155,12 +155,12 @@ def test_a_key_given_to_every_tool_is_in_no_artefact(
     configured(place, port)
     place.script.write_text(json.dumps({"content": f"I was told {VALUE}", "finish": "stop"}) + "\n")
     log = tmp_path / "stderr"
-    with log.open("wb") as stderr, Talker.start(place, stderr=stderr) as talker:
-        said = [json.dumps(each).encode() for each in swept(talker)]
+    with log.open("wb") as stderr, StdioClient.start(place, stderr=stderr) as client:
+        said = [json.dumps(each).encode() for each in swept(client)]
         found = _found(_files(place))  # the log of writes too, as long as there is one
         names = {name for name, _ in _files(place)}
-        talker.server.stdin.close()
-        talker.ends()
+        client.server.stdin.close()
+        client.ends()
     assert found == []
     assert any(name.endswith("-wal") for name in names)
     told = [done for words in COMMANDS for done in _command(place, *words)]

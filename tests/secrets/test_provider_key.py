@@ -30,21 +30,21 @@ async def test_a_key_in_a_file_reaches_the_provider_and_no_row(place: Place, ser
     file.write_text(f"{KEY}\n")
     server.will(talks(f"I was told {KEY}"), refuses(401, f"Incorrect API key provided: {KEY}."))
     settings = place.settings(model="openai:small", base_url=server.openai, model_key=f"file:{file}")
-    async with App.open(settings, via="mcp") as host:
-        await started(host)
+    async with App.open(settings, via="mcp") as app:
+        await started(app)
         assert server.heard[0].headers["authorization"] == f"Bearer {KEY}"
-        failed = host.runs.report(await started(host, key="other"), ME)
+        failed = app.runs.report(await started(app, key="other"), ME)
         assert failed.stop_reason == "llm_error"
         assert KEY not in str(failed)
-        exported = b"".join(host.runs.export(failed.run_id, ME))
+        exported = b"".join(app.runs.export(failed.run_id, ME))
     assert KEY.encode() not in exported
     assert KEY.encode() not in kept_bytes(place)
 
 
 async def test_a_key_that_is_not_there_fails_the_run_and_not_the_server(place: Place, server: Standin) -> None:
     settings = place.settings(model="openai:small", base_url=server.openai, model_key="env:KAIROS_TEST_NO_SUCH_KEY")
-    async with App.open(settings, via="mcp") as host:
-        report = host.runs.report(await started(host), ME)
+    async with App.open(settings, via="mcp") as app:
+        report = app.runs.report(await started(app), ME)
     assert (report.status, report.stop_reason) == ("failed", "llm_error")
     assert any("Set KAIROS_TEST_NO_SUCH_KEY" in text for text in report.degraded)
     assert server.heard == []
@@ -54,8 +54,8 @@ async def test_the_key_goes_to_no_other_provider(place: Place, server: Standin, 
     file = tmp_path / "key"
     file.write_text(KEY)
     settings = place.settings(model="groq:small", model_key=f"file:{file}", route="provider")
-    async with App.open(settings, via="mcp") as host:
-        report = host.runs.report(await started(host), ME)
+    async with App.open(settings, via="mcp") as app:
+        report = app.runs.report(await started(app), ME)
     assert any("model_key does not go with groq" in text for text in report.degraded)
 
 
@@ -67,8 +67,8 @@ async def test_a_key_in_a_turn_with_calls_is_in_none_of_its_parts_and_is_not_sen
     monkeypatch.setenv("OPENAI_API_KEY", "any-1234")
     wanted = calls(("read_file", {"path": f"{KEY}.txt"}), (KEY, {}), ("read_file", f'{{"path": "{KEY}'))
     server.will(talks(f"I look for {KEY}", wanted), talks("done"))
-    async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
-        report = host.runs.report(await started(host), ME)
+    async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as app:
+        report = app.runs.report(await started(app), ME)
         assert KEY not in str(report)
     ids = [call["id"] for call in wanted]
     (said,) = [message for message in server.bodies[1]["messages"] if message["role"] == "assistant"]
@@ -84,8 +84,8 @@ async def test_a_key_in_the_name_of_a_start_or_of_a_model_is_no_row(
     monkeypatch.setenv("CANARY_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", "any-1234")
     server.will(refuses(404), refuses(404))
-    async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
-        first = await started(host, key=f"deploy {KEY}", model=f"openai:{KEY}")
-        assert await started(host, key=f"deploy {KEY}", model=f"openai:{KEY}") == first
-        assert KEY not in str(host.runs.report(first, ME))
+    async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as app:
+        first = await started(app, key=f"deploy {KEY}", model=f"openai:{KEY}")
+        assert await started(app, key=f"deploy {KEY}", model=f"openai:{KEY}") == first
+        assert KEY not in str(app.runs.report(first, ME))
     assert KEY.encode() not in kept_bytes(place)

@@ -1,4 +1,4 @@
-"""A house on a folder of its own, and the laws that its record keeps at any moment; shared by the rings."""
+"""An app on a folder of its own, and the laws that its record keeps at any moment; shared by the rings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHIN_S = 20.0  # no wait of a test is longer; none is meant to come near it
 law = examples(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
-few = examples(law, max_examples=12, suppress_health_check=list(HealthCheck))  # each opens a house of its own
+few = examples(law, max_examples=12, suppress_health_check=list(HealthCheck))  # each opens an app of its own
 
 ASK = ToolSpec("ask_person", "Asks a person.", {"type": "object"}, effect="irreversible", source="caller")
 
@@ -100,71 +100,71 @@ def says(text: str, **more: Any) -> dict[str, Any]:
     return {"content": text, "finish": "stop", **more}
 
 
-async def met(host: App) -> App:
+async def met(app: App) -> App:
     """The host, once its servers have been started and asked, however long that takes here: a run waits but shortly
     for one that its globs name."""
-    await host.tools.list_all()
-    return host
+    await app.tools.list_all()
+    return app
 
 
-async def started(host: App, goal: str = "look around", **more: Any) -> str:
+async def started(app: App, goal: str = "look around", **more: Any) -> str:
     """A run that was started and has gone as far as it can by itself."""
-    run_id = (await host.runs.start_planner(PlannerRequest(goal, **more), ME)).run_id
-    await rests(host, run_id)
+    run_id = (await app.runs.start_planner(PlannerRequest(goal, **more), ME)).run_id
+    await rests(app, run_id)
     return run_id
 
 
-async def rests(host: App, *run_ids: str) -> RunReport:
+async def rests(app: App, *run_ids: str) -> RunReport:
     """The report of the first run, once nothing of them moves."""
-    await host.runs.wait(run_ids, until="rest", wait_s=WITHIN_S, caller=ME)
-    report = host.runs.report(run_ids[0], ME)
+    await app.runs.wait(run_ids, until="rest", wait_s=WITHIN_S, caller=ME)
+    report = app.runs.report(run_ids[0], ME)
     assert report.status != "working"
     return report
 
 
-async def begun(host: App, path: str) -> None:
+async def begun(app: App, path: str) -> None:
     """Return once the step at `path` has been begun."""
-    place = Place(host.settings.home.parent)
+    place = Place(app.settings.home.parent)
     async with asyncio.timeout(WITHIN_S):
         while not place.rows("select 1 from mark where path = ?", path):  # noqa: ASYNC110 - another's file or count has no event
             await asyncio.sleep(0.005)
 
 
-async def answered(host: App, run_id: str, **answers: Any) -> RunReport:
+async def answered(app: App, run_id: str, **answers: Any) -> RunReport:
     """The report after answers by key; `round_1` stands for `round-1`."""
     by_path = {path.replace("__", "/").replace("_", "-"): value for path, value in answers.items()}
-    await host.answers.submit(run_id, by_path, ME)
-    return await rests(host, run_id)
+    await app.answers.submit(run_id, by_path, ME)
+    return await rests(app, run_id)
 
 
-async def finished(host: App, run_id: str, tool_answer: str = "yes") -> RunReport:
+async def finished(app: App, run_id: str, tool_answer: str = "yes") -> RunReport:
     """Answer every call of the caller's tools until the run has ended."""
-    report = await rests(host, run_id)
+    report = await rests(app, run_id)
     while report.status == "input_required":
-        await host.answers.submit(run_id, {item["key"]: {"content": tool_answer} for item in report.waiting}, ME)
-        report = await rests(host, run_id)
+        await app.answers.submit(run_id, {item["key"]: {"content": tool_answer} for item in report.waiting}, ME)
+        report = await rests(app, run_id)
     return report
 
 
 @asynccontextmanager
 async def watched(settings: Settings, **ways: Any) -> AsyncIterator[App]:
     """A host whose every run is held against the laws when the block ends, and replayed."""
-    async with App.open(settings, via=ways.pop("via", "mcp")) as host:
-        yield host
-        assert_all_lawful(host)
+    async with App.open(settings, via=ways.pop("via", "mcp")) as app:
+        yield app
+        assert_all_lawful(app)
 
 
-def assert_all_lawful(host: App) -> None:
+def assert_all_lawful(app: App) -> None:
     """Every run of the store replays, and its books are in order."""
-    place = Place(host.settings.home.parent)
+    place = Place(app.settings.home.parent)
     for run_id, principal in place.rows("select id, principal from run"):
-        assert_replays(host, run_id, Caller(principal))
+        assert_replays(app, run_id, Caller(principal))
         assert_lawful(place, run_id)
 
 
-def assert_replays(host: App, run_id: str, caller: Caller = ME) -> None:
+def assert_replays(app: App, run_id: str, caller: Caller = ME) -> None:
     """The run built again from its rows asks what was asked then."""
-    replayed = host.runs.replay(run_id, caller)
+    replayed = app.runs.replay(run_id, caller)
     assert replayed.identical, replayed.first_difference
 
 

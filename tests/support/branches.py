@@ -1,4 +1,4 @@
-"""A house whose every run is a flow of branches, each a planner loop with limits of its own, and the books of these."""
+"""An app whose every run is a flow of branches, each a planner loop with limits of its own, and the books of these."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Teams(RunFactory):
         return replace(plain, flow=lambda: self.team.flow(brief))
 
 
-def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> App:
+def team_app(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> App:
     def make_factory(settings: Settings, store: Store) -> RunFactory:
         factory = Teams(settings, store)
         factory.team = team
@@ -95,15 +95,15 @@ def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: 
 
 
 @asynccontextmanager
-async def team_house(settings: Settings, team: Team, clock: Clock | None = None) -> AsyncIterator[App]:
-    """A house of this team; its runs, branches and days are held against their rows when the block ends."""
-    host = team_host(settings, team, clock or Clock(), lambda: f"run-{secrets.token_hex(6)}")
+async def open_team_app(settings: Settings, team: Team, clock: Clock | None = None) -> AsyncIterator[App]:
+    """An app of this team; its runs, branches and days are held against their rows when the block ends."""
+    app = team_app(settings, team, clock or Clock(), lambda: f"run-{secrets.token_hex(6)}")
     try:
-        yield host
-        assert_all_lawful(host)
+        yield app
+        assert_all_lawful(app)
         assert_books_agree(Place(settings.home.parent))
     finally:
-        await host._close()
+        await app._close()
 
 
 @dataclass(frozen=True)

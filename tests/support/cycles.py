@@ -74,12 +74,12 @@ def page(place: Place) -> str:
 async def opened(
     place: Place, era: str, *lines: Mapping[str, Any], person: Person | None = None, **changes: Any
 ) -> AsyncIterator[Door]:
-    """A house with this script, and a client of this era; in the end every run is held against the laws."""
-    async with App.open(place.settings(*lines, **changes), via="mcp") as host:
-        async with seated(host, era, person, patience=UNHURRIED) as door:
+    """An app with this script, and a client of this era; in the end every run is held against the laws."""
+    async with App.open(place.settings(*lines, **changes), via="mcp") as app:
+        async with seated(app, era, person, patience=UNHURRIED) as door:
             yield door
         if place.db.exists():
-            assert_all_lawful(host)
+            assert_all_lawful(app)
 
 
 async def ended(door: Door, run: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A house whose clock the test sets, and the books of its days: as their accounts say, and as their rows add up."""
+"""An app whose clock the test sets, and the books of its days: as their accounts say, and as their rows add up."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Clock:
 
 
 @asynccontextmanager
-async def house_at(settings: Settings, clock: Clock) -> AsyncIterator[App]:
-    """A house with this clock; its runs and days are held against their rows when the block ends."""
-    host = App(settings, "mcp", clock, lambda: f"run-{secrets.token_hex(6)}")
+async def app_at(settings: Settings, clock: Clock) -> AsyncIterator[App]:
+    """An app with this clock; its runs and days are held against their rows when the block ends."""
+    app = App(settings, "mcp", clock, lambda: f"run-{secrets.token_hex(6)}")
     try:
-        yield host
-        assert_all_lawful(host)
+        yield app
+        assert_all_lawful(app)
         assert_days_add_up(Place(settings.home.parent))
     finally:
-        await host._close()
+        await app._close()
 
 
-async def ended(host: App, *run_ids: str) -> RunReport:
+async def ended(app: App, *run_ids: str) -> RunReport:
     """The report of the first run, once all have ended by themselves."""
-    await host.runs.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
-    report = host.runs.report(run_ids[0], ME)
+    await app.runs.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
+    report = app.runs.report(run_ids[0], ME)
     assert report.status in ("completed", "failed", "cancelled"), report
     return report
 

@@ -44,7 +44,7 @@ class Apart:
         self.line.close()
 
     def end(self) -> None:
-        """Close the house in order."""
+        """Close the app in order."""
         self.line.write(json.dumps({"do": "end"}) + "\n")
         self.line.flush()
         assert self.line.read() == ""
@@ -68,7 +68,7 @@ class Forks:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
 
-    def host(self, place: Path) -> Apart:
+    def app(self, place: Path) -> Apart:
         """Another host on the folder of this place."""
         self._program.stdin.write(f"{place}\t{self._path}\n")
         self._program.stdin.flush()
@@ -113,13 +113,13 @@ async def hosted(root: Path, path: str) -> None:
     place = Place(root)
     gate = (GateRule("run_command", "allow"),)
     settings = place.settings({"content": "done", "finish": "stop", "delay_s": 0.1}, gate=gate, commands="bare")
-    async with App.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as app:
         while asked := await reader.readline():
             given = json.loads(asked)
             if (do := given.pop("do")) == "end":
                 break
             try:
-                told: dict[str, Any] = {"ok": await DEEDS[do](host, **given)}
+                told: dict[str, Any] = {"ok": await DEEDS[do](app, **given)}
             except KairosError as refused:
                 told = {"code": refused.code}
             except Exception as bug:
@@ -129,51 +129,51 @@ async def hosted(root: Path, path: str) -> None:
     writer.close()
 
 
-async def _start(host: Any, goal: str, principal: str, key: str | None, route: str) -> str:
+async def _start(app: Any, goal: str, principal: str, key: str | None, route: str) -> str:
     from kairos_mcp.core.identity import Caller
     from kairos_mcp.core.run_spec import PlannerRequest
     from support.app import ASK
 
     tools = ("read_file", "run_command")
     request = PlannerRequest(goal, key=key, route=route, tools=tools, caller_tools=(ASK,))
-    started = await host.runs.start_planner(request, Caller(principal))
+    started = await app.runs.start_planner(request, Caller(principal))
     return str(started.run_id)
 
 
-async def _answer(host: Any, run: str, principal: str, answers: dict[str, Any]) -> None:
+async def _answer(app: Any, run: str, principal: str, answers: dict[str, Any]) -> None:
     from kairos_mcp.core.identity import Caller
 
-    await host.answers.submit(run, answers, Caller(principal))
+    await app.answers.submit(run, answers, Caller(principal))
 
 
-async def _control(host: Any, run: str, principal: str, action: str, route: str | None = None) -> None:
+async def _control(app: Any, run: str, principal: str, action: str, route: str | None = None) -> None:
     from kairos_mcp.core.identity import Caller
     from kairos_mcp.core.limits import Limits
 
     limits = Limits(rounds=2) if action == "extend" else None
-    await host.control.request(run, action, Caller(principal), limits=limits, route=route)
+    await app.control.request(run, action, Caller(principal), limits=limits, route=route)
 
 
-async def _settle(host: Any, run: str, principal: str, key: str, settlement: str) -> None:
+async def _settle(app: Any, run: str, principal: str, key: str, settlement: str) -> None:
     from kairos_mcp.core.identity import Caller
 
-    await host.answers.settle(run, key, settlement, Caller(principal, via="command"))
+    await app.answers.settle(run, key, settlement, Caller(principal, via="command"))
 
 
-async def _rest(host: Any, run: str, principal: str) -> dict[str, Any]:
+async def _rest(app: Any, run: str, principal: str) -> dict[str, Any]:
     """The report, once nothing of the run moves."""
     from kairos_mcp.core.identity import Caller
 
-    await host.runs.wait([run], until="rest", wait_s=WITHIN_S, caller=Caller(principal))
-    found: dict[str, Any] = host.runs.report(run, Caller(principal)).as_json()
+    await app.runs.wait([run], until="rest", wait_s=WITHIN_S, caller=Caller(principal))
+    found: dict[str, Any] = app.runs.report(run, Caller(principal)).as_json()
     return found
 
 
-async def _replay(host: Any, run: str, principal: str) -> str | None:
+async def _replay(app: Any, run: str, principal: str) -> str | None:
     """The first difference."""
     from kairos_mcp.core.identity import Caller
 
-    found: str | None = host.runs.replay(run, Caller(principal)).first_difference
+    found: str | None = app.runs.replay(run, Caller(principal)).first_difference
     return found
 
 

@@ -50,32 +50,32 @@ class Journey:
         return place.settings(*self.lines, **changes)
 
 
-async def gone_through(host: App, place: Place, journey: Journey) -> None:
+async def gone_through(app: App, place: Place, journey: Journey) -> None:
     """Start the run, or find it, and bring it to its end as a person would."""
-    known = host.runs.newest_ids(ME)
-    run_id = known[0] if known else await journey.start(host)
+    known = app.runs.newest_ids(ME)
+    run_id = known[0] if known else await journey.start(app)
     for _ in range(TURNS):
-        report = await rests(host, run_id)
+        report = await rests(app, run_id)
         if report.status in ("completed", "failed", "cancelled"):
             return
         if report.status == "paused":
-            await host.control.request(run_id, "resume", ME)
+            await app.control.request(run_id, "resume", ME)
         for item in report.waiting:
-            await _tended(host, place, journey, run_id, item)
+            await _tended(app, place, journey, run_id, item)
     raise AssertionError(f"it never ended: {report}")
 
 
-async def _tended(host: App, place: Place, journey: Journey, run_id: str, item: Mapping[str, Any]) -> None:
+async def _tended(app: App, place: Place, journey: Journey, run_id: str, item: Mapping[str, Any]) -> None:
     key = item["key"]
     match item["kind"]:
         case "approval":
-            await host.answers.decide(run_id, key, "deny" if key in journey.denied else "approve", "not that", PERSON)
+            await app.answers.decide(run_id, key, "deny" if key in journey.denied else "approve", "not that", PERSON)
         case "settle":  # by what is there, as a person who looks
-            await host.answers.settle(
+            await app.answers.settle(
                 run_id, key, "already_done" if is_done(place, item["name"]) else "reattempt", PERSON
             )
         case _:
-            await host.answers.submit(run_id, {key: {"content": "yes"}}, ME)
+            await app.answers.submit(run_id, {key: {"content": "yes"}}, ME)
 
 
 def is_done(place: Place, tool: str) -> bool:
@@ -151,16 +151,16 @@ def _calls(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def _planned(**asked: Any) -> Callable[[App], Awaitable[str]]:
-    async def start(host: App) -> str:
+    async def start(app: App) -> str:
         request = PlannerRequest("look around", key="reference", **asked)
-        return (await host.runs.start_planner(request, ME)).run_id
+        return (await app.runs.start_planner(request, ME)).run_id
 
     return start
 
 
 def _called(name: str, **arguments: Any) -> Callable[[App], Awaitable[str]]:
-    async def start(host: App) -> str:
-        return await host.runs.start_call(name, arguments, ME)
+    async def start(app: App) -> str:
+        return await app.runs.start_call(name, arguments, ME)
 
     return start
 
@@ -205,16 +205,16 @@ SAID: Mapping[str, Any] = {"orient": ORIENTED, "decide": CHANGED, "reflect": JUD
 
 
 def _phase(phase: Phase) -> Journey:
-    async def start(host: App) -> str:
+    async def start(app: App) -> str:
         return (
-            await host.mandates.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
+            await app.mandates.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
         ).run_id
 
     return Journey(start, (says(json.dumps(SAID.get(phase, JUDGED))),), outside=_written)
 
 
-async def _cycles(host: App) -> str:
-    return (await host.mandates.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
+async def _cycles(app: App) -> str:
+    return (await app.mandates.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
 
 
 TWO_CYCLES = tuple(says(json.dumps(said)) for said in (ORIENTED, CHANGED, JUDGED, ORIENTED, UNWANTED, JUDGED))

@@ -1,4 +1,4 @@
-"""A step on its way to a provider, without a house around it."""
+"""A step on its way to a provider, without an app around it."""
 
 from __future__ import annotations
 

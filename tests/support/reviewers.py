@@ -21,7 +21,7 @@ from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
 from support.app import ASK, ME, Place, asks, rests, says
-from support.sampling_clients import ERAS, LEGACY, MODERN, Door, Mind, capability, reaching
+from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Door, capability, reaching
 
 __all__ = ["ERAS", "LEGACY", "MODERN"]
 
@@ -85,46 +85,46 @@ DECLINES, CANCELS = wire.ElicitResult(action="decline"), wire.ElicitResult(actio
 
 @asynccontextmanager
 async def seated(
-    host: App,
+    app: App,
     era: str,
     person: Person | None,
     *,
     patience: WaitPolicy = UNHURRIED,
-    mind: Mind | None = None,
+    model: ClientModel | None = None,
     name: str = "a client",
 ) -> AsyncIterator[Door]:
     """A client of this era, before which this person sits; without one it declares no dialogs."""
     client = Client(
-        build_server(reaching(host), host.settings, patience),
+        build_server(reaching(app), app.settings, patience),
         mode=ERAS[era],
         client_info=wire.Implementation(name=name, version="1"),
         elicitation_callback=person,  # type: ignore[arg-type]  # it is shown forms alone
-        sampling_callback=mind,
-        sampling_capabilities=capability(mind),
+        sampling_callback=model,
+        sampling_capabilities=capability(model),
     )
     async with client:
-        yield Door(client, host)
+        yield Door(client, app)
 
 
 @asynccontextmanager
 async def opened(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[App]:
-    """A house whose script asks for a call of the caller's own tool first."""
+    """An app whose script asks for a call of the caller's own tool first."""
     script = lines or (asks("may I?"), says("done"))
-    async with App.open(place.settings(*script, **changes), via="mcp") as host:
-        yield host
+    async with App.open(place.settings(*script, **changes), via="mcp") as app:
+        yield app
 
 
-async def waiting(host: App, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
+async def waiting(app: App, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
     """A run whose first call waits for leave."""
     request = PlannerRequest("change it", caller_tools=(ASK,), key=key)
-    run_id = (await host.runs.start_planner(request, caller)).run_id
-    await host.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
+    run_id = (await app.runs.start_planner(request, caller)).run_id
+    await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     assert asks_for(place, run_id, preview=preview)
     return run_id
 
 
 def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP, at: int | None = None) -> bool:
-    """The job that asks for leave, as the turn runs it; at the house's own time, unless told otherwise. Whether it was
+    """The job that asks for leave, as the turn runs it; at the app's own time, unless told otherwise. Whether it was
     asked at once."""
     ((n, mark, asked_at),) = place.rows(
         "select run.n, mark.id, mark.at from run join mark on mark.run = run.n where run.id = ? and path = ?",
@@ -165,5 +165,5 @@ def verdicts(place: Place) -> list[tuple[Any, ...]]:
     return place.rows("select verdict, by, through, feedback from approval order by mark")
 
 
-async def status(host: App, run_id: str) -> str:
-    return (await rests(host, run_id)).status
+async def status(app: App, run_id: str) -> str:
+    return (await rests(app, run_id)).status

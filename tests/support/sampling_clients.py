@@ -1,4 +1,4 @@
-"""Clients with a model of their own, in both protocol eras, and a server with a house that asks them."""
+"""Clients with a model of their own, in both protocol eras, and a server with an app that asks them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Reply = wire.CreateMessageResult | wire.CreateMessageResultWithTools | wire.Erro
 
 
 @dataclass
-class Mind:
+class ClientModel:
     """A client's model that says these turns, one for each request that it gets, in the dialect it is asked in."""
 
     turns: list[Turn | Reply] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Mind:
 
 
 @dataclass
-class Silent(Mind):
+class Silent(ClientModel):
     """One that never answers; `reached` is set when it is asked, `go` lets it answer after all."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,7 +57,7 @@ class Silent(Mind):
 
 
 @dataclass
-class Broken(Mind):
+class Broken(ClientModel):
     """One that falls over."""
 
     async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Reply:
@@ -90,16 +90,16 @@ def picture() -> wire.CreateMessageResult:
     return wire.CreateMessageResult(role="assistant", model="m", content=image)
 
 
-def capability(mind: Mind | None) -> wire.SamplingCapability | None:
-    return wire.SamplingCapability(tools=wire.SamplingToolsCapability()) if mind and mind.native else None
+def capability(model: ClientModel | None) -> wire.SamplingCapability | None:
+    return wire.SamplingCapability(tools=wire.SamplingToolsCapability()) if model and model.native else None
 
 
 @dataclass
 class Door:
-    """A connected client of one era, and the house behind the door."""
+    """A connected client of one era, and the app behind the door."""
 
     client: Client
-    host: App
+    app: App
 
     async def ask(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """The structured result of a call, within a time that no test should need."""
@@ -141,43 +141,43 @@ class Door:
         return result.structured_content
 
 
-def reaching(host: App) -> Callable[[], Awaitable[App]]:
+def reaching(app: App) -> Callable[[], Awaitable[App]]:
     async def reach() -> App:
-        return host
+        return app
 
     return reach
 
 
 @asynccontextmanager
 async def connected(
-    host: App,
+    app: App,
     era: str = LEGACY,
-    mind: Mind | None = None,
+    model: ClientModel | None = None,
     *,
     patience: WaitPolicy = DEFAULT_WAIT_POLICY,
     name: str = "a client",
 ) -> AsyncIterator[Door]:
-    """A client of this era at a door of this house; with a mind it declares sampling."""
+    """A client of this era at a door of this app; with a model it declares sampling."""
     client = Client(
-        build_server(reaching(host), host.settings, patience),
+        build_server(reaching(app), app.settings, patience),
         mode=ERAS[era],
         client_info=wire.Implementation(name=name, version="1"),
-        sampling_callback=mind,
-        sampling_capabilities=capability(mind),
+        sampling_callback=model,
+        sampling_capabilities=capability(model),
     )
     async with client:
         assert client.protocol_version == era
-        yield Door(client, host)
+        yield Door(client, app)
 
 
 @asynccontextmanager
 async def at_the_door(
-    settings: Settings, era: str = LEGACY, mind: Mind | None = None, **ways: Any
+    settings: Settings, era: str = LEGACY, model: ClientModel | None = None, **ways: Any
 ) -> AsyncIterator[Door]:
-    """The same with a house of its own, whose every run is held against the laws in the end, and replayed."""
-    async with App.open(settings, via="mcp") as host, connected(host, era, mind, **ways) as door:
+    """The same with an app of its own, whose every run is held against the laws in the end, and replayed."""
+    async with App.open(settings, via="mcp") as app, connected(app, era, model, **ways) as door:
         yield door
-        assert_all_lawful(host)
+        assert_all_lawful(app)
 
 
 def paths(place: Place, run_id: str) -> list[str]:

@@ -22,7 +22,7 @@ from support.app import Place, place_in
 from support.forked_program import Forked
 
 SECONDS = 20.0
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "talker", "version": "1"}}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "client", "version": "1"}}
 
 
 class Gone(Exception):
@@ -30,15 +30,15 @@ class Gone(Exception):
 
 
 @dataclass
-class Talker:
+class StdioClient:
     server: subprocess.Popen[bytes] | Forked
     unread: bytes = b""
     numbers: int = 0
 
     @classmethod
     def start(
-        cls, place: Place, *, script: bool = True, under: Sequence[str] = (), called: str = "talker", **more: Any
-    ) -> Talker:
+        cls, place: Place, *, script: bool = True, under: Sequence[str] = (), called: str = "client", **more: Any
+    ) -> StdioClient:
         words = ["serve", "--home", str(place.home), "--workspace", str(place.workspace)]
         environ = {**os.environ, **({"KAIROS_SCRIPT": str(place.script)} if script else {})}
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -47,14 +47,14 @@ class Talker:
             server = subprocess.Popen(program, env=environ, **streams | more)
         else:
             server = forked_program.start(words, env=environ, **streams | more)
-        talker = cls(server)
+        client = cls(server)
         try:
-            talker.ask("initialize", HELLO | {"clientInfo": {"name": called, "version": "1"}})
-            talker.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            client.ask("initialize", HELLO | {"clientInfo": {"name": called, "version": "1"}})
+            client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         except BaseException:
-            talker.close()
+            client.close()
             raise
-        return talker
+        return client
 
     @property
     def pid(self) -> int:
@@ -110,7 +110,7 @@ class Talker:
         for pipe in (self.server.stdin, self.server.stdout):
             pipe.close()
 
-    def __enter__(self) -> Talker:
+    def __enter__(self) -> StdioClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -137,12 +137,12 @@ def reference_place(root: Path) -> Place:
     return place
 
 
-def go_through(talker: Talker) -> dict[str, Any]:
+def go_through(client: StdioClient) -> dict[str, Any]:
     """Start the reference run, or find it, and bring it to its end."""
-    report = talker.call("planner_run", **START)
+    report = client.call("planner_run", **START)
     while report["status"] in ("input_required", "working"):
         answers = {item["key"]: {"content": "because"} for item in report["waiting"]}
-        report = talker.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=15)
+        report = client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=15)
     return report
 
 

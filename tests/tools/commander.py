@@ -18,9 +18,9 @@ from kairos_mcp.tools.tool import ToolContext, call_tool
 
 def main() -> None:
     asked = json.loads(sys.argv[1])
-    with Workspace(Path(asked["workspace"])) as opener:
+    with Workspace(Path(asked["workspace"])) as open_workspace:
         commands = CommandSettings(asked.get("mode", "sandboxed"), environ=dict(os.environ))
-        (tool,) = command_tools(opener, commands)
+        (tool,) = command_tools(open_workspace, commands)
         ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None)
         result = call_tool(tool, asked["arguments"], ctx)
     print(json.dumps({"content": result.content, "is_error": result.is_error, "code": result.code}))

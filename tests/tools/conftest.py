@@ -29,7 +29,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["kernel", "walk"])
-def opener(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Workspace]:
+def open_workspace(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Workspace]:
     with Workspace(workspace, walk=request.param == "walk") as opened:
         if request.param == "kernel" and not has_openat2():
             pytest.skip("this kernel has no openat2, or a sandbox forbids it")
@@ -38,9 +38,9 @@ def opener(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Workspac
 
 
 @pytest.fixture
-def guarded(opener: Workspace, workspace: Path) -> Desk:
+def guarded(open_workspace: Workspace, workspace: Path) -> Desk:
     """A desk over the workspace with traps in it, once for each way of opening."""
-    return Desk(workspace, ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
+    return Desk(workspace, ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
 
 
 @pytest.fixture(params=["exchange", "walk", "compare"])

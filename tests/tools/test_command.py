@@ -56,8 +56,8 @@ class Board:
         self.workspace = workspace
         environ = {"PATH": os.environ["PATH"], "KAIROS_API_KEY": SECRET, "OPENAI_API_KEY": SECRET, "LANG": "C.UTF-8"}
         settings = {"reads": READS, "environ": environ, **more}
-        self.opener = Workspace(workspace)
-        (self.tool,) = command_tools(self.opener, CommandSettings(mode, **settings))  # type: ignore[arg-type]  # a mode's name
+        self.open_workspace = Workspace(workspace)
+        (self.tool,) = command_tools(self.open_workspace, CommandSettings(mode, **settings))  # type: ignore[arg-type]  # a mode's name
 
     def run(
         self, *argv: str, stop: StopSignal | None = None, base: Mapping[str, str | None] | None = None, **more: Any
@@ -88,14 +88,14 @@ def board(workspace: Path) -> Iterator[Board]:
     sandboxed.required()
     made = Board(workspace)
     yield made
-    made.opener.close()
+    made.open_workspace.close()
 
 
 @pytest.fixture
 def bare(workspace: Path) -> Iterator[Board]:
     made = Board(workspace, "bare")
     yield made
-    made.opener.close()
+    made.open_workspace.close()
 
 
 @pytest.fixture(params=["sandboxed", "bare"])
@@ -104,7 +104,7 @@ def either(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Board]:
         sandboxed.required()
     made = Board(workspace, request.param)
     yield made
-    made.opener.close()
+    made.open_workspace.close()
 
 
 def body(result: ToolResult) -> str:
@@ -769,8 +769,8 @@ def test_a_person_may_do_without_and_each_result_says_so(workspace: Path, tmp_pa
 
 
 def test_a_person_may_switch_it_off(workspace: Path) -> None:
-    with Workspace(workspace) as opener:
-        assert command_tools(opener, CommandSettings("off")) == []
+    with Workspace(workspace) as open_workspace:
+        assert command_tools(open_workspace, CommandSettings("off")) == []
 
 
 # --- what a person is shown -----------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from kairos_mcp.tools.registry import ToolRegistry
 @pytest.mark.parametrize("mode", [pytest.param("sandboxed", marks=pytest.mark.sandbox), "bare"])
 def test_a_program_is_not_started_where_its_run_is_anothers_by_then(tmp_path: Path, mode: CommandMode) -> None:
     (tmp_path / "W").mkdir()
-    with Workspace(tmp_path / "W") as opener:
-        desk = Desk(tmp_path / "W", ToolRegistry(command_tools(opener, CommandSettings(mode))))
+    with Workspace(tmp_path / "W") as open_workspace:
+        desk = Desk(tmp_path / "W", ToolRegistry(command_tools(open_workspace, CommandSettings(mode))))
         assert not desk.call("run_command", argv=["touch", "first"]).is_error
 
         def lost() -> None:

@@ -27,15 +27,15 @@ BEFORE, AFTER = "ours-a\n", "edit-a\n"
 class Scene:
     """A workspace with d/t, an outside beside it with a file of the same name, and a desk."""
 
-    def __init__(self, root: Path, opener: Workspace | None = None) -> None:
+    def __init__(self, root: Path, open_workspace: Workspace | None = None) -> None:
         self.workspace, self.outside = root / "W", root / "outside"
         (self.workspace / "d").mkdir(parents=True)
         (self.outside / "d").mkdir(parents=True)
         self.file = self.workspace / "d" / "t"
         self.file.write_text(BEFORE)
         (self.outside / "d" / "t").write_text(BEFORE)
-        self.opener = opener or Workspace(self.workspace)
-        self.desk = Desk(self.workspace, ToolRegistry(builtin_tools(self.opener, read_bytes=READ_BYTES)))
+        self.open_workspace = open_workspace or Workspace(self.workspace)
+        self.desk = Desk(self.workspace, ToolRegistry(builtin_tools(self.open_workspace, read_bytes=READ_BYTES)))
 
     def edit(self) -> str | None:
         return self.desk.call("edit_file", **EDIT).code
@@ -56,11 +56,11 @@ def scenes(tmp_path: Path) -> Iterator[Callable[[], Scene]]:
         made.append(Scene(tmp_path / f"scene-{len(made)}"))
         return made[-1]
 
-    if not scene().opener.by_exchange:
+    if not scene().open_workspace.by_exchange:
         pytest.skip("this system has no renameat2")
     yield scene
     for each in made:
-        each.opener.close()
+        each.open_workspace.close()
 
 
 def each_line(scenes: Callable[[], Scene], every: int, act: Callable[[Scene], Any]) -> Iterator[tuple[int, Scene]]:
@@ -309,9 +309,9 @@ def test_without_an_exchange_there_is_a_moment_in_which_another_s_write_is_lost(
     lost = 0
     for line in range(1, 200):
         scene = Scene(tmp_path / str(line))
-        scene.opener.close()
-        with Workspace(scene.workspace, exchange=False) as opener:
-            scene.desk.registry = ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES))
+        scene.open_workspace.close()
+        with Workspace(scene.workspace, exchange=False) as open_workspace:
+            scene.desk.registry = ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES))
             code, lines = struck(scene.edit, {line: lambda on=scene: renames(on)})
         if lines < line:
             break
@@ -324,9 +324,9 @@ def test_without_an_exchange_our_own_writes_take_turns(tmp_path: Path) -> None:
     outcomes: set[tuple[str, ...]] = set()
     for line in range(1, 200):
         scene = Scene(tmp_path / str(line))
-        scene.opener.close()
-        with Workspace(scene.workspace, exchange=False) as opener:
-            scene.desk.registry = ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES))
+        scene.open_workspace.close()
+        with Workspace(scene.workspace, exchange=False) as open_workspace:
+            scene.desk.registry = ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES))
             codes: list[str | None] = []
             whole = {"path": "d/t", "content": "whole\n", "base": scene.desk.preview("edit_file", **EDIT).base_hashes}
             other = threading.Thread(target=lambda: codes.append(scene.desk.call("write_file", **whole).code))  # noqa: B023 - joined in its round

@@ -169,7 +169,7 @@ def test_dependencies_may_hold_what_they_like(board: Board) -> None:
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
 def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Board, path: str) -> None:
-    tools = writing_tools(board.opener, build_scopes(board.workspace), 1 << 20, Redactor())
+    tools = writing_tools(board.open_workspace, build_scopes(board.workspace), 1 << 20, Redactor())
     write = next(tool for tool in tools if tool.spec.name == "write_file")
     wanted = {"path": path, "content": "approved"}
     results: list[ToolResult] = []

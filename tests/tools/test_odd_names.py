@@ -33,8 +33,8 @@ def odd(desk: Desk) -> Desk:
 
 @pytest.mark.parametrize("kernel", [True, False])
 def test_every_file_is_found_beside_names_that_are_no_text(odd: Desk, kernel: bool) -> None:
-    with Workspace(odd.workspace, walk=not kernel) as opener:
-        desk = Desk(odd.workspace, ToolRegistry(builtin_tools(opener, read_bytes=1 << 20)))
+    with Workspace(odd.workspace, walk=not kernel) as open_workspace:
+        desk = Desk(odd.workspace, ToolRegistry(builtin_tools(open_workspace, read_bytes=1 << 20)))
         searched = desk.call("search_files", pattern="needle")
         listed = desk.call("list_files", glob="**/*", limit=500)
         tree = desk.call("file_tree", depth=3)

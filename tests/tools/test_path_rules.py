@@ -35,8 +35,8 @@ def place(tmp_path: Path) -> Place:
 
 async def looked(place: Place, *rules: GateRule, mandate: str | None = None) -> list[dict[str, Any]]:
     calls = [{"name": name, "arguments": given} for name, given in LOOKS]
-    async with watched(place.settings({"tool_calls": calls}, says("done"), gate=rules)) as host:
-        await rests(host, await started(host))
+    async with watched(place.settings({"tool_calls": calls}, says("done"), gate=rules)) as app:
+        await rests(app, await started(app))
     found = place.rows("select body from answer join mark on mark.id = mark where mark.kind = 'call' order by mark.id")
     return [json.loads(body) for (body,) in found]
 

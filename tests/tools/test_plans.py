@@ -137,8 +137,8 @@ def test_a_plan_is_applied_whole_or_not_at_all(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, str], plan: list[Any], meddled: str | None
 ) -> None:
     root = tmp_path_factory.mktemp("plan")
-    with Workspace(root) as opener:
-        desk = Desk(root, ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
+    with Workspace(root) as open_workspace:
+        desk = Desk(root, ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
         desk.write(dict(files))
         edits = [
             {"path": path, "old_string": old, "new_string": new, "replace_all": everywhere}

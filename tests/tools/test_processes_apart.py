@@ -17,8 +17,8 @@ pytestmark = pytest.mark.sandbox
 
 def test_a_program_has_numbers_of_its_own_and_sees_no_process_outside(tmp_path: Path) -> None:
     (workspace := tmp_path / "W").mkdir()
-    with Workspace(workspace) as opener:
-        (tool,) = command_tools(opener, CommandSettings(environ={"PATH": os.environ["PATH"]}))
+    with Workspace(workspace) as open_workspace:
+        (tool,) = command_tools(open_workspace, CommandSettings(environ={"PATH": os.environ["PATH"]}))
         ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, stop=StopSignal())
         result = call_tool(tool, {"argv": ["sh", "-c", "echo $$; ls /proc"]}, ctx)
     assert not result.is_error, result.content

@@ -63,9 +63,9 @@ def reads(read: Callable[[str], bytes], times: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("times", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_no_read_escapes_while_the_name_is_swapped(opener: Workspace, workspace: Path, times: int) -> None:
+def test_no_read_escapes_while_the_name_is_swapped(open_workspace: Workspace, workspace: Path, times: int) -> None:
     def read(path: str) -> bytes:
-        with opener.open_file(path) as opened:
+        with open_workspace.open_file(path) as opened:
             return opened.read(100)
 
     with swapped(workspace):
@@ -96,20 +96,20 @@ def test_closing_while_others_open_never_opens_beneath_another_folder(workspace:
     secret = workspace.parent / "W-secret"
     (workspace / "f").write_text("inside")
     for _ in range(200):
-        opener = Workspace(workspace)
+        open_workspace = Workspace(workspace)
         seen: list[bytes] = []
 
-        def read(opener: Workspace = opener, seen: list[bytes] = seen) -> None:
+        def read(open_workspace: Workspace = open_workspace, seen: list[bytes] = seen) -> None:
             try:
                 while True:
-                    with opener.open_file("f") as opened:
+                    with open_workspace.open_file("f") as opened:
                         seen.append(opened.read(100))
             except ValueError:
                 return  # closed
 
         thread = threading.Thread(target=read)
         thread.start()
-        opener.close()
+        open_workspace.close()
         others = [os.open(secret, os.O_RDONLY) for _ in range(3)]
         thread.join()
         for other in others:

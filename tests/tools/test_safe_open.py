@@ -41,10 +41,10 @@ def root(workspace: Path):
 
 @pytest.mark.parametrize(("path", "flags"), [("real/f", FILE), ("real", FOLDER), ("fifo", FILE)])
 def test_no_program_inherits_what_is_opened_and_no_open_waits_for_somebody(
-    opener: Workspace, path: str, flags: int
+    open_workspace: Workspace, path: str, flags: int
 ) -> None:
     assert bool(FILE & os.O_NONBLOCK)  # else the open of a FIFO would hang here
-    fd = opener.open_fd(path, flags)
+    fd = open_workspace.open_fd(path, flags)
     try:
         assert not os.get_inheritable(fd)
         assert bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK) == (flags == FILE)
@@ -53,17 +53,17 @@ def test_no_program_inherits_what_is_opened_and_no_open_waits_for_somebody(
         os.close(fd)
 
 
-def test_what_is_opened_as_a_folder_is_one(opener: Workspace) -> None:
+def test_what_is_opened_as_a_folder_is_one(open_workspace: Workspace) -> None:
     for path, error in (("real/f", NotADirectoryError), ("fifo", NotADirectoryError), ("none", FileNotFoundError)):
         with pytest.raises(error):
-            opener.open_fd(path, FOLDER)
+            open_workspace.open_fd(path, FOLDER)
 
 
 @pytest.mark.parametrize("path", ["lnd", "lnd/f", "inln", "loop", "./lnd/../real/f"])
 @pytest.mark.parametrize("flags", [FILE, FOLDER])
-def test_no_link_is_followed_not_even_one_that_stays_inside(opener: Workspace, path: str, flags: int) -> None:
+def test_no_link_is_followed_not_even_one_that_stays_inside(open_workspace: Workspace, path: str, flags: int) -> None:
     with pytest.raises(OSError, match="symbolic"):
-        opener.open_fd(path, flags)
+        open_workspace.open_fd(path, flags)
 
 
 @needs_openat2
@@ -88,19 +88,19 @@ def test_a_wrong_call_of_the_kernel_is_loud(workspace: Path) -> None:
 
 @pytest.mark.parametrize("walk", [False, True])
 def test_what_was_opened_is_all_that_stays_open(workspace: Path, walk: bool) -> None:
-    with Workspace(workspace, walk=walk) as opener:
+    with Workspace(workspace, walk=walk) as open_workspace:
         before = descriptors()
         for path, flags in (("real/f", FILE), ("real", FOLDER), ("hard", FILE)):
-            fd = opener.open_fd(path, flags)
+            fd = open_workspace.open_fd(path, flags)
             assert descriptors() == before + 1
             os.close(fd)
-        with opener.open_file("real/f") as opened:
+        with open_workspace.open_file("real/f") as opened:
             opened.read(1)
-        assert opener.is_folder("real")
-        assert not opener.is_folder("real/f")
-        assert opener.entries("real", 1)
-        assert opener.read_start("real/f", 3) == (b"ins", 6)
-        assert opener.read_whole("real/f", 10) == b"inside"
+        assert open_workspace.is_folder("real")
+        assert not open_workspace.is_folder("real/f")
+        assert open_workspace.entries("real", 1)
+        assert open_workspace.read_start("real/f", 3) == (b"ins", 6)
+        assert open_workspace.read_whole("real/f", 10) == b"inside"
         assert descriptors() == before
 
 
@@ -120,16 +120,16 @@ import os, pty, sys
 from pathlib import Path
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.tools.files.workspace import Workspace
-with Workspace(Path(sys.argv[1]), walk=sys.argv[2] == "walk") as opener:
+with Workspace(Path(sys.argv[1]), walk=sys.argv[2] == "walk") as open_workspace:
     os.close(0)  # so that the lowest number is given out
-    with opener.open_file("real/f") as opened:
+    with open_workspace.open_file("real/f") as opened:
         print(opened.read(10))
 os.open(os.devnull, os.O_RDONLY)
 _, terminal = pty.openpty()
 name = Path(os.ttyname(terminal))
-with Workspace(name.parent, walk=sys.argv[2] == "walk") as opener:
+with Workspace(name.parent, walk=sys.argv[2] == "walk") as open_workspace:
     try:
-        with opener.open_file(name.name):
+        with open_workspace.open_file(name.name):
             print("opened")
     except KairosError as refused:
         print(refused.code)
@@ -161,12 +161,12 @@ def are_open():
         except OSError:
             pass
     return found
-with Workspace(Path(sys.argv[1]), walk=True) as opener:
+with Workspace(Path(sys.argv[1]), walk=True) as open_workspace:
     assert os.system("mount -t tmpfs none /proc") == 0
     before = are_open()
     for path in ("real/f", "hard"):
         try:
-            with opener.open_file(path):
+            with open_workspace.open_file(path):
                 print("opened")
         except KairosError as refused:
             print(refused.code)
@@ -223,25 +223,25 @@ def test_a_rename_onto_nothing_never_replaces(root: int, workspace: Path, rename
 
 def test_an_opener_says_how_it_renames_and_opens(workspace: Path, rename) -> None:
     for exchange in (False, True):
-        with Workspace(workspace, exchange=exchange) as opener:
-            assert (opener.by_exchange, opener.rename is not None) == (exchange, exchange)
-    with Workspace(workspace) as opener:
-        assert (opener.by_exchange, opener.by_kernel) == (True, has_openat2())
-    with Workspace(workspace, walk=True) as opener:
-        assert (opener.by_exchange, opener.by_kernel) == (True, False)
+        with Workspace(workspace, exchange=exchange) as open_workspace:
+            assert (open_workspace.by_exchange, open_workspace.rename is not None) == (exchange, exchange)
+    with Workspace(workspace) as open_workspace:
+        assert (open_workspace.by_exchange, open_workspace.by_kernel) == (True, has_openat2())
+    with Workspace(workspace, walk=True) as open_workspace:
+        assert (open_workspace.by_exchange, open_workspace.by_kernel) == (True, False)
 
 
 # -- what is no file, or nobody's to read ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["real", "fifo"])
-def test_only_regular_files_are_read_in_whatever_way(opener: Workspace, path: str) -> None:
+def test_only_regular_files_are_read_in_whatever_way(open_workspace: Workspace, path: str) -> None:
     hint = "list_files" if path == "real" else "Only regular files"
     before = descriptors()
     for read in (
-        lambda: opener.read_start(path, 10),
-        lambda: opener.read_whole(path, 10),
-        lambda: opener.open_file(path).__enter__(),
+        lambda: open_workspace.read_start(path, 10),
+        lambda: open_workspace.read_whole(path, 10),
+        lambda: open_workspace.open_file(path).__enter__(),
     ):
         with pytest.raises(NotRegularFile) as refused:
             read()
@@ -249,17 +249,20 @@ def test_only_regular_files_are_read_in_whatever_way(opener: Workspace, path: st
     assert descriptors() == before
 
 
-def test_what_can_not_be_opened_is_refused_alike_in_every_way(opener: Workspace) -> None:
+def test_what_can_not_be_opened_is_refused_alike_in_every_way(open_workspace: Workspace) -> None:
     for path, error in (("lnd/f", PathDenied), ("x" * 300, PathDenied), ("real/f/x", NotFound)):
-        for read in (lambda path=path: opener.read_start(path, 10), lambda path=path: opener.is_folder(path)):
+        for read in (
+            lambda path=path: open_workspace.read_start(path, 10),
+            lambda path=path: open_workspace.is_folder(path),
+        ):
             with pytest.raises(error):
                 read()
         with pytest.raises(error):
-            opener.read_whole(path, 10)
+            open_workspace.read_whole(path, 10)
     for path in ("none", "none/at/all"):
-        assert opener.read_whole(path, 10) is None
+        assert open_workspace.read_whole(path, 10) is None
         with pytest.raises(NotFound):
-            opener.read_start(path, 10)
+            open_workspace.read_start(path, 10)
 
 
 def test_a_workspace_that_can_not_be_opened_says_why(workspace: Path) -> None:
@@ -274,41 +277,41 @@ def test_what_lies_in_the_private_folder_is_nobodys_and_all_else_is_as_before(wo
     for path in ("state/key", "state/deep/key", "state/deep/er/key", "real/key"):
         (workspace / path).write_text("SECRET")
     for walk in (False, True):
-        with Workspace(workspace, private=private, walk=walk) as opener:
+        with Workspace(workspace, private=private, walk=walk) as open_workspace:
             before = descriptors()
             for path in ("state/key", "state/deep/key", "state/deep/er/key"):
                 with pytest.raises(PathDenied, match="own folder"):
-                    opener.read_whole(path, 10)
+                    open_workspace.read_whole(path, 10)
             for path in ("state", "state/deep", "state/deep/er"):
                 with pytest.raises(PathDenied, match="own folder"):
-                    opener.entries(path, 10)
+                    open_workspace.entries(path, 10)
             assert descriptors() == before
-            assert opener.read_whole("real/key", 10) == b"SECRET"
-            assert "state" in [entry.name for entry in opener.entries(".", 100)[0]]
-        with Workspace(workspace, private=workspace / "none", walk=walk) as opener:
-            assert opener.read_whole("state/key", 10) == b"SECRET"
+            assert open_workspace.read_whole("real/key", 10) == b"SECRET"
+            assert "state" in [entry.name for entry in open_workspace.entries(".", 100)[0]]
+        with Workspace(workspace, private=workspace / "none", walk=walk) as open_workspace:
+            assert open_workspace.read_whole("state/key", 10) == b"SECRET"
 
 
 def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_taken_for_it(
-    opener: Workspace, root: int, workspace: Path
+    open_workspace: Workspace, root: int, workspace: Path
 ) -> None:
     (workspace / "real" / ".git").mkdir()
     (workspace / "real" / ".git").chmod(0o1555)
     with hold_names(root, [".git", ".kairos"]):
-        assert opener.read_whole(".git", 10) is None
+        assert open_workspace.read_whole(".git", 10) is None
         (workspace / ".kairos" / "a").write_text("somebody's")
         for path in (".kairos", "real/.git", "real"):
             with pytest.raises(NotRegularFile):
-                opener.read_whole(path, 10)
+                open_workspace.read_whole(path, 10)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 100])
-def test_of_what_is_found_no_more_is_read_than_was_asked_for(opener: Workspace, count: int) -> None:
-    assert opener.read_start("real/f", count) == (b"inside"[:count], 6)
+def test_of_what_is_found_no_more_is_read_than_was_asked_for(open_workspace: Workspace, count: int) -> None:
+    assert open_workspace.read_start("real/f", count) == (b"inside"[:count], 6)
 
 
-def test_a_file_is_read_from_where_it_is_asked_for(opener: Workspace) -> None:
-    with opener.open_file("real/f") as opened:
+def test_a_file_is_read_from_where_it_is_asked_for(open_workspace: Workspace) -> None:
+    with open_workspace.open_file("real/f") as opened:
         assert [opened.read(count, at) for count, at in ((2, 0), (2, 2), (2, 4), (9, 4), (9, 6), (0, 0), (6, 0))] == [
             *(b"in", b"si", b"de", b"de", b"", b"", b"inside"),
         ]
@@ -330,30 +333,32 @@ def unreadable() -> bool:
 
 @pytest.mark.skipif(not unreadable(), reason="there is no file here that can be opened and not be read")
 def test_a_file_that_can_not_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with Workspace(SPEED.parent) as opener, pytest.raises(KairosError, match="EINVAL"):
-        opener.read_start(SPEED.name, 10)
+    with Workspace(SPEED.parent) as open_workspace, pytest.raises(KairosError, match="EINVAL"):
+        open_workspace.read_start(SPEED.name, 10)
 
 
 def test_a_closed_opener_opens_nothing_also_in_a_folder_that_it_opened(workspace: Path) -> None:
-    with Workspace(workspace) as opener:
-        real = opener.open_fd("real", FOLDER)
+    with Workspace(workspace) as open_workspace:
+        real = open_workspace.open_fd("real", FOLDER)
     with pytest.raises(ValueError, match="closed"):
-        opener.open_fd("f", FILE, real)
+        open_workspace.open_fd("f", FILE, real)
     os.close(real)
 
 
-def test_a_folder_in_a_folder_is_opened_beneath_that_one(opener: Workspace) -> None:
-    real = opener.open_fd("real", FOLDER)
+def test_a_folder_in_a_folder_is_opened_beneath_that_one(open_workspace: Workspace) -> None:
+    real = open_workspace.open_fd("real", FOLDER)
     try:
-        os.close(opener.open_fd("f", FILE, real))
+        os.close(open_workspace.open_fd("f", FILE, real))
         with pytest.raises(FileNotFoundError):
-            opener.open_fd("hard", FILE, real)
+            open_workspace.open_fd("hard", FILE, real)
     finally:
         os.close(real)
 
 
-def test_what_is_larger_than_the_most_is_not_read_and_its_size_is_told(opener: Workspace, workspace: Path) -> None:
+def test_what_is_larger_than_the_most_is_not_read_and_its_size_is_told(
+    open_workspace: Workspace, workspace: Path
+) -> None:
     (workspace / "large").write_bytes(b"x" * 2_000)
     with pytest.raises(TooLarge, match=r"2,000 bytes; at most 1,999"):
-        opener.read_whole("large", 1_999)
-    assert opener.read_whole("large", 2_000) == b"x" * 2_000
+        open_workspace.read_whole("large", 1_999)
+    assert open_workspace.read_whole("large", 2_000) == b"x" * 2_000

@@ -98,8 +98,8 @@ def test_a_name_with_the_signs_of_a_glob_is_a_name(tmp_path: Path) -> None:
 def test_no_run_writes_the_files_that_rule_the_server(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     settings = load_settings(Flags(home=str(tmp_path / "state")), {})
-    with Workspace(tmp_path) as opener:
-        tools = builtin_tools(opener, read_bytes=READ_BYTES, scopes=build_scopes(tmp_path, settings))
+    with Workspace(tmp_path) as open_workspace:
+        tools = builtin_tools(open_workspace, read_bytes=READ_BYTES, scopes=build_scopes(tmp_path, settings))
         desk = Desk(tmp_path, ToolRegistry(tools))
         desk.write({"state/kairos.toml": "one"})
         before = desk.content()

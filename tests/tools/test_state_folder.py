@@ -91,22 +91,22 @@ def test_the_opener_knows_the_folder_by_its_identity(workspace: Path, walk: bool
     home = planted(workspace / "src" / "state")
     alias = workspace.parent / "alias"
     alias.symlink_to(home)
-    with Workspace(workspace, private=alias, walk=walk) as opener:
+    with Workspace(workspace, private=alias, walk=walk) as open_workspace:
         for path in ("src/state", "src/state/key", "src/../src/state/key", "src//state/./key"):
             with pytest.raises(PathDenied, match="own folder"):
-                opener.is_folder(path)
-        src = opener.open_fd("src", FOLDER)
+                open_workspace.is_folder(path)
+        src = open_workspace.open_fd("src", FOLDER)
         try:
             with pytest.raises(PermissionError):
-                opener.open_fd("state", FOLDER, src)
+                open_workspace.open_fd("state", FOLDER, src)
         finally:
             os.close(src)
         home.rename(workspace / "moved")
         alias.unlink()
         alias.symlink_to(workspace / "moved")
         with pytest.raises(KairosError):
-            opener.is_folder("moved/key")
-        with opener.open_file("src/a.txt") as opened:
+            open_workspace.is_folder("moved/key")
+        with open_workspace.open_file("src/a.txt") as opened:
             assert opened.read(5) == b"alpha"
 
 

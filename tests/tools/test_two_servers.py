@@ -75,8 +75,8 @@ async def test_no_program_of_two_servers_makes_a_repository_in_200_rounds(tmp_pa
 
 
 def run(workspace: Path, *argv: str, **environ: str) -> Any:
-    with Workspace(workspace) as opener:
-        (tool,) = command_tools(opener, CommandSettings(environ={**os.environ, **environ}))
+    with Workspace(workspace) as open_workspace:
+        (tool,) = command_tools(open_workspace, CommandSettings(environ={**os.environ, **environ}))
         return call_tool(tool, {"argv": list(argv)}, ToolContext("run-1", time.monotonic() + 60, lambda _: None))
 
 

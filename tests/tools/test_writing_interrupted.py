@@ -80,11 +80,11 @@ class Stage:
         return found.state, found.result.code if found.result is not None else None
 
 
-def staged(root: Path, name: str, scene: Scene, opener: list[Workspace]) -> Stage:
+def staged(root: Path, name: str, scene: Scene, open_workspace: list[Workspace]) -> Stage:
     place = root / name
     (place / "W").mkdir(parents=True)
-    opener.append(Workspace(place / "W"))
-    desk = Desk(place / "W", ToolRegistry(builtin_tools(opener[-1], read_bytes=READ_BYTES)))
+    open_workspace.append(Workspace(place / "W"))
+    desk = Desk(place / "W", ToolRegistry(builtin_tools(open_workspace[-1], read_bytes=READ_BYTES)))
     desk.memory = memory_in(place / "memory")
     desk.write(dict(scene.before))
     arguments = scene.arguments
@@ -98,8 +98,8 @@ def stage(tmp_path: Path) -> Any:
     """Sets up scenes, each in a folder of its own, and closes them."""
     opened: list[Workspace] = []
     yield lambda scene: staged(tmp_path, f"stage-{len(opened)}", scene, opened)
-    for opener in opened:
-        opener.close()
+    for open_workspace in opened:
+        open_workspace.close()
 
 
 def lines_of(stage: Callable[[Scene], Stage], scene: Scene) -> int:

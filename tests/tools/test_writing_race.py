@@ -38,10 +38,10 @@ def racing(kind: str, root: Path) -> Iterator[subprocess.Popen[str]]:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     (tmp_path / "W").mkdir()
     (tmp_path / "outside").mkdir()
-    with Workspace(tmp_path / "W") as opener:
-        if not opener.by_exchange:
+    with Workspace(tmp_path / "W") as open_workspace:
+        if not open_workspace.by_exchange:
             pytest.skip("this system has no renameat2")
-        yield Desk(tmp_path / "W", ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
+        yield Desk(tmp_path / "W", ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
 
 
 @pytest.mark.parametrize("times", TIMES)

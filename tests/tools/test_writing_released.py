@@ -23,8 +23,8 @@ EDITS = [{"path": path, "old_string": "old", "new_string": "new"} for path in ("
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     (tmp_path / "W").mkdir()
-    with Workspace(tmp_path / "W") as opener:
-        desk = Desk(tmp_path / "W", ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
+    with Workspace(tmp_path / "W") as open_workspace:
+        desk = Desk(tmp_path / "W", ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
         desk.memory = memory_in(tmp_path / "memory")
         desk.write(dict.fromkeys(("a.txt", "b.txt", "c.txt"), "old\n"))
         yield desk
