@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -194,3 +194,13 @@ def _make_validator(schema: JsonObject) -> Any:
             f"The schema is not a valid JSON Schema, at /{shorten(where)}.", "Correct the keyword there."
         ) from None
     return draft(schema, registry=Registry())
+
+
+def object_schema(required: Sequence[str] = (), /, **properties: JsonObject) -> JsonObject:
+    """Return the schema of an object with these keys and no others."""
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def text_schema(max_chars: int, min_chars: int = 1) -> JsonObject:
+    """Return the schema of a text of so many characters."""
+    return {"type": "string", "minLength": min_chars, "maxLength": max_chars}

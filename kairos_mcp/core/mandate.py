@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.limits import (
     DAY_UNITS,
     LIMITED_UNITS,
@@ -241,48 +241,36 @@ def _require_plain_path(number: int, path: str) -> str:
     return plain
 
 
-def _text_schema(most: int, least: int = 1) -> JsonObject:
-    return {"type": "string", "minLength": least, "maxLength": most}
-
-
-def _object_schema(required: tuple[str, ...] = (), /, **properties: JsonObject) -> JsonObject:
-    return {
-        "type": "object", "properties": properties, "required": list(required), "additionalProperties": False
-    }  # fmt: skip
-
-
-MANDATE_SCHEMA: JsonObject = _object_schema(
+MANDATE_SCHEMA: JsonObject = object_schema(
     ("goal",),
     id={"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"},
-    goal=_text_schema(8_000),
+    goal=text_schema(8_000),
     observe={
         "type": "array",
-        "items": {
-            "anyOf": [_text_schema(64), _object_schema(("tool",), tool=_text_schema(64), args={"type": "object"})]
-        },
+        "items": {"anyOf": [text_schema(64), object_schema(("tool",), tool=text_schema(64), args={"type": "object"})]},
         "maxItems": 16,
     },
     max_cycles={"type": "integer", "minimum": 1, "maximum": 10},
     checkpoint_every={"type": "integer", "minimum": 1, "maximum": 3},
     risk_budget={"enum": ["low", "medium"]},
     allowed_actions={"type": "array", "items": {"enum": list(ACTIONS)}, "minItems": 1, "uniqueItems": True},
-    decide_hints=_object_schema(
-        prefer_scope=_text_schema(256), max_edit_bytes={"type": "integer", "minimum": 1, "maximum": 65_536}
+    decide_hints=object_schema(
+        prefer_scope=text_schema(256), max_edit_bytes={"type": "integer", "minimum": 1, "maximum": 65_536}
     ),
     acceptance={
         "type": "array",
-        "items": _object_schema(
+        "items": object_schema(
             ("check",),
             check={"enum": ["file_exists", "file_contains", "command_succeeds"]},
-            path=_text_schema(PATH_CHARS),
-            text=_text_schema(4_000),
-            argv={"type": "array", "items": _text_schema(4_000, 0), "maxItems": 64},
-            cwd=_text_schema(PATH_CHARS),
+            path=text_schema(PATH_CHARS),
+            text=text_schema(4_000),
+            argv={"type": "array", "items": text_schema(4_000, 0), "maxItems": 64},
+            cwd=text_schema(PATH_CHARS),
         ),
         "maxItems": 10,
     },
-    tools={"type": "array", "items": _text_schema(256), "maxItems": 64},
-    workspace=_text_schema(4_096),
+    tools={"type": "array", "items": text_schema(256), "maxItems": 64},
+    workspace=text_schema(4_096),
     limits=LimitsTable(tuple(unit for unit in LIMITED_UNITS if unit.name != "rounds")).json_schema(),
     day=LimitsTable(DAY_UNITS).json_schema(),
     schedule=SCHEDULE_SCHEMA,

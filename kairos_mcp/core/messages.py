@@ -7,12 +7,13 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 from pydantic_core import to_json
 
 Role = Literal["system", "user", "assistant", "tool"]
 Effect = Literal["read", "idempotent", "checked", "irreversible"]
+EFFECTS: tuple[Effect, ...] = get_args(Effect)  # from what changes nothing to what can't be undone
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 Exactness = Literal["exact", "reported", "estimated", "bounded"]
 JsonObject = dict[str, Any]

@@ -18,8 +18,8 @@ MAX_EARLIER_SUMMARIES = 3
 USER_PLACEHOLDERS = ("goal", "context", "earlier")
 
 
-def _prompt_field(*placeholders: str) -> str:
-    """Declare a text from `config/prompts/<field>.md` that may use these `$placeholders`."""
+def prompt_field(*placeholders: str) -> str:
+    """Declare a text from the prompt file of the field's name that may use these `$placeholders`."""
     text: str = field(metadata={"placeholders": placeholders})
     return text
 
@@ -34,19 +34,19 @@ def _later_prompt_field(*placeholders: str) -> str:
 class Prompts:
     """Every sentence that the loop itself says to a model; each comes from the prompt file of its name."""
 
-    closing: str = _prompt_field("limit")  # a limit was reached: write the summary
-    stalled: str = _prompt_field("tool")  # the same call gave the same result five times: write the summary
-    stall: str = _prompt_field("tool", "times")  # reminder: you are repeating a call
-    failures: str = _prompt_field()  # reminder: the calls of two turns have failed
-    unreadable: str = _prompt_field("reason")
-    truncated: str = _prompt_field()
-    empty: str = _prompt_field()
-    repair: str = _prompt_field("problems")  # the final text does not fit the schema
-    compact: str = _prompt_field()  # the system prompt of a summary of the middle
-    compacted: str = _prompt_field("summary")  # how that summary stands in the conversation
-    shrunk: str = _prompt_field("chars", "ref")  # in place of an older result
-    shrunk_earlier: str = _prompt_field("chars")  # in place of a result of an earlier run, which has no ref here
-    outside: str = _prompt_field("tool", "call")  # the one line above each result
+    closing: str = prompt_field("limit")  # a limit was reached: write the summary
+    stalled: str = prompt_field("tool")  # the same call gave the same result five times: write the summary
+    stall: str = prompt_field("tool", "times")  # reminder: you are repeating a call
+    failures: str = prompt_field()  # reminder: the calls of two turns have failed
+    unreadable: str = prompt_field("reason")
+    truncated: str = prompt_field()
+    empty: str = prompt_field()
+    repair: str = prompt_field("problems")  # the final text does not fit the schema
+    compact: str = prompt_field()  # the system prompt of a summary of the middle
+    compacted: str = prompt_field("summary")  # how that summary stands in the conversation
+    shrunk: str = prompt_field("chars", "ref")  # in place of an older result
+    shrunk_earlier: str = prompt_field("chars")  # in place of a result of an earlier run, which has no ref here
+    outside: str = prompt_field("tool", "call")  # the one line above each result
     quoted: str = _later_prompt_field("text")  # what a model wrote in an earlier step
 
     @classmethod

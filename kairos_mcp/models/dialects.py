@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from string import Template
 from typing import Any
 
+from kairos_mcp.core.json_schema import object_schema
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet, make_tool_call
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import RequestCompletion, Sent
@@ -78,16 +79,17 @@ def encode_text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> En
 
 def reply_schema(step: RequestCompletion) -> JsonObject:
     """Return the JSON Schema of a reply in the text dialect, for a route that can enforce a schema."""
-    final = _object_schema(final=step.output_schema if step.output_schema is not None else {"type": "string"})
-    calls = [_object_schema(name={"const": tool.name}, arguments=tool.input_schema) for tool in step.tools]
+    final = object_schema(
+        ("final",), final=step.output_schema if step.output_schema is not None else {"type": "string"}
+    )
+    calls = [
+        object_schema(("name", "arguments"), name={"const": tool.name}, arguments=tool.input_schema)
+        for tool in step.tools
+    ]
     if not calls:
         return final
     calls_schema = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
-    return {"anyOf": [_object_schema(tool_calls=calls_schema), final]}
-
-
-def _object_schema(**parts: JsonObject) -> JsonObject:
-    return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
+    return {"anyOf": [object_schema(("tool_calls",), tool_calls=calls_schema), final]}
 
 
 def encode_text_turn(content: str, calls: Sequence[ToolCall]) -> str:

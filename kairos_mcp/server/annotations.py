@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 import mcp_types as wire
 
-from kairos_mcp.core.messages import Effect
+from kairos_mcp.core.messages import EFFECTS, Effect
 from kairos_mcp.settings.settings import GateRule, Settings
 
 MOVES_RUNS = frozenset(
@@ -31,8 +31,6 @@ BUILT_IN: tuple[tuple[str, Effect], ...] = (
     ("run_command", "irreversible"),
 )
 """The tools of a workspace that do more than read; a test compares this with the tools themselves."""
-
-EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Effect, JsonObject, canonical_json
 from kairos_mcp.core.urls import Url, parse_url
-from kairos_mcp.settings.secret_refs import is_reference
+from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 Place = Literal["path", "query", "header", "body", "json"]
@@ -25,7 +25,6 @@ Place = Literal["path", "query", "header", "body", "json"]
 
 READ_METHODS = ("GET", "HEAD")
 TOOL_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")  # what every provider takes for the name of a tool
-_SECRET = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _SCALARS = {"string", "integer", "number", "boolean"}
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
@@ -171,7 +170,7 @@ class HttpDefinition:
         if len(set(names)) != len(names):
             yield "a header is given twice", "Set it once, or leave it to a parameter."
         for name, value in self.headers:
-            if not (value.isascii() and value.isprintable()) or "${" in _SECRET.sub("", value):
+            if not (value.isascii() and value.isprintable()) or "${" in EMBEDDED_REFERENCE.sub("", value):
                 yield f"the header {name[:80]} can't be read", "Write a text, env:NAME, or ${env:NAME} within a text."
             if name.lower() in _CREDENTIALS and not find_references(value):
                 yield f"the header {name[:80]} contains the key itself", "Refer to it: env:NAME, or file:PATH."
@@ -206,12 +205,12 @@ def fill_secrets(value: str, secrets: Mapping[str, str]) -> str:
     """Return a header's value with the known secrets filled in; references to others stay."""
     if is_reference(value):
         return secrets.get(value, value)
-    return _SECRET.sub(lambda found: secrets.get(found[1], found[0]), value)
+    return EMBEDDED_REFERENCE.sub(lambda found: secrets.get(found[1], found[0]), value)
 
 
 def find_references(value: str) -> list[str]:
     """Find the references to secrets in the value of a header or a variable, as `env:NAME`."""
-    return [value] if is_reference(value) else _SECRET.findall(value)
+    return [value] if is_reference(value) else EMBEDDED_REFERENCE.findall(value)
 
 
 def _is_local(url: Url) -> bool:

@@ -12,6 +12,7 @@ from kairos_mcp.core.errors import ConfigError
 REFERENCE_FORMS = "env:NAME, file:PATH or keyring:SERVICE/NAME"
 MAX_KEY_FILE_BYTES = 64 * 1024  # of a file with a key: a PEM block has a few thousand
 
+EMBEDDED_REFERENCE = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")  # within a text: `${env:NAME}`
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 

@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, UnattendedAllowance
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda import cycles, phases
-from kairos_mcp.flows.ooda.context import EDITING_TOOLS, CarryOver, Effect
+from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CarryOver
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
@@ -100,7 +100,7 @@ def carry_over_from(output: JsonObject | None) -> CarryOver:
     """Read what a run hands on to the next run of its mandate from its output."""
     match output:
         case {"lessons": list(lessons), "effects": list(effects)}:
-            newest_effects = tuple(Effect(each["digest"], each["said"]) for each in effects)
+            newest_effects = tuple(ActEffect(each["digest"], each["said"]) for each in effects)
             return CarryOver(tuple(lessons), newest_effects)
         case _:
             return CarryOver()

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.messages import Effect, ToolSpec
+from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule
 from kairos_mcp.tools.touched_paths import read_named_paths
 
-EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 ONE = {"path": "docs/a.md", "old_string": "a", "new_string": "b"}
 SEVERAL = {"edits": [{"path": "docs/a.md"}, {"path": "src/b.py"}]}
 

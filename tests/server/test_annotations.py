@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.core.messages import Effect, ToolSpec
+from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.server.annotations import BUILT_IN, EFFECTS, MOVES_RUNS, possible_effect
+from kairos_mcp.server.annotations import BUILT_IN, MOVES_RUNS, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
 

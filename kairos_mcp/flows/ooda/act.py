@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.core.risk import RISKS, Risk
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.core.text import truncate
-from kairos_mcp.flows.ooda.context import EDITING_TOOLS, CycleContext, Effect
+from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CycleContext
 from kairos_mcp.flows.ooda.decision import (
     CodeEdit,
     CreateFile,
@@ -30,7 +30,7 @@ from kairos_mcp.flows.ooda.decision import (
 )
 from kairos_mcp.flows.ooda.prompts import MAX_RESULT_CHARS, truncate_text
 from kairos_mcp.flows.ooda.risk import assess_risk, exceeds_risk_budget, find_problems
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, object_schema, phase_failure, text_schema
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
 
 ActStatus = Literal["applied", "noop", "denied", "unsupported", "failed"]
 
@@ -86,7 +86,7 @@ def changed_files(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
             return ()
 
 
-def make_effect(decision: Decision, status: ActStatus, result: ToolResult | None) -> Effect:
+def make_effect(decision: Decision, status: ActStatus, result: ToolResult | None) -> ActEffect:
     """Make the effect by which loops are found, from tool, canonical arguments and the state afterwards.
 
     Where nothing was applied, the status stands in place of the state. The hashes of what was read don't count.
@@ -97,7 +97,7 @@ def make_effect(decision: Decision, status: ActStatus, result: ToolResult | None
         arguments = {key: value for key, value in arguments.items() if key != "base"}
     after = _state_after(name, result) if status == "applied" and result is not None else status.encode()
     digest = digest_of(name.encode(), canonical_json(arguments).encode(), after)
-    return Effect(digest.hex(), _describe_effect(decision, status, result))
+    return ActEffect(digest.hex(), _describe_effect(decision, status, result))
 
 
 def _state_after(name: str, result: ToolResult) -> bytes:
@@ -143,7 +143,7 @@ class ActResult:
     status: ActStatus
     decision: Decision
     risk: Risk
-    effect: Effect
+    effect: ActEffect
     files: tuple[ChangedFile, ...] = ()
     code: str | None = None
     reason: str | None = None
@@ -193,7 +193,7 @@ def parse_act_result(given: JsonObject) -> ActResult:
         raise Undecodable("; ".join(problems))
     rest: dict[str, Any] = {name: given[name] for name in _TEXT_KEYS if name in given}
     files = tuple(ChangedFile(**file) for file in given["files"])
-    effect = Effect(**given["effect"])
+    effect = ActEffect(**given["effect"])
     return ActResult(given["status"], parse_decision(given["decision"]), given["risk"], effect, files, **rest)
 
 

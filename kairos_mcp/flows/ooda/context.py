@@ -19,7 +19,7 @@ MAX_EFFECTS = 2  # the newest, handed on to the next run
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class ActEffect:
     """What an act came to. Two acts have the same `digest` (hex) where tool, canonical arguments and the state
     afterwards are the same. `said` describes the effect to a model."""
 
@@ -38,13 +38,13 @@ class CarryOver:
     """
 
     lessons: tuple[str, ...] = ()
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[ActEffect, ...] = ()
 
     def with_lessons(self, lessons: tuple[str, ...]) -> CarryOver:
         new = tuple(lesson for lesson in lessons if lesson not in self.lessons)
         return replace(self, lessons=(*self.lessons, *new)[-MAX_LESSONS:])
 
-    def with_effect(self, effect: Effect) -> CarryOver:
+    def with_effect(self, effect: ActEffect) -> CarryOver:
         return replace(self, effects=(*self.effects, effect))
 
     @property

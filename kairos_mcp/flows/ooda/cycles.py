@@ -137,7 +137,7 @@ def mandate_flow(context: CycleContext, cycles: int) -> Flow[Outcome]:
         failure = yield from _check_goal(context, number, _report(done, carry_over))
         if failure is not None:
             unread = CycleResult(number, failed=FailedPhase("goal", failure))
-            return _outcome(context, [*done, unread], carry_over, _stop_reason(failure))
+            return _outcome(context, [*done, unread], carry_over, failure.stop_reason)
         # The model is warned of a loop at the start of a cycle, so only a further repeat after that ends the run.
         warned = context.is_circling(carry_over)
         newest = yield from run_cycle(context, number, carry_over, partial(_report_with, tuple(done), carry_over))
@@ -181,7 +181,7 @@ def _end_reason(
     """Return why the run ends after its newest cycle, or None. Of several reasons the first here counts."""
     newest = done[-1]
     if newest.status == "interrupted" and newest.failed is not None:
-        return _stop_reason(newest.failed.failure)
+        return newest.failed.failure.stop_reason
     if newest.reflection is not None and newest.reflection.all_hold:
         return "goal_achieved"
     if len(done) >= SURE_CYCLES and all(cycle.is_surely_done for cycle in done[-SURE_CYCLES:]):
@@ -201,12 +201,6 @@ def _is_idle(done: Sequence[CycleResult], cycles: int, idle_cycles: int) -> bool
     """Whether the newest `idle_cycles` cycles, or all of a run that is over, found nothing to do."""
     noops = [cycle.status == "noop" for cycle in done]
     return (len(noops) >= idle_cycles and all(noops[-idle_cycles:])) or (len(noops) == cycles and all(noops))
-
-
-def _stop_reason(failure: PhaseFailure) -> StopReason:
-    if failure.status == "budget":
-        return "timeout" if failure.limit == "milliseconds" else "budget"
-    return failure.status
 
 
 def _outcome(context: CycleContext, done: Sequence[CycleResult], carry_over: CarryOver, reason: StopReason) -> Outcome:

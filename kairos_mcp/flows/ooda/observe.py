@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kairos_mcp.core.env_files import is_env_file
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.step_path import call_path
@@ -15,7 +15,7 @@ from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, U
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, MAX_RESULT_CHARS, truncate_text
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, object_schema, phase_failure, text_schema
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
 
 MAX_PARALLEL_READS = 10
 LISTING_TOOLS = ("list_files", "file_tree")  # they show names and no text

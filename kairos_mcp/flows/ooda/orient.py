@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
 from kairos_mcp.core.risk import RISKS, Risk
@@ -18,10 +18,8 @@ from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, format_json, format_
 from kairos_mcp.flows.ooda.structured_answer import (
     AnswerForm,
     PhaseFailure,
-    object_schema,
     request_answer,
     text_list_schema,
-    text_schema,
 )
 from kairos_mcp.flows.planner_input import render_prompt
 

@@ -60,10 +60,8 @@ def phase_flow(context: CycleContext, phase: Phase, given: JsonObject | None = N
     """Run one phase alone; its steps begin with its name. `given` has passed `check_phase_input`."""
     output = yield from _run_phase(context, phase, given or {})
     match output:
-        case PhaseFailure(status="budget", limit=limit) as failure:
-            return make_outcome("timeout" if limit == "milliseconds" else "budget", failure.reason, failure.as_json())
-        case PhaseFailure(status=status) as failure:
-            return make_outcome(status, failure.reason, failure.as_json())
+        case PhaseFailure() as failure:
+            return make_outcome(failure.stop_reason, failure.reason, failure.as_json())
         case Observation() | Orientation() | ActResult() | Reflection():
             return make_outcome(_DONE, _summary(output), output.as_json())
         case decision:

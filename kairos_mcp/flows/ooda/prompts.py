@@ -8,37 +8,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from string import Template
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.flows.planner_input import check_template, render_prompt
-
-
-def _prompt_field(*placeholders: str) -> str:
-    """Declare a text from `config/prompts/ooda-<field>.md` that may use these `$placeholders`."""
-    text: str = field(metadata={"placeholders": placeholders})
-    return text
+from kairos_mcp.flows.planner_input import check_template, prompt_field, render_prompt
 
 
 @dataclass(frozen=True, slots=True)
 class PhasePrompts:
     """The prompts of all phases: a system and a user prompt for orient, decide and reflect, and the texts between."""
 
-    orient: str = _prompt_field()
-    orient_user: str = _prompt_field("goal", "acceptance", "lessons", "acts", "observations")
-    decide: str = _prompt_field()
-    decide_user: str = _prompt_field(
-        "goal", "acceptance", "allowed", "tools", "lessons", "acts", "orientation", "files"
-    )
-    reflect: str = _prompt_field()
-    reflect_user: str = _prompt_field("goal", "act", "checks", "lessons")
-    repair: str = _prompt_field("problems")  # the answer is not what was asked for
-    cut_off: str = _prompt_field("tokens")  # it ended at its length limit
-    loop: str = _prompt_field()  # reminder: the same effect again
-    excerpt: str = _prompt_field("path", "lines", "sha256")  # the line above a file's lines
-    left_out: str = _prompt_field("left", "whole", "ref")  # at the end of a text that was cut
+    orient: str = prompt_field()
+    orient_user: str = prompt_field("goal", "acceptance", "lessons", "acts", "observations")
+    decide: str = prompt_field()
+    decide_user: str = prompt_field("goal", "acceptance", "allowed", "tools", "lessons", "acts", "orientation", "files")
+    reflect: str = prompt_field()
+    reflect_user: str = prompt_field("goal", "act", "checks", "lessons")
+    repair: str = prompt_field("problems")  # the answer is not what was asked for
+    cut_off: str = prompt_field("tokens")  # it ended at its length limit
+    loop: str = prompt_field()  # reminder: the same effect again
+    excerpt: str = prompt_field("path", "lines", "sha256")  # the line above a file's lines
+    left_out: str = prompt_field("left", "whole", "ref")  # at the end of a text that was cut
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> PhasePrompts:

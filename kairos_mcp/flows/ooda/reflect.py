@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.json_schema import compile_schema, object_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Flow, Refused, Unknown
@@ -29,7 +29,6 @@ from kairos_mcp.flows.ooda.prompts import (
 from kairos_mcp.flows.ooda.structured_answer import (
     AnswerForm,
     PhaseFailure,
-    object_schema,
     phase_failure,
     request_answer,
     text_list_schema,

@@ -5,12 +5,14 @@ An answer is what the model wrote, and nothing is filled in: no default action, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Generic, Literal, Protocol, TypeVar
 
+from kairos_mcp.core.json_schema import text_schema
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolSet
+from kairos_mcp.core.outcome import StopReason
 from kairos_mcp.core.steps import (
     CompletionAnswer,
     Failure,
@@ -42,6 +44,13 @@ class PhaseFailure:
     status: FailureStatus
     reason: str
     limit: str | None = None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """The reason with which a run ends whose phase failed so."""
+        if self.status == "budget":
+            return "timeout" if self.limit == "milliseconds" else "budget"
+        return self.status
 
     def as_json(self) -> JsonObject:
         return {"status": self.status, "reason": self.reason}
@@ -158,15 +167,6 @@ def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
             return PhaseFailure("refused", "The model declined.")
         case Unknown():
             return PhaseFailure("unknown_outcome", "A call was begun; whether it took effect is not known.")
-
-
-def object_schema(required: Sequence[str] = (), **properties: JsonObject) -> JsonObject:
-    """Return the schema of an object with these keys and no others."""
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
-
-def text_schema(max_chars: int, min_chars: int = 1) -> JsonObject:
-    return {"type": "string", "minLength": min_chars, "maxLength": max_chars}
 
 
 def text_list_schema(max_items: int, max_chars: int) -> JsonObject:

@@ -38,7 +38,7 @@ MAX_UNANSWERED = 2  # so many calls in a row without an answer, and the server i
 
 
 @dataclass(frozen=True, slots=True)
-class ServerCall:
+class ServerToolCall:
     """One call of a tool.
 
     `deadline` (`time.monotonic()`) is when the caller stops waiting; `timeout_s` is the server's time, from when the
@@ -92,7 +92,7 @@ class ServerClient:
         except TimeoutError:
             raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
 
-    async def call(self, call: ServerCall) -> ServerResult:
+    async def call(self, call: ServerToolCall) -> ServerResult:
         """Make a call.
 
         Raises Unreachable if nothing was sent, or the call may be repeated; ToolNotOffered if the server defines the
@@ -236,7 +236,7 @@ class ServerClient:
 
     async def _convert_failure(
         self,
-        call: ServerCall,
+        call: ServerToolCall,
         error: MCPError | InputRefused | ValidationError | ConnectionError,
         connection: ServerConnection | None,
     ) -> ToolResult:
@@ -296,7 +296,7 @@ class ServerClient:
             self._unanswered = 0
         self._idle.set()
 
-    def _no_answer_error(self, call: ServerCall, failure: str) -> KairosError:
+    def _no_answer_error(self, call: ServerToolCall, failure: str) -> KairosError:
         name = quote_server(call.definition.name, 64)
         if call.effect in ("read", "idempotent"):
             return Unreachable(f"{self.name} {failure}, while it ran {name}.", "It may be called again.")

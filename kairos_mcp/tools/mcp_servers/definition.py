@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import Effect, JsonObject, ToolSpec, canonical_json
+from kairos_mcp.core.messages import EFFECTS, Effect, JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.untrusted_text import spell_hidden
 
@@ -30,7 +30,6 @@ PROTOCOL_NAME_CHARS = 128  # the protocol's own bound
 QUOTE_CHARS = 200
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/ -]+")
-_BY_CAUTION: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 
 
 @dataclass(frozen=True)  # not slotted: the hash is computed once
@@ -145,7 +144,7 @@ def classify_effect(name: str, annotations: JsonObject, configured: Sequence[tup
     if by_name:
         return by_name[0]
     by_glob: Effect = next((effect for glob, effect in configured if fnmatchcase(name, glob)), "irreversible")
-    return max(by_glob, _least_effect(annotations), key=_BY_CAUTION.index)
+    return max(by_glob, _least_effect(annotations), key=EFFECTS.index)
 
 
 def quote_server(text: str, limit: int = QUOTE_CHARS) -> str:

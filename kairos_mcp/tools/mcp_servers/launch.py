@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.settings.secret_refs import is_reference
+from kairos_mcp.settings.secret_refs import EMBEDDED_REFERENCE, is_reference
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.mcp_servers.child import ChildStart
@@ -15,7 +14,6 @@ from kairos_mcp.tools.mcp_servers.connection import HttpAddress
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
 from kairos_mcp.tools.mcp_servers.server_sandbox import build_server_sandbox
 
-_REFERENCE = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _WORKSPACE = "${workspace}"
 # What a child gets of our environment.
 _PASSED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
@@ -53,7 +51,7 @@ def resolve_references(value: str, resolve_secret: Callable[[str], str]) -> str:
     """Replace each reference to a secret: a value that is `env:NAME` or `file:PATH`, or `${env:NAME}` inside one."""
     if is_reference(value):
         return resolve_secret(value)
-    return _REFERENCE.sub(lambda found: resolve_secret(found[1]), value)
+    return EMBEDDED_REFERENCE.sub(lambda found: resolve_secret(found[1]), value)
 
 
 def _fill_workspace(server: str, text: str, workspace: Path | None) -> str:

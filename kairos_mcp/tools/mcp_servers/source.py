@@ -38,7 +38,7 @@ from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext
 
 if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.answers import ServerResult
-    from kairos_mcp.tools.mcp_servers.client import ServerCall, ServerClient
+    from kairos_mcp.tools.mcp_servers.client import ServerClient, ServerToolCall
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class McpServerSource:
 
     def _run(self, definition: ServerToolDefinition, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         from kairos_mcp.tools.mcp_servers.answers import check_output_schema
-        from kairos_mcp.tools.mcp_servers.client import ServerCall
+        from kairos_mcp.tools.mcp_servers.client import ServerToolCall
 
         definitions, key = self._resources.definitions, (definition.name, definition.hash)
         if not definitions.is_approved(self._pin_source, *key):  # a person may have removed it since it was offered
@@ -161,7 +161,7 @@ class McpServerSource:
             raise ToolNotOffered(reason or f"{self.name} has no such tool any more.", "Go on without it.")
         effect = self._built_tools[key].spec.effect
         recheck = ctx.recheck_for(effect)
-        call = ServerCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, recheck)
+        call = ServerToolCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, recheck)
         with self._watch_writes() as watch:
             try:
                 result = check_output_schema(
@@ -189,7 +189,7 @@ class McpServerSource:
         covered = self._client.covered_inodes if self._client is not None else {}
         return watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out", covered) if watch is not None else []
 
-    def _send(self, call: ServerCall, ctx: ToolContext) -> ServerResult:
+    def _send(self, call: ServerToolCall, ctx: ToolContext) -> ServerResult:
         try:
             return self._run_in_loop(lambda client: client.call(call), ctx.deadline, ctx.stop)
         except (StillWaiting, CancelledError):

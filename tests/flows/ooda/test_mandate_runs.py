@@ -13,7 +13,7 @@ from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF
 from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
-from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
+from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
 
 EDITS = [EDIT | {"old_string": old, "new_string": new} for old, new in (("broken", "b1"), ("b1", "b2"), ("b2", "b3"))]
@@ -295,7 +295,7 @@ def test_to_do_nothing_run_after_run_is_no_loop() -> None:
         fed = cycles(3, order(carry_over), phases={"decide": NOOP})
         assert (fed.outcome.stop_reason, reminded(fed)) == ("nothing_to_do", [])
         output = fed.outcome.output
-        carry_over = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
+        carry_over = CarryOver(tuple(output["lessons"]), tuple(ActEffect(**each) for each in output["effects"]))
 
 
 def test_a_run_of_before_goes_on_as_it_began() -> None:
@@ -360,7 +360,7 @@ def test_lessons_and_effects_go_on_to_the_next_run_and_the_newest_twenty_lessons
     output = first.outcome.output
     assert output["lessons"] == [*(f"old {n}" for n in range(1, 20)), "Links are relative."]
     assert len(output["effects"]) == 2
-    carry_over = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
+    carry_over = CarryOver(tuple(output["lessons"]), tuple(ActEffect(**each) for each in output["effects"]))
     second = cycles(1, order(carry_over), phases={"decide": NOOP})
     assert "old 19" in second.request("cycle-1/orient").conversation[1].content
     assert "code_edit of a.md" in second.request("cycle-1/decide").conversation[1].content
@@ -368,7 +368,7 @@ def test_lessons_and_effects_go_on_to_the_next_run_and_the_newest_twenty_lessons
 
 def test_a_loop_that_one_run_began_is_warned_of_in_the_next() -> None:
     before = cycles(2, LOOKING, phases={"decide": LOOK}, answers=seen(1, 2)).outcome.output["effects"]
-    carry_over = CarryOver((), tuple(Effect(**each) for each in before))
+    carry_over = CarryOver((), tuple(ActEffect(**each) for each in before))
     fed = cycles(2, replace(LOOKING, carry_over=carry_over), phases={"decide": LOOK}, answers=seen(1, 2))
     assert reminded(fed) == ["cycle-1/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 1)

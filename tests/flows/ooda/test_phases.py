@@ -13,7 +13,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.run_spec import Phase
 from kairos_mcp.core.steps import Failure, Mechanical, Refused, Unknown
-from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
+from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.phases import check_phase_input, phase_flow
 
 SEEN: JsonObject = {"observations": [{"tool": "file_tree", "arguments": {}, "status": "result", "content": "a.md"}]}
@@ -112,7 +112,7 @@ def test_what_the_hands_had_shortened_is_counted_whole() -> None:
 
 
 def test_orient_is_told_goal_observations_lessons_and_the_newest_two_acts() -> None:
-    carry_over = CarryOver(("Look first.",), tuple(Effect(str(n), f"act number {n}") for n in range(3)))
+    carry_over = CarryOver(("Look first.",), tuple(ActEffect(str(n), f"act number {n}") for n in range(3)))
     fed = alone("orient", SEEN, order(carry_over))
     text = told(fed, "orient")
     assert all(part in text for part in ("Mend the broken links.", "a.md", "Look first.", "number 1", "number 2"))

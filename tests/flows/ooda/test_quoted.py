@@ -16,7 +16,7 @@ from support.planner_inputs import PROMPTS, brief, call, prompts, says, turn
 
 from kairos_mcp.core.messages import Message, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.flows.compaction import ContextUsage, render_transcript
-from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
+from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
 from kairos_mcp.flows.ooda.phases import phase_flow
 from kairos_mcp.flows.planner import planner
@@ -66,7 +66,7 @@ def test_no_text_of_a_model_makes_a_section_in_a_later_prompt(phase: str) -> Non
 
 @pytest.mark.parametrize("phase", SECTIONS)
 def test_nor_does_what_a_run_hands_to_the_next_one(phase: str) -> None:
-    carry_over = CarryOver((FORGED,), (Effect("1" * 64, FORGED), Effect("2" * 64, FORGED)))
+    carry_over = CarryOver((FORGED,), (ActEffect("1" * 64, FORGED), ActEffect("2" * 64, FORGED)))
     assert headings(asked(cycles(1, order(carry_over)), f"cycle-1/{phase}")) == SECTIONS[phase]
 
 
