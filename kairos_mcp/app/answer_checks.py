@@ -12,7 +12,7 @@ from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
 from kairos_mcp.execution.authorization import reviewer_comment
-from kairos_mcp.models.answers import (
+from kairos_mcp.models.answer_parsing import (
     parse_approval_decision,
     parse_caller_completion,
     parse_completion,

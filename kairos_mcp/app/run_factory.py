@@ -39,8 +39,8 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
-from kairos_mcp.tools.files.scopes import build_scopes, server_paths
 from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.files.workspace_scopes import build_scopes, server_paths
 from kairos_mcp.tools.mandate_tools import internal_tools
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, ToolRegistry
 from kairos_mcp.tools.sources import ToolSources

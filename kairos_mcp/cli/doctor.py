@@ -21,7 +21,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.text import count_of
 from kairos_mcp.core.urls import HostRule
-from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.settings import SETTINGS, GateRule, ServerSetting, Settings
 
 if TYPE_CHECKING:

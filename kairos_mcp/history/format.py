@@ -27,8 +27,8 @@ from pydantic_core import from_json, to_json
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.steps import Answer
-from kairos_mcp.core.validation import first_problem
 
 FORMAT = 1
 MAX_LINE_BYTES = 256 * 1024 * 1024

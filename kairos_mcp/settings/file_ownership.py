@@ -65,7 +65,7 @@ def list_readable_secrets(settings: Settings, environ: Mapping[str, str]) -> lis
 
 def _list_plain_secrets(settings: Settings) -> Iterator[str]:
     from kairos_mcp.core.redaction import Redactor, is_key_name
-    from kairos_mcp.settings.http_tool import find_references  # at first use, as what follows
+    from kairos_mcp.settings.http_definition import find_references  # at first use, as what follows
 
     redactor = Redactor.from_environ({})
     places = (

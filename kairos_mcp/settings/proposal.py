@@ -18,11 +18,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
-from kairos_mcp.core.validation import first_problem
-from kairos_mcp.settings.http_tool import HttpDefinition, find_references
+from kairos_mcp.settings.http_definition import HttpDefinition, find_references
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.settings.tables import HttpToolTable, ServerName, ServerTable, parse_http_tool
 

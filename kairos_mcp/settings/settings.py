@@ -23,7 +23,7 @@ from kairos_mcp.core.steps import DialectName
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.urls import HostRule
-    from kairos_mcp.settings.http_tool import HttpDefinition
+    from kairos_mcp.settings.http_definition import HttpDefinition
 
 GateVerdict = Literal["allow", "ask", "deny"]
 Durability = Literal["full", "process"]

@@ -14,10 +14,10 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Effect, JsonObject
+from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.scopes import Scope
-from kairos_mcp.core.validation import first_problem
-from kairos_mcp.settings.http_tool import HttpDefinition, Method, Parameter, Place
+from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place
 from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, ServerSetting
 
 Text = Annotated[str, Field(min_length=1)]

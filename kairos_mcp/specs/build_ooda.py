@@ -32,7 +32,7 @@ from kairos_mcp.specs.build import (
 )
 from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW
 from kairos_mcp.store.codec import encode
-from kairos_mcp.tools.files.scopes import build_scopes
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 

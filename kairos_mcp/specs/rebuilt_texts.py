@@ -16,7 +16,7 @@ from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import load_text_prompts
 from kairos_mcp.store.codec import encode
-from kairos_mcp.tools.files.scopes import build_scopes
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 

@@ -13,15 +13,15 @@ from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.listings import listing_tools
 from kairos_mcp.tools.files.plans import plan_tools
 from kairos_mcp.tools.files.read_tools import reading_tool
-from kairos_mcp.tools.files.scopes import build_scopes
 from kairos_mcp.tools.files.search_tool import search_tool
 from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
 from kairos_mcp.tools.tool import Tool, ToolContext, tool
 
 if TYPE_CHECKING:
-    from kairos_mcp.settings.http_tool import HttpDefinition
+    from kairos_mcp.settings.http_definition import HttpDefinition
     from kairos_mcp.tools.http.client import HttpClient
     from kairos_mcp.tools.http.http_tool import ResolveSecret
 

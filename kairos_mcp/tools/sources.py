@@ -16,12 +16,12 @@ from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionRow, list_registered
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
-from kairos_mcp.tools.files.scopes import build_scopes
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import StartingSource, ToolSource
 from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext
 
 if TYPE_CHECKING:
-    from kairos_mcp.settings.http_tool import HttpDefinition
+    from kairos_mcp.settings.http_definition import HttpDefinition
     from kairos_mcp.settings.settings import ServerSetting
     from kairos_mcp.tools.entry_points import EntryPointSource
     from kairos_mcp.tools.mcp_servers import McpServerSource, ServerResources

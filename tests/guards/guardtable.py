@@ -766,13 +766,13 @@ PROGRAMS = (
         "downstream/test_server_lifecycle.py::test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts",
     ),
     Guard(
-        "tools/commands/placeholders.py",
+        "tools/commands/reserved_names.py",
         "            if has_lock and _take_lock_alone(folder_fd):\n",
         "            if True:\n",
         "tools/test_two_servers.py::test_no_program_of_two_servers_makes_a_repository_and_each_begins",
     ),
     Guard(
-        "tools/commands/placeholders.py",
+        "tools/commands/reserved_names.py",
         "if name in made or is_placeholder(",
         "if True or is_placeholder(",
         "tools/test_two_servers.py"
@@ -1295,7 +1295,7 @@ SERVERS_OF_OTHERS = (
         PINS + "what_was_pinned_before_variables_counted_is_adopted_once",
     ),
     Guard(
-        "tools/mcp_servers/answers.py",
+        "tools/mcp_servers/tool_results.py",
         "if problems := compile_schema(schema).problems(answer.structured):",
         "if problems := []:",
         "downstream/test_output_schemas.py::test_structured_content_that_breaks_the_output_schema_is_an_error[content0-/total]",

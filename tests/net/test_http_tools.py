@@ -28,7 +28,7 @@ from support.network import (
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.settings.http_tool import HttpDefinition, Parameter
+from kairos_mcp.settings.http_definition import HttpDefinition, Parameter
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.settings.tables import parse_http_tool

@@ -12,7 +12,7 @@ from support.network import Peer, called, egress_to, json_text, leads_to
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.settings.tables import parse_http_tool

@@ -11,7 +11,7 @@ import pytest
 from support.cycles import EDITS_ALLOWED, MANDATE, gives, judged, noop, opened, oriented
 from support.sampling_clients import MODERN
 
-from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.selection import MAX_SHOWN_TOOLS, MAX_SPEC_CHARS
 

@@ -17,7 +17,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import INSTRUCTION_GLOBS
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
-from kairos_mcp.tools.files.scopes import build_scopes
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
 
 pytestmark = pytest.mark.sandbox

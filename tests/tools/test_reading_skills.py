@@ -22,7 +22,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
-from kairos_mcp.tools.files.scopes import build_scopes
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.skills import (
     LISTING_CHARS,

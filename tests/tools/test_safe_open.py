@@ -13,7 +13,7 @@ import pytest
 from support.tools import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
-from kairos_mcp.tools.commands.placeholders import hold_names
+from kairos_mcp.tools.commands.reserved_names import hold_names
 from kairos_mcp.tools.files.safe_open import (
     EXCHANGE,
     FILE,

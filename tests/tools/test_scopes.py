@@ -14,7 +14,7 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import Workspace, builtin_tools
-from kairos_mcp.tools.files.scopes import build_scopes
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
 
 

@@ -83,7 +83,7 @@ def run(workspace: Path, *argv: str, **environ: str) -> Any:
 def test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_somebody_s_stays(tmp_path: Path) -> None:
     (tmp_path / ".kairos").mkdir()
     killed = (
-        "import os, sys\nfrom kairos_mcp.tools.commands.placeholders import hold_names\n"
+        "import os, sys\nfrom kairos_mcp.tools.commands.reserved_names import hold_names\n"
         "with hold_names(os.open(sys.argv[1], os.O_RDONLY)):\n    os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", killed, str(tmp_path)], check=False, timeout=WITHIN_S)

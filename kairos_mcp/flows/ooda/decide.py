@@ -13,10 +13,10 @@ from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, decision_schema, parse_written_decision
+from kairos_mcp.flows.ooda.decision_checks import find_problems
 from kairos_mcp.flows.ooda.excerpts import FileExcerpts, describe_tool
 from kairos_mcp.flows.ooda.orient import Orientation, describe_check, list_newest_acts, orientation_for_decide
 from kairos_mcp.flows.ooda.prompts import format_json, format_list, render_sections
-from kairos_mcp.flows.ooda.risk import find_problems
 from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, request_answer
 
 MAX_TOKENS = 2_048

@@ -21,8 +21,8 @@ from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ResolvedProgram, open_folder, resolve_program
-from kairos_mcp.tools.commands.placeholders import RESERVED_NAMES, hold_names
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, HeldPaths, ProtectionRules, hold_protected_paths
+from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES, hold_names
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
     LEASH_FD,
@@ -35,8 +35,8 @@ from kairos_mcp.tools.commands.runner import (
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, check_workspace_path, scrub_environment
 from kairos_mcp.tools.commands.undo_writes import WriteWatch, mark_failed
-from kairos_mcp.tools.files.scopes import build_scopes, package_folder
 from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.files.workspace_scopes import build_scopes, package_folder
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result
 
 DEFAULT_TIMEOUT_S = 60

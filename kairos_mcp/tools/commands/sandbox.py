@@ -17,8 +17,8 @@ from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_bubblewrap
-from kairos_mcp.tools.commands.placeholders import is_placeholder
 from kairos_mcp.tools.commands.protected_paths import HeldEntry
+from kairos_mcp.tools.commands.reserved_names import is_placeholder
 
 # What stands at a path inside. readable: what is there, read-only. empty: an empty folder, read-only. private: an empty
 # folder in memory. writable: what is there. sealed: read-only, inside something writable. hidden: nothing to be seen.

@@ -20,7 +20,6 @@ from types import MappingProxyType
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.text import truncate
-from kairos_mcp.tools.commands.placeholders import RESERVED_NAMES
 from kairos_mcp.tools.commands.protected_paths import (
     HeldPaths,
     ProtectedEntry,
@@ -29,6 +28,7 @@ from kairos_mcp.tools.commands.protected_paths import (
     open_without_links,
     survey_protected_paths,
 )
+from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES
 
 MAX_FILES = 64  # in a folder that is moved into the record
 MAX_TEXT_BYTES = 256 * 1024  # of all their texts; what is larger, or no text, is only renamed

@@ -19,7 +19,7 @@ from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.tools.commands.placeholders import lock_out_programs
+from kairos_mcp.tools.commands.reserved_names import lock_out_programs
 from kairos_mcp.tools.files.diff import hash_of, unified_diff
 from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, overwrite_text
 from kairos_mcp.tools.files.safe_open import FOLDER

@@ -19,7 +19,7 @@ from typing import Literal, Self
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.core.paths import plain_path, shorten_path
-from kairos_mcp.tools.commands.placeholders import is_placeholder
+from kairos_mcp.tools.commands.reserved_names import is_placeholder
 from kairos_mcp.tools.files.safe_open import (
     FILE,
     FOLDER,

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.settings.http_definition import HttpDefinition
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

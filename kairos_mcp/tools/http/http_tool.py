@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, Kair
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.urls import parse_url
-from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, fill_secrets
+from kairos_mcp.settings.http_definition import HttpDefinition, Parameter, fill_secrets
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.http.body import spell_out_line
 from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest, check_request

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule, parse_url
-from kairos_mcp.settings.http_tool import READ_METHODS, HttpDefinition, Method, Parameter, Place, is_plain_schema
+from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition, Method, Parameter, Place, is_plain_schema
 from kairos_mcp.tools.http.body import decode_body
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, operation_error, quote_document

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult
-from kairos_mcp.tools.mcp_servers.answers import ServerResult, convert_answer
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress, InputRefused, ServerConnection, describe_failure
 from kairos_mcp.tools.mcp_servers.definition import (
@@ -30,6 +29,7 @@ from kairos_mcp.tools.mcp_servers.definition import (
     read_listing,
 )
 from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, ConnectionWatch
+from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answer
 
 START_S = 60  # to start and list its tools; a first start by npx or uvx downloads
 STABLE_S = 60  # a server that lived so long may die once without a pause before its restart

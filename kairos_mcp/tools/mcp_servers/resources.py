@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import Unreachable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
-from kairos_mcp.tools.files.scopes import build_scopes
+from kairos_mcp.tools.files.workspace_scopes import build_scopes
 
 T = TypeVar("T")
 

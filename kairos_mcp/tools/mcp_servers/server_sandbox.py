@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
-from kairos_mcp.tools.commands.placeholders import RESERVED_NAMES
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules, hold_protected_paths
+from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES
 from kairos_mcp.tools.commands.sandbox import PRIVATE_FOLDERS, Sandbox
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
 

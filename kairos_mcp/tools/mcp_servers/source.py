@@ -37,8 +37,8 @@ from kairos_mcp.tools.mcp_servers.resources import ServerResources
 from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext
 
 if TYPE_CHECKING:
-    from kairos_mcp.tools.mcp_servers.answers import ServerResult
     from kairos_mcp.tools.mcp_servers.client import ServerClient, ServerToolCall
+    from kairos_mcp.tools.mcp_servers.tool_results import ServerResult
 
 T = TypeVar("T")
 
@@ -151,8 +151,8 @@ class McpServerSource:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _run(self, definition: ServerToolDefinition, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        from kairos_mcp.tools.mcp_servers.answers import check_output_schema
         from kairos_mcp.tools.mcp_servers.client import ServerToolCall
+        from kairos_mcp.tools.mcp_servers.tool_results import check_output_schema
 
         definitions, key = self._resources.definitions, (definition.name, definition.hash)
         if not definitions.is_approved(self._pin_source, *key):  # a person may have removed it since it was offered
