@@ -22,8 +22,11 @@ def main() -> None:
         sizes = argparse.ArgumentParser(prog=f"python -m benchmarks {name}")
         for size in inspect.signature(figures).parameters.values():
             sizes.add_argument(f"--{size.name}", type=int, default=size.default)
-        told = figures(**vars(sizes.parse_args(rest)))
-        print(json.dumps({key: float(f"{value:.3g}") for key, value in told.items()} | {"benchmark": name}), flush=True)
+        measured = figures(**vars(sizes.parse_args(rest)))
+        print(
+            json.dumps({key: float(f"{value:.3g}") for key, value in measured.items()} | {"benchmark": name}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -41,14 +41,14 @@ async def kairos(folder: Path, runs: int, rounds: int, durability: Durability, t
 
 def figures(few: int = 8, many: int = 64, rounds: int = 100, times: int = 3) -> dict[str, float]:
     least = median(fresh(alone.floor, rounds) for _ in range(3 * times))
-    told: dict[str, float] = {}
+    measured: dict[str, float] = {}
     for runs in (few, many):
         for name, tool in (("reading", "read_file"), ("noop", "noop")):
             cpu = median(fresh(kairos, runs, rounds, "process", tool)[0] for _ in range(times))
-            told[f"round_{name}_of_{runs}"] = cpu / least
+            measured[f"round_{name}_of_{runs}"] = cpu / least
     one = fresh(kairos, 1, rounds, "full", "read_file")[1]
-    told["commits_of_1"] = one
+    measured["commits_of_1"] = one
     for runs in (few, many):
         commits = median(fresh(kairos, runs, rounds, "full", "read_file")[1] for _ in range(times))
-        told[f"commits_of_{runs}"] = commits / one
-    return told
+        measured[f"commits_of_{runs}"] = commits / one
+    return measured

@@ -34,12 +34,12 @@ ROUNDS = 8  # of a run; a stock client follows ten rounds of one call
 
 def figures(runs: int = 25, times: int = 3) -> dict[str, float]:
     least = median(fresh(floors.floor, 100) for _ in range(2 * times - 1))
-    told = {"floor_us": least * 1e6}
+    result = {"floor_us": least * 1e6}
     for era in ERAS:
         bare = median(anyio.run(_bare, era, runs) for _ in range(times))
         asked = median(anyio.run(_kairos, era, runs) for _ in range(times))
-        told |= {f"{era}_bare": bare / least, f"{era}_kairos": asked / least, f"{era}_above": (asked - bare) / least}
-    return told
+        result |= {f"{era}_bare": bare / least, f"{era}_kairos": asked / least, f"{era}_above": (asked - bare) / least}
+    return result
 
 
 async def _bare(era: str, runs: int) -> float:
@@ -79,10 +79,10 @@ async def _kairos(era: str, runs: int) -> float:
 
 async def _run(client: Client, route: str, goal: str) -> None:
     arguments = {"goal": goal, "route": route, "limits": {"rounds": ROUNDS + 1}, "wait_s": 60}
-    told = (await client.call_tool("planner_run", arguments)).structured_content or {}
-    while told["status"] == "input_required":
-        told = (await client.call_tool("run_continue", {"run_id": told["run_id"]})).structured_content or {}
-    assert (told["stop_reason"], told["rounds"]) == ("assistant_stop", ROUNDS), told
+    result = (await client.call_tool("planner_run", arguments)).structured_content or {}
+    while result["status"] == "input_required":
+        result = (await client.call_tool("run_continue", {"run_id": result["run_id"]})).structured_content or {}
+    assert (result["stop_reason"], result["rounds"]) == ("assistant_stop", ROUNDS), result
 
 
 def _spoken(n: int) -> dict[str, Any]:

@@ -109,5 +109,7 @@ async def counted(folder: Path, rounds: int) -> dict[str, float]:
 
 def figures(few: int = 100, many: int = 1_000) -> dict[str, float]:
     at_few, at_many = fresh(counted, few), fresh(counted, many)
-    told = {f"{name}_at_{rounds}": found[name] for rounds, found in ((few, at_few), (many, at_many)) for name in at_few}
-    return told | {f"{name}_grows": at_many[name] / at_few[name] for name in at_few}
+    measured = {
+        f"{name}_at_{rounds}": found[name] for rounds, found in ((few, at_few), (many, at_many)) for name in at_few
+    }
+    return measured | {f"{name}_grows": at_many[name] / at_few[name] for name in at_few}

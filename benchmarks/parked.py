@@ -61,9 +61,9 @@ def _size() -> int:
 
 
 def figures(runs: int = 200, rounds: int = 20) -> dict[str, float]:
-    told = {}
+    measured = {}
     # traced from the start: else what grows by moving (the table of interned texts) is told as new
     for name, under in (("allocated", ["env", "PYTHONTRACEMALLOC=1"]), ("resident", [])):
         kept, dropped = fresh(grown, runs, rounds, under=under)
-        told |= {f"{name}_kb_kept": kept / 1024, f"{name}_kb_let_go": dropped / 1024}
-    return told
+        measured |= {f"{name}_kb_kept": kept / 1024, f"{name}_kb_let_go": dropped / 1024}
+    return measured

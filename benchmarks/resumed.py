@@ -41,10 +41,10 @@ async def resume(folder: Path, run: str) -> tuple[float, float]:
         await app.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
         resumed = time.process_time()
         assert app.runs.report(run, subjects.ME).stop_reason == "assistant_stop"
-        told = time.process_time()
+        loaded = time.process_time()
         assert app.runs.replay(run, subjects.ME).identical
         folded = time.process_time()
-    return folded - told, resumed - began
+    return folded - loaded, resumed - began
 
 
 async def both(folder: Path, rounds: int) -> tuple[float, float]:

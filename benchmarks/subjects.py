@@ -152,8 +152,8 @@ async def ended(app: App, runs: Sequence[str]) -> None:
 def must_have_run(app: App, runs: Sequence[str], rounds: int) -> None:
     """A figure of a run that ended otherwise than meant is no figure."""
     for run in runs:
-        told = app.runs.report(run, ME)
-        assert (told.stop_reason, told.rounds) == ("assistant_stop", rounds + 1), told
+        report = app.runs.report(run, ME)
+        assert (report.stop_reason, report.rounds) == ("assistant_stop", rounds + 1), report
 
 
 def _nothing(_arguments: object, _around: object) -> ToolResult:

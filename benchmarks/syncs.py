@@ -39,9 +39,9 @@ async def kairos(folder: Path, rounds: int) -> float:
 def syncs(sample: Any, rounds: int) -> tuple[int, int]:
     """Syncs of the log by commits, and checkpoints: each of these syncs the log and then the file itself."""
     with tempfile.TemporaryDirectory(prefix="kairos-strace-") as folder:
-        told = Path(folder, "told")
+        measured = Path(folder, "told")
         # a call that another thread interrupts is told in two lines; -ff keeps each thread in a file of its own
-        fresh(sample, rounds, under=["strace", "-ff", "-y", "-e", "trace=fsync,fdatasync", "-o", str(told)])
+        fresh(sample, rounds, under=["strace", "-ff", "-y", "-e", "trace=fsync,fdatasync", "-o", str(measured)])
         text = "".join(path.read_text() for path in Path(folder).iterdir())
     files = [match["file"] for match in SYNCED.finditer(text)]
     checkpoints = sum(file.endswith(".db") for file in files)
@@ -54,11 +54,11 @@ def per_round(sample: Any, rounds: int) -> float:
 
 
 def figures(rounds: int = 100, times: int = 7) -> dict[str, float]:
-    told: dict[str, float] = {}
+    measured: dict[str, float] = {}
     if shutil.which("strace"):
-        told["syncs_of_the_floor"] = per_round(floor, rounds)
-        told["syncs_of_kairos"] = per_round(kairos, rounds)
-        told["checkpoints"] = syncs(kairos, 4 * rounds)[1]
+        measured["syncs_of_the_floor"] = per_round(floor, rounds)
+        measured["syncs_of_kairos"] = per_round(kairos, rounds)
+        measured["checkpoints"] = syncs(kairos, 4 * rounds)[1]
     pairs = [(fresh(floor, rounds), fresh(kairos, rounds)) for _ in range(times)]
-    told["floor_ms"] = median(floor for floor, _ in pairs) * 1e3
-    return told | {"wall": median(kairos / floor for floor, kairos in pairs)}
+    measured["floor_ms"] = median(floor for floor, _ in pairs) * 1e3
+    return measured | {"wall": median(kairos / floor for floor, kairos in pairs)}

@@ -32,13 +32,13 @@ def figures(
     calls: int = 300, clients: int = 64, each: int = 10, times: int = 3, ways: int = len(WAYS)
 ) -> dict[str, float]:
     """`clients` at once make `each` calls; `ways`: how many of the transports, from the first."""
-    told: dict[str, float] = {}
+    measured: dict[str, float] = {}
     for way in list(WAYS)[:ways]:
-        told |= _ratios(way, [_called(who, way, 1, calls) for _ in range(times) for who in _who()], "")
+        measured |= _ratios(way, [_called(who, way, 1, calls) for _ in range(times) for who in _who()], "")
         if way.startswith("http"):
             several = [_called(who, way, clients, each) for _ in range(times) for who in _who()]
-            told |= _ratios(way, several, f"_{clients}")
-    return told
+            measured |= _ratios(way, several, f"_{clients}")
+    return measured
 
 
 def _ratios(way: str, found: list[tuple[float, float]], kind: str) -> dict[str, float]:
@@ -46,11 +46,11 @@ def _ratios(way: str, found: list[tuple[float, float]], kind: str) -> dict[str, 
     names = _who()
     cpu = {who: median(cost for cost, _ in found[at :: len(names)]) for at, who in enumerate(names)}
     rate = {who: median(speed for _, speed in found[at :: len(names)]) for at, who in enumerate(names)}
-    told = {f"{way}{kind}_bare_ms": cpu["bare"] * 1000, f"{way}{kind}_bare_per_s": rate["bare"]}
+    measured = {f"{way}{kind}_bare_ms": cpu["bare"] * 1000, f"{way}{kind}_bare_per_s": rate["bare"]}
     for who in names[1:]:
-        told[f"{way}{kind}_{who}_cpu"] = cpu[who] / max(cpu["bare"], LEAST_S)
-        told[f"{way}{kind}_{who}_rate"] = rate[who] / rate["bare"]
-    return told
+        measured[f"{way}{kind}_{who}_cpu"] = cpu[who] / max(cpu["bare"], LEAST_S)
+        measured[f"{way}{kind}_{who}_rate"] = rate[who] / rate["bare"]
+    return measured
 
 
 def _who() -> tuple[str, ...]:

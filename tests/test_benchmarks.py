@@ -35,6 +35,6 @@ TINY = [
 def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set[str]) -> None:
     words = [sys.executable, "-m", "benchmarks", name, *sizes.split()]
     ran = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
-    told = json.loads(ran.stdout)
-    assert keys <= told.keys()
-    assert told["benchmark"] == name
+    result = json.loads(ran.stdout)
+    assert keys <= result.keys()
+    assert result["benchmark"] == name

@@ -38,7 +38,7 @@ async def begun(app: App, **more: Any) -> str:
     return run_id
 
 
-def told(place: Place, path: str = STEP) -> dict[str, Any]:
+def recorded_answer(place: Place, path: str = STEP) -> dict[str, Any]:
     ((body,),) = place.rows("select body from answer join mark on mark.id = answer.mark where path = ?", path)
     return dict(json.loads(body))
 
@@ -67,7 +67,7 @@ async def test_a_denial_with_feedback_reaches_the_model_which_proposes_another(p
         await app.answers.decide(run_id, KEY, "deny", "use b.txt", PERSON)
         report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == ["round-2/call-1/approval"]
-        assert (told(place)["code"], "use b.txt" in told(place)["content"]) == ("denied", True)
+        assert (recorded_answer(place)["code"], "use b.txt" in recorded_answer(place)["content"]) == ("denied", True)
         await app.answers.decide(run_id, "round-2/call-1/approval", "approve", None, PERSON)
         assert (await rests(app, run_id)).status == "completed"
         assert (content(place), content(place, "b.txt")) == ("alpha\n", "gamma\n")
@@ -80,7 +80,7 @@ async def test_a_file_that_changed_since_it_was_shown_is_not_touched(place):
         (place.workspace / "a.txt").write_text("alpha and more\n")
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         await rests(app, run_id)
-        assert (told(place)["code"], content(place)) == ("stale_file", "alpha and more\n")
+        assert (recorded_answer(place)["code"], content(place)) == ("stale_file", "alpha and more\n")
         assert_all_lawful(app)
 
 
@@ -107,7 +107,7 @@ async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(pl
         await person.answers.decide(run_id, KEY, said, None, PERSON, drive=False)
     async with App.open(settings, via="mcp") as app:
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
-        assert (told(place).get("code"), app.runs.report(run_id, ME).status) == (
+        assert (recorded_answer(place).get("code"), app.runs.report(run_id, ME).status) == (
             None if said == "approve" else "denied",
             "completed",
         )
@@ -164,7 +164,7 @@ async def test_a_lapsed_approval_of_what_can_not_be_made_any_more_is_answered(pl
         run_id = await lapsed(place, app)
         (place.workspace / "a.txt").write_text("something else\n")
         await app.control.request(run_id, "resume", ME)
-        assert ((await rests(app, run_id)).status, told(place)["code"]) == ("completed", "match_none")
+        assert ((await rests(app, run_id)).status, recorded_answer(place)["code"]) == ("completed", "match_none")
         assert_all_lawful(app)
 
 
@@ -216,7 +216,7 @@ async def test_the_rules_hold_at_dispatch(place, rules, code, after):
         run_id = await begun(app)
         waits = app.runs.report(run_id, ME).waiting
         assert bool(waits) == (code == "waits")
-        assert waits or told(place).get("code") == code
+        assert waits or recorded_answer(place).get("code") == code
         assert content(place) == after
         assert_all_lawful(app)
 
@@ -231,7 +231,7 @@ async def test_INJECTION_010_what_can_not_be_done_is_not_asked(place, path, code
     settings = place.settings(edits(path, "alpha", "evil"), says("done"), gate=(GateRule("edit_file", "allow"),))
     async with App.open(settings, via="mcp") as app:
         report = await rests(app, await begun(app))
-        assert (report.status, told(place)["code"]) == ("completed", code)
+        assert (report.status, recorded_answer(place)["code"]) == ("completed", code)
         assert place.rows("select count(*) from approval") == [(0,)]
         assert_all_lawful(app)
 
@@ -250,13 +250,13 @@ async def test_a_plan_is_judged_by_the_files_that_its_arguments_hide(place, rule
         run_id = await begun(app, route="caller")
         await app.answers.submit(run_id, {"round-1": {"tool_calls": [{"name": "plan_edits", "arguments": plan}]}}, ME)
         await rests(app, run_id)
-        apply = {"plan_id": re.search(r"Plan (\w+):", told(place)["content"])[1]}
+        apply = {"plan_id": re.search(r"Plan (\w+):", recorded_answer(place)["content"])[1]}
         await app.answers.submit(
             run_id, {"round-2": {"tool_calls": [{"name": "apply_edit_plan", "arguments": apply}]}}, ME
         )
         kinds = {item["kind"] for item in (await rests(app, run_id)).waiting}
         assert kinds == {"approval" if waits else "completion"}
-        assert waits or told(place, "round-2/call-1").get("code") == code
+        assert waits or recorded_answer(place, "round-2/call-1").get("code") == code
         assert (content(place) == "omega\n") == (code is None and not waits)
         assert_all_lawful(app)
 

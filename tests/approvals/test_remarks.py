@@ -8,7 +8,7 @@ from support.app import ASK, ME, assert_all_lawful, outcome_of, reads, rests, sa
 from support.cycles import MANDATE, Person, accepts, cycle, edit, noop, opened
 from support.sampling_clients import MODERN
 
-from approvals.test_leave import EDIT, KEY, PERSON, STEP, begun, content, edits, told
+from approvals.test_leave import EDIT, KEY, PERSON, STEP, begun, content, edits, recorded_answer
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
@@ -29,8 +29,8 @@ async def test_a_word_with_the_leave_is_shown_to_the_model_above_what_the_tool_g
         run_id = await begun(app)
         await app.answers.decide(run_id, KEY, "approve", WORD, PERSON)
         assert (await rests(app, run_id)).status == "completed"
-        assert (content(place), told(place)["remark"]) == ("omega\n", REMARK)
-        assert WORD not in told(place)["content"]
+        assert (content(place), recorded_answer(place)["remark"]) == ("omega\n", REMARK)
+        assert WORD not in recorded_answer(place)["content"]
         (message,) = messages(app, run_id)
         assert message.startswith(f"{REMARK}\n[Result of edit_file")
         assert_all_lawful(app)
@@ -44,7 +44,7 @@ async def test_it_reaches_the_model_with_a_failure_and_over_a_restart(place):
         (place.workspace / "a.txt").write_text("another\n")
     async with App.open(place.settings(*lines), via="mcp") as app:
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
-        assert (told(place)["code"], told(place)["remark"]) == ("stale_file", REMARK)
+        assert (recorded_answer(place)["code"], recorded_answer(place)["remark"]) == ("stale_file", REMARK)
         shown = json.loads(messages(app, run_id)[0])
         assert (shown["success"], shown["remark"]) == (False, REMARK)
         assert_all_lawful(app)
@@ -55,7 +55,7 @@ async def test_a_leave_without_a_word_adds_nothing(place):
         run_id = await begun(app)
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         await rests(app, run_id)
-        assert "remark" not in told(place)
+        assert "remark" not in recorded_answer(place)
         assert "A person" not in messages(app, run_id)[0]
 
 
@@ -70,7 +70,7 @@ async def test_a_callers_own_tool_brings_it_too_and_the_same_answer_again_is_non
         for _ in range(2):
             await app.answers.submit(run_id, {STEP: {"content": "yes"}}, ME)
         await rests(app, run_id)
-        assert (told(place)["content"], told(place)["remark"]) == (
+        assert (recorded_answer(place)["content"], recorded_answer(place)["remark"]) == (
             "yes", f"A person approved {ASK.name}. They say: {WORD}"
         )  # fmt: skip
         assert_all_lawful(app)

@@ -144,18 +144,18 @@ async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting
         App.open(place.settings(approvals=setting), via="mcp") as app,
         seated(app, "2025-11-25", person) as door,
     ):
-        told = await answers(door, "registry_register", spec=PET)
-        assert told["status"] == "pending", told
+        response = await answers(door, "registry_register", spec=PET)
+        assert response["status"] == "pending", response
         if way == "command":
-            words = ("approve", f"{REGISTERED}:pet", "--pin", told["pin"])
+            words = ("approve", f"{REGISTERED}:pet", "--pin", response["pin"])
             assert kairos(place, "tools", *words).returncode == 0
         else:  # no tool takes the word, and none shows a dialog for it
             address = f"{REGISTERED}:pet"
             for tool, given in (
                 ("registry_register", {"spec": PET | {"state": "approved"}}),
-                ("registry_register", {"spec": PET, "approve": told["pin"]}),
+                ("registry_register", {"spec": PET, "approve": response["pin"]}),
                 ("registry_call", {"name": "pet", "arguments": {}}),
-                ("run_control", {"run_id": address, "action": "approve", "key": told["pin"]}),
+                ("run_control", {"run_id": address, "action": "approve", "key": response["pin"]}),
             ):
                 assert "code" in await answers(door, tool, **given), tool
             assert person is None or not person.seen

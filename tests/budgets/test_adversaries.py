@@ -32,10 +32,10 @@ NARROW = ("read_file",)
 FINE, NOTHING, TOO_MUCH, ODD, FAILS = "fine", "nothing", "too much", "odd", "fails after charging"
 
 
-def lie(chance: random.Random, told: list[str]) -> Reply:
+def lie(chance: random.Random, lies: list[str]) -> Reply:
     """The next reply of a provider that can't be trusted."""
     kind = chance.choice((FINE, FINE, NOTHING, TOO_MUCH, ODD, FAILS))
-    told.append(kind)
+    lies.append(kind)
     asked = calls(("read_file", {"path": chance.choice(("a.txt", "b.txt")), "start_line": chance.randint(1, 3)}))
     usage: Any = (chance.randint(100, 1_500), chance.randint(1, 300), 0)
     match kind:
@@ -62,9 +62,9 @@ async def count_overspent_runs(place: Place, server: Standin, seeds: range) -> i
     over = 0
     async with app_at(settings, clock) as app:
         for seed in seeds:
-            chance, told = random.Random(seed), list[str]()
+            chance, lies = random.Random(seed), list[str]()
             server.replies.clear()
-            server.will(*(lie(chance, told) for _ in range(12)))
+            server.will(*(lie(chance, lies) for _ in range(12)))
             before = len(server.heard)
             cap = chance.choice((15_000, 40_000, 90_000))
             run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
@@ -72,7 +72,7 @@ async def count_overspent_runs(place: Place, server: Standin, seeds: range) -> i
                 watch_peaks(place)
             report = app.runs.report(run_id, ME)
             used = report.usage["input_tokens"] + report.usage["output_tokens"]
-            heard = told[: len(server.heard) - before]
+            heard = lies[: len(server.heard) - before]
             named = any("tokens were reported" in text for text in report.degraded)
             assert used <= cap or named, (seed, heard, used, cap)
             if TOO_MUCH in heard:
@@ -105,9 +105,9 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
     team = Team(BRANCHES, tries=1, limits=Limits(rounds=3))
     async with open_team_app(settings, team, clock) as app:
         for seed in seeds:
-            chance, told = random.Random(seed), list[str]()
+            chance, lies = random.Random(seed), list[str]()
             server.replies.clear()
-            server.will(*(lie(chance, told) for _ in range(400)))
+            server.will(*(lie(chance, lies) for _ in range(400)))
             cap = chance.choice((200_000, 600_000))
             run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap))
             if seed == seeds.start:

@@ -156,8 +156,8 @@ async def test_an_empty_day_pauses_the_run_and_its_branches_go_on_with_the_same_
         assert {path: after[path].caps for path in before} == {path: book.caps for path, book in before.items()}
         assert report.status == "completed"
     assert len(days_of(place)) >= 2
-    told = branches_of(reference, unlimited)
-    assert {path: book.caps for path, book in after.items()} == {path: book.caps for path, book in told.items()}
+    spending = branches_of(reference, unlimited)
+    assert {path: book.caps for path, book in after.items()} == {path: book.caps for path, book in spending.items()}
 
 
 KILLS = [3, 8, 17, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 34) if n not in (3, 8, 17))]
@@ -262,10 +262,10 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with open_team_app(settings, Team(2, tries=1, agent="scout")) as app:
         run_id = await started(app, tools=NARROW, limits=Limits(rounds=4))
-        told = app.spending.read(run_id, ME)
-        assert [each["branch"] for each in told["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
-        assert [each["limits"]["rounds"] for each in told["branches"]] == [2] * 4
-        assert {each["spent"]["rounds"] for each in told["branches"]} == {2}
+        spending = app.spending.read(run_id, ME)
+        assert [each["branch"] for each in spending["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
+        assert [each["limits"]["rounds"] for each in spending["branches"]] == [2] * 4
+        assert {each["spent"]["rounds"] for each in spending["branches"]} == {2}
         by = {each["agent"]: each["attempts"] for each in app.spending.read("day", ME)["by"]}
         assert by == {"scout": 6, None: 1}  # two rounds and a closing each, then the synthesis
     await asyncio.to_thread(budget, run_id, flags=Flags(home=str(place.home)))

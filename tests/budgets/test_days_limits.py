@@ -298,8 +298,8 @@ async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_c
         async with app_at(lowered, clock) as other:
             second = await started(other, "second")
             assert other.runs.report(second, ME).status == "paused"
-            told = other.spending.read("day", ME)
-            assert (told["limits"]["model_calls"], told["remaining"]["model_calls"]) == (1, 0)
+            spending = other.spending.read("day", ME)
+            assert (spending["limits"]["model_calls"], spending["remaining"]["model_calls"]) == (1, 0)
         report = await answered(app, run_id, round_2=reads("b.txt"))
         assert report.status == "paused"
         assert all(left is None or left >= 0 for left in app.spending.read("day", ME)["remaining"].values())

@@ -45,15 +45,15 @@ async def test_a_client_is_told_what_the_day_has_left_and_who_used_it(place: Pla
         await started(app)
         await started(app, "waits", route="caller")
         for arguments in ({}, {"scope": "day"}):
-            told = (await asked(app, mode, **arguments)).structured_content
-            assert told is not None
-            assert (told["day"], told["time_zone"]) == ("2026-11-20", ZONE)
-            assert told["resets_at"] == "2026-11-21T05:00:00Z"
-            assert (told["spent"]["model_calls"], told["held"]["model_calls"]) == (2, 1)
-            assert (told["limits"]["model_calls"], told["remaining"]["model_calls"]) == (10, 7)
-            assert told["remaining"]["total_tokens"] == 50_000 - 5_200
-            assert (told["limits"]["usd"], told["remaining"]["usd"]) == (None, None)
-            assert [(each["route"], each["attempts"], each["total_tokens"]) for each in told["by"]] == [
+            spending = (await asked(app, mode, **arguments)).structured_content
+            assert spending is not None
+            assert (spending["day"], spending["time_zone"]) == ("2026-11-20", ZONE)
+            assert spending["resets_at"] == "2026-11-21T05:00:00Z"
+            assert (spending["spent"]["model_calls"], spending["held"]["model_calls"]) == (2, 1)
+            assert (spending["limits"]["model_calls"], spending["remaining"]["model_calls"]) == (10, 7)
+            assert spending["remaining"]["total_tokens"] == 50_000 - 5_200
+            assert (spending["limits"]["usd"], spending["remaining"]["usd"]) == (None, None)
+            assert [(each["route"], each["attempts"], each["total_tokens"]) for each in spending["by"]] == [
                 ("scripted", 2, 5_200)
             ]
 
@@ -93,13 +93,13 @@ def test_the_command_says_the_same(place: Place, capsys: pytest.CaptureFixture[s
     run_id, flags = asyncio.run(one_run(place)), Flags(home=str(place.home))
     today = datetime.now(UTC).date().isoformat()
 
-    def told(run: str | None = None, *, days: bool = False) -> Any:
+    def spending(run: str | None = None, *, days: bool = False) -> Any:
         assert budget(run, days=days, as_json=True, flags=flags) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert (told()["day"], told()["spent"]["model_calls"]) == (today, 2)
-    assert [each["spent"]["total_tokens"] for each in told(days=True)["days"]] == [5_200]
-    assert told(run_id)["spent"]["total_tokens"] == 5_200
+    assert (spending()["day"], spending()["spent"]["model_calls"]) == (today, 2)
+    assert [each["spent"]["total_tokens"] for each in spending(days=True)["days"]] == [5_200]
+    assert spending(run_id)["spent"]["total_tokens"] == 5_200
     for scope, days in ((None, False), (None, True), (run_id, False)):
         budget(scope, days=days, flags=flags)
         assert "5,200" in capsys.readouterr().out

@@ -75,9 +75,9 @@ async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
         assert (await rests(app, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from mark where kind = 'phase'") == [("cycle-1/orient",)]
-        told = app.spending.read("day", ME)
-        assert [(each["mandate"], each["spent"]["model_calls"]) for each in told["mandates"]] == [("tidy", 1)]
-        assert [(each["mandate"], each["attempts"]) for each in told["by"]] == [("tidy", 1)]
+        spending = app.spending.read("day", ME)
+        assert [(each["mandate"], each["spent"]["model_calls"]) for each in spending["mandates"]] == [("tidy", 1)]
+        assert [(each["mandate"], each["attempts"]) for each in spending["by"]] == [("tidy", 1)]
         alone = app.spending.read("mandate:tidy", ME)
         assert (alone["limits"]["model_calls"], alone["remaining"]["model_calls"]) == (1, 0)
         with pytest.raises(UnknownMandate):

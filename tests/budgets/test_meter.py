@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import Completion, Conversation, Message, Private,
 from kairos_mcp.core.steps import RequestCompletion
 from kairos_mcp.execution.accounting import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_TOKENS, InputEstimator
 
-TOLD = Usage(input_tokens=5_000, output_tokens=300)
+USAGE = Usage(input_tokens=5_000, output_tokens=300)
 
 
 def asked(talk: Conversation, tools: ToolSet | None = None, reminder: str | None = None) -> RequestCompletion:
@@ -36,7 +36,7 @@ def test_without_a_report_every_byte_may_be_a_token() -> None:
 
 def test_after_a_report_only_what_was_added_is_bounded_by_bytes() -> None:
     talk, meter, tools = Conversation([Message("user", "hello" * 1_000)]), InputEstimator(), offering("one")
-    meter.learn(asked(talk, tools), Completion("so", usage=TOLD))
+    meter.learn(asked(talk, tools), Completion("so", usage=USAGE))
     further = talk.add(Message("assistant", "so"), Message("user", "and now?"))
     added = further.size - talk.size
     assert meter.bound(asked(further, tools)) == 5_000 + added + 2 * MESSAGE_TOKENS + TAIL_TOKENS
@@ -48,10 +48,10 @@ def test_after_a_report_only_what_was_added_is_bounded_by_bytes() -> None:
 
 def test_tools_that_were_found_since_and_thinking_that_is_given_back_are_read_too() -> None:
     talk, meter = Conversation([Message("user", "hello")]), InputEstimator()
-    meter.learn(asked(talk, offering("one")), Completion("so", usage=TOLD))
+    meter.learn(asked(talk, offering("one")), Completion("so", usage=USAGE))
     grown = offering("one", "two")
     assert meter.bound(asked(talk, grown)) == 5_000 + grown.size - offering("one").size + TAIL_TOKENS
-    meter.learn(asked(talk, grown), Completion("so", usage=TOLD, private=Private("anthropic", "[]")))
+    meter.learn(asked(talk, grown), Completion("so", usage=USAGE, private=Private("anthropic", "[]")))
     assert meter.bound(asked(talk, grown)) == 5_000 + 300 + TAIL_TOKENS
 
 

@@ -23,9 +23,9 @@ async def test_a_limit_below_one_round_says_what_a_round_needs_and_with_that_the
     async with App.open(place.settings(*LINES), via="test") as app:
         small = app.runs.report(await started(app, "small", limits=Limits(**{unit: 100})), ME)
         assert (small.status, small.stop_reason, small.rounds) == ("completed", "budget", 0)
-        (told,) = [note for note in small.degraded if note.startswith("round-1 was not begun")]
-        assert f"limits.{unit}, which is 100." in told
-        needed = int(re.findall(r"up to ([\d]+) of", told)[0])
+        (text,) = [note for note in small.degraded if note.startswith("round-1 was not begun")]
+        assert f"limits.{unit}, which is 100." in text
+        needed = int(re.findall(r"up to ([\d]+) of", text)[0])
         enough = app.runs.report(await started(app, "large", limits=Limits(**{unit: needed})), ME)
         assert enough.rounds >= 1
         assert not any("was not begun" in note for note in enough.degraded)
@@ -43,5 +43,5 @@ async def test_no_run_of_no_rounds_is_without_a_word_why(place: Place, total: in
 async def test_a_day_without_room_for_one_call_says_what_it_needs(place: Place) -> None:
     async with App.open(place.settings(*LINES, day=Limits(total_tokens=2_000)), via="test") as app:
         report = await rests(app, await started(app))
-    told = next(note for note in report.degraded if note.startswith("day.total_tokens"))
-    assert re.search(r"needs up to \d{4,}, more than that", told)
+    text = next(note for note in report.degraded if note.startswith("day.total_tokens"))
+    assert re.search(r"needs up to \d{4,}, more than that", text)

@@ -411,8 +411,8 @@ async def test_several_callers_tools_are_answered_together_or_one_by_one(place: 
         both = {"round-1/call-1": {"content": "one"}, "round-1/call-3": {"content": "three", "is_error": True}}
         await app.answers.submit(run_id, both, ME)
         (item,) = (await rests(app, run_id)).waiting
-        told = [message["content"] for message in item["messages"] if message["role"] == "tool"]
-        assert ["one" in told[0], "two" in told[1], "three" in told[2]] == [True] * 3
+        contents = [message["content"] for message in item["messages"] if message["role"] == "tool"]
+        assert ["one" in contents[0], "two" in contents[1], "three" in contents[2]] == [True] * 3
 
 
 async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: Place) -> None:

@@ -127,12 +127,12 @@ async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun
     settings = place.settings(reads("a.txt"), touch, says("never"), gate=(GateRule("write_file", "allow"),))
     async with watched(settings) as app:
         for nth in range(6):
-            told = Forestalling(app, place, "round-2/call-1")
+            forestalling = Forestalling(app, place, "round-2/call-1")
             asked = PlannerRequest(f"make {nth}", tools=("read_file", "write_file"))
             run_id = (await app.runs.start_planner(asked, ME)).run_id
             async with asyncio.timeout(WITHIN_S):
                 await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-            assert told.when == [("round-2/call-1", False)]  # marked by that commit, and nothing was made yet
+            assert forestalling.when == [("round-2/call-1", False)]  # marked by that commit, and nothing was made yet
             assert app.runs.report(run_id, ME).status == "cancelled"
             assert not (place.workspace / "made.txt").exists()
 

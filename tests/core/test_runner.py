@@ -40,8 +40,8 @@ def call(name: str, says: str = "") -> CallTool:
     return CallTool(name, ToolCall(name, "tool", {"says": says}))
 
 
-def branch(plan: Plan, told: Any = None) -> Flow[Any]:
-    heard = [told]
+def branch(plan: Plan, result: Any = None) -> Flow[Any]:
+    heard = [result]
     for number in range(1, plan.steps + 1):
         answer = yield from call(f"call-{number}", repr(heard))
         heard.append(answer.content)

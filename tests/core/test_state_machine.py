@@ -72,8 +72,8 @@ class Servers(RuleBasedStateMachine):
         return sorted(self.runs.items())[pick % len(self.runs)]
 
     def report(self, number: int, run: str) -> dict[str, Any]:
-        told: dict[str, Any] = self.app(number)("rest", run=run, principal=self.runs[run])["ok"]
-        return told
+        result: dict[str, Any] = self.app(number)("rest", run=run, principal=self.runs[run])["ok"]
+        return result
 
     def answer_of(self, kind: str, said: str) -> dict[str, Any]:
         if kind != "completion":
@@ -93,8 +93,8 @@ class Servers(RuleBasedStateMachine):
     @rule(number=HOSTS, principal=st.sampled_from(("local", "other")), key=st.sampled_from((None, "k", "l")))
     def start(self, number: int, principal: str, key: str | None) -> None:
         goal = f"goal {key or next(self.numbers)}"
-        told = self.app(number)("start", goal=goal, principal=principal, key=key, route="caller")
-        self.runs[told["ok"]] = principal
+        result = self.app(number)("start", goal=goal, principal=principal, key=key, route="caller")
+        self.runs[result["ok"]] = principal
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS, pick=PICKS, said=ANSWERS)
@@ -107,8 +107,8 @@ class Servers(RuleBasedStateMachine):
                 self.settle(number, run, item)
                 continue
             value = self.answer_of(item["kind"], said)
-            told = self.app(number)("answer", run=run, principal=principal, answers={item["key"]: value})
-            assert told == {"ok": None}, (item, told)
+            result = self.app(number)("answer", run=run, principal=principal, answers={item["key"]: value})
+            assert result == {"ok": None}, (item, result)
             self.given[run, item["key"]] = value
             if said != "reads":
                 return  # one of several: the others wait on
@@ -118,8 +118,8 @@ class Servers(RuleBasedStateMachine):
         said = "already_done" if line in self.made() else "reattempt"
         if said == "reattempt":
             self.again.add(line)
-        told = self.app(number)("settle", run=run, principal=self.runs[run], key=item["key"], settlement=said)
-        assert told == {"ok": None}
+        result = self.app(number)("settle", run=run, principal=self.runs[run], key=item["key"], settlement=said)
+        assert result == {"ok": None}
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS, pick=PICKS)
@@ -131,15 +131,15 @@ class Servers(RuleBasedStateMachine):
         principal = self.runs[run]
         assert self.app(number)("answer", run=run, principal=principal, answers={key: value}) == {"ok": None}
         other = {"content": "something else"}
-        told = self.app(number)("answer", run=run, principal=principal, answers={key: other})
-        assert told == {"code": "already_answered"}
+        result = self.app(number)("answer", run=run, principal=principal, answers={key: other})
+        assert result == {"code": "already_answered"}
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS, pick=PICKS)
     def answer_what_does_not_wait(self, number: int, pick: int) -> None:
         run, principal = self.picked(pick)
-        told = self.app(number)("answer", run=run, principal=principal, answers={"round-99": {"content": "x"}})
-        assert told == {"code": "not_waiting"}
+        result = self.app(number)("answer", run=run, principal=principal, answers={"round-99": {"content": "x"}})
+        assert result == {"code": "not_waiting"}
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS, pick=PICKS, action=st.sampled_from(("answer", "control")))
@@ -183,8 +183,8 @@ class Servers(RuleBasedStateMachine):
     def wish(self, number: int, pick: int, wish: str, route: str) -> None:
         run, principal = self.picked(pick)
         given = {"route": route} if wish == "reroute" else {}
-        told = self.app(number)("control", run=run, principal=principal, action=wish, **given)
-        assert told.get("code") in (None, "stale"), told
+        result = self.app(number)("control", run=run, principal=principal, action=wish, **given)
+        assert result.get("code") in (None, "stale"), result
 
     @precondition(lambda self: self.runs)
     @rule(number=HOSTS, pick=PICKS)

@@ -28,8 +28,8 @@ def points(
         timeout=600,
         check=True,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    return told[:-1], told[-1]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return lines[:-1], lines[-1]
 
 
 def held(point: dict[str, Any], reference: dict[str, Any], *, late: bool) -> None:

@@ -153,14 +153,14 @@ def test_015_a_log_removed_under_the_server_is_a_store_error_and_nothing_else(pl
         place.db.with_name("kairos.db-wal").unlink()
         place.db.with_name("kairos.db-shm").unlink()
         answers = {item["key"]: {"content": "because"} for item in report["waiting"]}
-        told = client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=5)
-        assert told.get("code") != "internal_error"
+        result = client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=5)
+        assert result.get("code") != "internal_error"
         assert client.ask("tools/list", {})["tools"]
         client.server.stdin.close()
         client.ends()
     with StdioClient.start(place) as fresh:
-        told = fresh.call("run_status")
-        assert "runs" in told or told["code"] in ("store_corrupt", "store_unavailable")
+        result = fresh.call("run_status")
+        assert "runs" in result or result["code"] in ("store_corrupt", "store_unavailable")
 
 
 # -- other processes, signals, limits ----------------------------------------------------------------------------
@@ -236,9 +236,9 @@ def test_030_too_few_descriptors_is_an_error_that_passes(place: Place) -> None:
         assert client.call("registry_call", name="read_file", arguments={"path": "a.txt"})["status"] == "completed"
         _, hard = resource.prlimit(client.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(client.pid, resource.RLIMIT_NOFILE, (3, hard))
-        told = client.call("registry_call", name="read_file", arguments={"path": "b.txt"})
-        assert told.get("code") != "internal_error"
-        assert told.get("code") or told["output"]["is_error"]
+        result = client.call("registry_call", name="read_file", arguments={"path": "b.txt"})
+        assert result.get("code") != "internal_error"
+        assert result.get("code") or result["output"]["is_error"]
         resource.prlimit(client.pid, resource.RLIMIT_NOFILE, (hard, hard))
         assert go_through(client)["summary"] == "done"
 
@@ -250,8 +250,8 @@ def test_030_a_server_started_with_few_descriptors_says_so_or_works(tmp_path: Pa
         resource.setrlimit(resource.RLIMIT_NOFILE, (16, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     with StdioClient.start(place, preexec_fn=few) as client:
-        told = client.call("planner_run", **START)
-        assert told.get("code") != "internal_error"
+        result = client.call("planner_run", **START)
+        assert result.get("code") != "internal_error"
         hard = resource.prlimit(client.pid, resource.RLIMIT_NOFILE)[1]
         resource.prlimit(client.pid, resource.RLIMIT_NOFILE, (hard, hard))
         assert go_through(client)["summary"] == "done"

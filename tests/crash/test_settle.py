@@ -162,8 +162,8 @@ def test_whoever_calls_a_tool_settles_nothing_and_is_told_the_command_that_does(
 
 def settling_words(text: str) -> tuple[str, ...]:
     """What the command in a text settles, and as what."""
-    (told,) = re.findall(r"`([^`]* settle [^`]*)`", text)
-    return tuple(shlex.split(told)[-3:])
+    (command,) = re.findall(r"`([^`]* settle [^`]*)`", text)
+    return tuple(shlex.split(command)[-3:])
 
 
 async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) -> None:

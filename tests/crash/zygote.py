@@ -121,7 +121,7 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
             after = answers(place)
             runs = [run for (run,) in place.rows("select id from run")]
             settled = place.rows("select count(*) from deposit where kind = 'settle'")[0][0]
-            told = {
+            report = {
                 "point": f"{way} {nth} of {commits}",
                 "code": code,
                 "again": again,
@@ -139,9 +139,9 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
                 "integrity": place.rows("pragma integrity_check")[0][0],
                 "said": (place.root / "2").read_text()[-1500:] if again else "",
             }
-            print(json.dumps(told), flush=True)
-    told = {"answers": len(answers(reference)), "attempts": reference.rows("select count(*) from attempt")[0][0]}
-    print(json.dumps({**told, "outside": outside, "mcp": "mcp" in sys.modules}), flush=True)
+            print(json.dumps(report), flush=True)
+    report = {"answers": len(answers(reference)), "attempts": reference.rows("select count(*) from attempt")[0][0]}
+    print(json.dumps({**report, "outside": outside, "mcp": "mcp" in sys.modules}), flush=True)
 
 
 def arrived(root: Path) -> Place:

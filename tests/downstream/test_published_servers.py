@@ -56,8 +56,8 @@ def command(installed: Path, name: str, *arguments: str) -> tuple[str, ...]:
     if node is None:
         pytest.skip("this machine lacks node")
     package = installed / "node_modules" / PACKAGES[name].rpartition("@")[0]
-    told = json.loads((package / "package.json").read_text())
-    (script,) = told["bin"].values() if isinstance(told["bin"], dict) else (told["bin"],)
+    manifest = json.loads((package / "package.json").read_text())
+    (script,) = manifest["bin"].values() if isinstance(manifest["bin"], dict) else (manifest["bin"],)
     return (node, str(package / script), *arguments)
 
 

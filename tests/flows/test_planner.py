@@ -80,8 +80,8 @@ def test_a_failing_call_is_told_as_json_with_success_false() -> None:
         [turn(call(), call("write")), says("Done.")],
         lambda step: ours if step.call.name == "look" else callers,
     )
-    told = [json.loads(m.content) for m in run.request("round-2").conversation[-2:]]
-    assert told == [
+    parsed = [json.loads(m.content) for m in run.request("round-2").conversation[-2:]]
+    assert parsed == [
         {"success": False, "code": "not_found", "message": "No such file."},
         {"success": False, "code": None, "message": "It is shut.", "data": {"hours": [9, 17]}},
     ]

@@ -22,7 +22,7 @@ CLIENT_S = 240
 
 def drive(client: Client, folder: Path, place: Place, transport: Transport, **job: Any) -> Any:
     """What the client's script printed last; `job` is what else it is told."""
-    told = {
+    result = {
         "transport": transport,
         "command": place.command,
         "folder": str(place.root),
@@ -32,7 +32,7 @@ def drive(client: Client, folder: Path, place: Place, transport: Transport, **jo
     }
     command = client.environ.command(folder, CLIENTS / client.script)
     with nullcontext() if transport == "stdio" else site(place, transport) as url:
-        code, out, err = _ran([*command, json.dumps(told | {"url": url})], place)
+        code, out, err = _ran([*command, json.dumps(result | {"url": url})], place)
     assert code == 0, err[-3000:]
     return json.loads(out.splitlines()[-1])
 

@@ -104,8 +104,8 @@ def version(environ: Environ, folder: Path, package: str) -> str:
     """The version of a package in an environment, as its own record says."""
     match environ:
         case NodeEnv():
-            told = json.loads((folder / "node_modules" / package / "package.json").read_text())
-            return str(told["version"])
+            manifest = json.loads((folder / "node_modules" / package / "package.json").read_text())
+            return str(manifest["version"])
         case PythonEnv():
             stem = package.replace("-", "_")
             (record,) = folder.glob(f"lib/python*/site-packages/{stem}-[0-9]*.dist-info")

@@ -32,11 +32,11 @@ def test_a_slow_model_with_an_impatient_client_gets_to_the_end_and_is_asked_once
 ) -> None:
     """Over HTTP too: this client tells nobody that it gave up, so its call stays open, and what was asked with it."""
     place = Place(tmp_path / "place").lay()
-    told = given_up(environment, place, transport, 6)
-    assert told["gave_up"] >= 3
-    assert (told["result"]["status"], told["result"]["summary"]) == ("completed", place.word)
-    assert told["asked"] == told["result"]["usage"]["model_calls"] == 3
-    assert place.replays(told["result"]["run_id"])
+    result = given_up(environment, place, transport, 6)
+    assert result["gave_up"] >= 3
+    assert (result["result"]["status"], result["result"]["summary"]) == ("completed", place.word)
+    assert result["asked"] == result["result"]["usage"]["model_calls"] == 3
+    assert place.replays(result["result"]["run_id"])
 
 
 @pytest.mark.parametrize("transport", ["stdio", "sse", "http"])
@@ -44,6 +44,6 @@ def test_no_more_is_asked_than_model_calls_are_left(
     transport: Transport, environment: Callable[[Environ], Path], tmp_path: Path
 ) -> None:
     place = Place(tmp_path / "place").lay()
-    told = given_up(environment, place, transport, 2)
-    assert told["result"]["status"] == "completed"
-    assert told["asked"] == told["result"]["usage"]["model_calls"] == 2
+    result = given_up(environment, place, transport, 2)
+    assert result["result"]["status"] == "completed"
+    assert result["asked"] == result["result"]["usage"]["model_calls"] == 2

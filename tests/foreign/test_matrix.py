@@ -41,21 +41,21 @@ def test_three_rounds_that_read_a_file(
     found = cell.described() | {"version": version(cell.client.environ, folder, cell.client.package)}
     results.append(found)
     began = time.monotonic()
-    told = drive(cell.client, folder, place, cell.transport, era=cell.era, way=cell.way)
+    result = drive(cell.client, folder, place, cell.transport, era=cell.era, way=cell.way)
     found["seconds"] = round(time.monotonic() - began, 1)
 
-    if "protocol" in told:
-        assert (told["protocol"] == MODERN) == (cell.era == "modern")
-    ended = told["result"]
+    if "protocol" in result:
+        assert (result["protocol"] == MODERN) == (cell.era == "modern")
+    ended = result["result"]
     assert (ended["status"], ended["rounds"], ended["summary"]) == ("completed", 3, place.word)
     ((run_id, outcome),) = place.rows("select id, outcome from run")
     assert (run_id, json.loads(outcome)["summary"]) == (ended["run_id"], place.word)
     assert place.rows("select path, kind from mark order by id") == MARKS
-    found["way"] = way_taken(place, told.get("asked", []))
+    found["way"] = way_taken(place, result.get("asked", []))
     assert found["way"] == cell.way_due
     assert place.replays(run_id)
     if cell.client is INSPECTOR_CLI:
-        assert told["strict"]["code"] == 0, told["strict"]["said"]
+        assert result["strict"]["code"] == 0, result["strict"]["said"]
     found["result"] = "ok"
 
 
@@ -66,10 +66,10 @@ def test_an_agent_that_gave_up_finds_its_run_again(environment: Callable[[Enviro
     lines = [look | {"delay_s": LONGER_THAN_PATIENCE_S}, {"content": "done", "finish": "stop"}]
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     client = replace(OPENAI_AGENTS, script="openai_agents_gives_up.py")
-    told = drive(client, environment(client.environ), place, "stdio", script=str(script))
-    assert told["gave_up"] >= 1
+    result = drive(client, environment(client.environ), place, "stdio", script=str(script))
+    assert result["gave_up"] >= 1
     ((run_id, status),) = place.rows("select id, outcome ->> 'status' from run")
-    assert (told["result"]["run_id"], status) == (run_id, "completed")
+    assert (result["result"]["run_id"], status) == (run_id, "completed")
     assert place.rows("select count(*) from mark where path = 'round-1'") == [(1,)]
 
 

@@ -226,9 +226,13 @@ SPENDING = (
     ),
     *(
         Guard(
-            "budget/reservation.py", f'        ("{unit}", {rest}),\n', "", GRANTS + told, quick=unit == "total_tokens"
+            "budget/reservation.py",
+            f'        ("{unit}", {rest}),\n',
+            "",
+            GRANTS + test_name,
+            quick=unit == "total_tokens",
         )
-        for unit, rest, told in (
+        for unit, rest, test_name in (
             ("rounds", "counts.rounds, remaining.rounds", "a_count_that_is_used_up_is_refused"),
             ("model_calls", "counts.model_calls, remaining.model_calls", "a_count_that_is_used_up_is_refused"),
             ("tool_calls", "counts.tool_calls, remaining.tool_calls", "a_count_that_is_used_up_is_refused"),

@@ -103,8 +103,8 @@ async def works(site: Site, way: str, until: float) -> None:
         async with site.client(way) as client:
             for _ in range(5):
                 number += 1
-                told = await client.call_tool("planner_run", {"goal": f"{way} {id(client)} {number}"})
-                assert told.structured_content["status"] == "completed", told
+                result = await client.call_tool("planner_run", {"goal": f"{way} {id(client)} {number}"})
+                assert result.structured_content["status"] == "completed", result
 
 
 def misbehaves(site: Site, luck: random.Random, until: float) -> None:

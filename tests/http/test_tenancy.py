@@ -56,11 +56,11 @@ async def test_a_run_belongs_to_the_token_that_began_it(two) -> None:
                 ("planner_run", {"goal": "go on", "continues": run_id}),
             ]
             for name, arguments in reaching:
-                told = await outcome(b, name, **arguments)
+                result = await outcome(b, name, **arguments)
                 guessed = json.loads(json.dumps(arguments).replace(run_id, "run-000000000000"))
                 unknown = await outcome(b, name, **guessed)
-                assert told["code"] == "unknown_run", (way, name)
-                assert json.dumps(told).replace(run_id, "run-000000000000") == json.dumps(unknown), (way, name)
+                assert result["code"] == "unknown_run", (way, name)
+                assert json.dumps(result).replace(run_id, "run-000000000000") == json.dumps(unknown), (way, name)
             assert (await outcome(b, "run_status"))["runs"] == []
             assert (await outcome(a, "run_continue", run_id=run_id, answers=answers))["status"] == "completed"
     connection = apsw.Connection(str(site.home / "kairos.db"))
@@ -75,9 +75,9 @@ def test_TENANCY_003_nobody_can_listen_to_events_of_another_since_there_are_none
     site.token = bob
     params = {"notifications": {"resourceSubscriptions": [f"kairos://runs/{started['run_id']}"]}, "_meta": META}
     asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}).encode()
-    told = site.post(asked, "MCP-Method: subscriptions/listen")
-    assert told.json["error"]["code"] == -32601
-    assert started["run_id"] not in told.body.decode()
+    result = site.post(asked, "MCP-Method: subscriptions/listen")
+    assert result.json["error"]["code"] == -32601
+    assert started["run_id"] not in result.body.decode()
     assert site.still_answers()
 
 

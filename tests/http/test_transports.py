@@ -30,9 +30,9 @@ def reads(**more: Any) -> dict[str, Any]:
 
 async def outcome(client: Client, name: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
     with anyio.fail_after(SECONDS):
-        told = (await client.call_tool(name, arguments, **more)).structured_content
-    assert "code" not in told, told
-    return told
+        result = (await client.call_tool(name, arguments, **more)).structured_content
+    assert "code" not in result, result
+    return result
 
 
 def the_answer(run: dict[str, Any], **answer: Any) -> dict[str, Any]:
@@ -91,21 +91,21 @@ async def test_each_tells_how_it_goes(sites: Callable[..., Site], scripted: Call
     scripted(reads(delay_s=SLOW_S), reads(), {"content": "done", "finish": "stop"})
     site = sites()
 
-    async def told_over(way: str) -> None:
-        told: list[tuple[float, float | None]] = []
+    async def assert_progress(way: str) -> None:
+        result: list[tuple[float, float | None]] = []
 
         async def hear(figure: float, total: float | None, _text: str | None) -> None:
-            told.append((figure, total))
+            result.append((figure, total))
 
         async with site.client(way) as client:
             run = await outcome(client, "planner_run", {"goal": way}, progress_callback=hear)
         assert run["status"] == "completed", way
-        assert len(told) >= 2, way
-        assert all(total == 5 for _, total in told)
-        figures = [figure for figure, _ in told]
+        assert len(result) >= 2, way
+        assert all(total == 5 for _, total in result)
+        figures = [figure for figure, _ in result]
         assert figures == sorted(set(figures)), way
 
-    await at_once(told_over)
+    await at_once(assert_progress)
 
 
 async def test_a_call_that_is_cancelled_leaves_its_run(
@@ -145,7 +145,7 @@ import sys, anyio
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 url, way = sys.argv[1:]
-async def hear(*told): print("begun", flush=True)
+async def hear(*progress): print("begun", flush=True)
 async def main():
     mode = "auto" if "modern" in way else "legacy"
     server = sse_client(url + "/sse") if "sse" in way else url + "/mcp"

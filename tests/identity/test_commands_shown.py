@@ -76,11 +76,11 @@ async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -
 
         run_id = (await app.runs.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=tenant)
-        told = app.runs.report(run_id, tenant).next
-    assert told is not None
-    assert str(place.root) not in json.dumps(told)
-    assert "--principal tenant" in told["why"]
-    assert "Whoever runs this server" in told["why"]
+        next_call = app.runs.report(run_id, tenant).next
+    assert next_call is not None
+    assert str(place.root) not in json.dumps(next_call)
+    assert "--principal tenant" in next_call["why"]
+    assert "Whoever runs this server" in next_call["why"]
 
 
 @pytest.mark.parametrize("line", ["approve run-1 round-1/call-1", "mandate edit x --workspace /a", "doctor"])

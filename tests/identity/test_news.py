@@ -34,8 +34,8 @@ def seq_of(place: Place, run_id: str) -> int:
 
 async def news(door: Door, since: Any, run_ids: list[str], wait_s: float = PATIENCE_S) -> list[dict[str, Any]]:
     more = {} if since is None else {"since": since}
-    told = await door.ask("run_status", {"run_ids": run_ids, "until": "news", "wait_s": wait_s, **more})
-    runs: list[dict[str, Any]] = told["runs"]
+    found = await door.ask("run_status", {"run_ids": run_ids, "until": "news", "wait_s": wait_s, **more})
+    runs: list[dict[str, Any]] = found["runs"]
     return runs
 
 
@@ -83,12 +83,12 @@ async def test_an_approval_is_told_once_and_waits_for_the_decision(place: Place)
         await asyncio.sleep(0)
         await door.app.answers.decide(run["run_id"], run["waiting"][0]["key"], "approve", None, PERSON)
         began = time.monotonic()
-        (told,) = (await waiting)["runs"]
+        (found,) = (await waiting)["runs"]
         assert time.monotonic() - began < PATIENCE_S / 2
-        assert told["seq"] > run["seq"]
-        while told["status"] == "working":
-            (told,) = await news(door, told["seq"], [run["run_id"]])
-        assert (told["status"], told["summary"]) == ("completed", "Done.")
+        assert found["seq"] > run["seq"]
+        while found["status"] == "working":
+            (found,) = await news(door, found["seq"], [run["run_id"]])
+        assert (found["status"], found["summary"]) == ("completed", "Done.")
 
 
 async def test_a_pause_an_end_and_a_new_key_are_news(place: Place) -> None:
@@ -103,15 +103,15 @@ async def test_a_pause_an_end_and_a_new_key_are_news(place: Place) -> None:
             await asyncio.sleep(0.05)
             assert not waiting.done()
             await act
-            (told,) = await waiting
-            assert told["seq"] > since
-            return told
+            (found,) = await waiting
+            assert found["seq"] > since
+            return found
 
         assert (await after(door.app.control.request(run_id, "pause", ME)))["status"] == "paused"
         await door.app.control.request(run_id, "resume", ME)
         await rests(door.app, run_id)
-        told = await after(door.app.answers.submit(run_id, {"round-1/call-1": {"content": "1"}}, ME))
-        assert [item["key"] for item in told["waiting"]] == ["round-2/call-1"]
+        found = await after(door.app.answers.submit(run_id, {"round-1/call-1": {"content": "1"}}, ME))
+        assert [item["key"] for item in found["waiting"]] == ["round-2/call-1"]
         assert (await after(door.app.control.request(run_id, "cancel", ME)))["status"] == "cancelled"
 
 
@@ -121,8 +121,8 @@ async def test_what_is_no_use_to_the_caller_is_no_news(place: Place) -> None:
         run_id = (await door.app.runs.start_planner(request, ME)).run_id
         report = await rests(door.app, run_id)
         place.rows("insert into note(run, text) select n, 'a word' from run")
-        (told,) = await news(door, report.seq, [run_id], wait_s=0.4)
-        assert told["seq"] > report.seq
+        (found,) = await news(door, report.seq, [run_id], wait_s=0.4)
+        assert found["seq"] > report.seq
         assert place.rows("select news_seq <= ? from run", report.seq) == [(1,)]
 
 
@@ -149,9 +149,9 @@ async def test_several_runs_are_waited_for_each_from_its_own_seq(place: Place) -
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await door.app.answers.submit(ids[1], {"round-1/call-1": {"content": "1"}}, ME)
-        told = {run["run_id"]: run["seq"] for run in await waiting}
-        assert told[ids[0]] == since[ids[0]]
-        assert told[ids[1]] > since[ids[1]]
+        found = {run["run_id"]: run["seq"] for run in await waiting}
+        assert found[ids[0]] == since[ids[0]]
+        assert found[ids[1]] > since[ids[1]]
 
 
 @pytest.mark.parametrize(

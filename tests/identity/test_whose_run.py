@@ -191,9 +191,9 @@ async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two)
     async with two.server(two.one) as here, two.server(two.other) as there:
         mine, theirs = await begun(here), await begun(there)
         async with connected(there) as door:
-            told = await door.ask("run_status")
-            assert ([run["run_id"] for run in told["runs"]], told["elsewhere"]) == ([theirs], 1)
-            (row,) = told["runs"]
+            result = await door.ask("run_status")
+            assert ([run["run_id"] for run in result["runs"]], result["elsewhere"]) == ([theirs], 1)
+            (row,) = result["runs"]
             assert row.keys() == {
                 *("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds"),
                 *("waiting", "next"),
@@ -218,8 +218,8 @@ async def saved(app: App, **more: Any) -> dict[str, Any]:
 
 async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
-        told = await saved(here)
-        assert told["workspace"] == str(two.one)
+        result = await saved(here)
+        assert result["workspace"] == str(two.one)
         with pytest.raises(UnknownMandate) as refused:
             await there.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert str(two.one) in refused.value.message

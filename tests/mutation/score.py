@@ -47,8 +47,8 @@ class Score:
     @property
     def share(self) -> float:
         """The share of mutants that were noticed, of those that a test could tell; 1 where there are none."""
-        told_apart = self.killed + len(self.survivors)
-        return self.killed / told_apart if told_apart else 1.0
+        decided = self.killed + len(self.survivors)
+        return self.killed / decided if decided else 1.0
 
     def __str__(self) -> str:
         counts = f"{self.killed} killed, {len(self.survivors)} survived, {self.equivalent} equivalent"

@@ -344,11 +344,11 @@ def test_a_call_that_is_stopped_ends_at_once_and_hangs_up(
         asking = threading.Thread(target=ask)
         asking.start()
         assert waiting.came.wait(WITHIN_S)
-        told = time.monotonic()
+        closed_at = time.monotonic()
         stop.set()
         asking.join(WITHIN_S)
         assert ended
-        assert ended[0] - told < 2
+        assert ended[0] - closed_at < 2
         assert waiting.left.wait(WITHIN_S)
 
 

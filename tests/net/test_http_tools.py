@@ -203,10 +203,10 @@ def test_a_secret_reaches_the_server_and_nothing_else(web: Peer, status: str) ->
     result = called(tool, id="1")
     assert web.heard[0].header("authorization") == f"Bearer {KEY}"
     assert web.heard[0].header("x-other") == "another-key"
-    told = f"{result.content} {result.data}"
+    result_text = f"{result.content} {result.data}"
     assert result.content.count("[secret]") >= len(FORMS) - 1
-    assert not [form for form in FORMS if form in told and form != FORMS[-1]]
-    assert base64.urlsafe_b64encode(KEY.encode()).decode()[2:-4] not in told
+    assert not [form for form in FORMS if form in result_text and form != FORMS[-1]]
+    assert base64.urlsafe_b64encode(KEY.encode()).decode()[2:-4] not in result_text
 
 
 def test_a_secret_in_a_json_reply_is_taken_out_after_it_was_unfolded(web: Peer) -> None:

@@ -74,8 +74,8 @@ def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place
         first.ends()
     program(place, "touch other.txt; exit 0")
     with StdioClient.start(place) as later:
-        told = later.call("run_status", run_ids=[second["run_id"]], until="attention", wait_s=20)["runs"][0]
-        (item,) = told["waiting"]
+        report = later.call("run_status", run_ids=[second["run_id"]], until="attention", wait_s=20)["runs"][0]
+        (item,) = report["waiting"]
         assert item["kind"] == "settle"
         said = {"key": item["key"], "settlement": "reattempt", "digest": item["digest"]}
         later.call("run_control", run_id=second["run_id"], action="settle", **said)

@@ -46,8 +46,8 @@ def page_of(door: Any) -> str:
 async def said(door: Any, run_id: str, answers: Any) -> str:
     """The code with which the answers are refused, or the run's status."""
     result = await door.client.call_tool("run_continue", {"run_id": run_id, "answers": answers})
-    told = result.structured_content
-    return str(told["code"] if result.is_error else told["status"])
+    report = result.structured_content
+    return str(report["code"] if result.is_error else report["status"])
 
 
 def none_decided(place: Place) -> bool:
@@ -101,9 +101,9 @@ async def test_leave_that_comes_too_late_is_none(place, era):
         place.rows("update approval set expires_at = asked_at")
         assert await said(door, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_expired"
         assert page(place) == PAGE
-        (told,) = (await door.ask("run_status", {"run_ids": [run], "until": "attention"}))["runs"]
-        assert (told["status"], told["next"]["arguments"]) == ("paused", {"run_id": run, "action": "resume"})
-        await door.ask("run_control", told["next"]["arguments"])
+        (report,) = (await door.ask("run_status", {"run_ids": [run], "until": "attention"}))["runs"]
+        assert (report["status"], report["next"]["arguments"]) == ("paused", {"run_id": run, "action": "resume"})
+        await door.ask("run_control", report["next"]["arguments"])
         run, again = await waits(door)
         assert (again["key"], page(place)) == (f"{item['key']}-2", PAGE)
 
@@ -114,8 +114,8 @@ async def test_leave_for_what_has_changed_since_it_was_shown_is_used_for_nothing
         run, item = await waits(door)
         (place.workspace / "docs" / "index.md").write_text(theirs)
         await door.ask("run_continue", {"run_id": run, "answers": {item["key"]: {**YES, "digest": item["digest"]}}})
-        (told,) = (await door.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
-        act = told["output"]["cycles"][0]["act"]
+        (report,) = (await door.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
+        act = report["output"]["cycles"][0]["act"]
         assert (act["status"], act["code"]) == ("failed", "stale_file")
         assert page(place) == theirs
 
@@ -128,8 +128,8 @@ async def test_EDIT_019_leave_for_a_file_that_a_link_has_replaced_follows_no_lin
         file.unlink()
         file.symlink_to(target)
         await door.ask("run_continue", {"run_id": run, "answers": {item["key"]: {**YES, "digest": item["digest"]}}})
-        (told,) = (await door.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
-        act = told["output"]["cycles"][0]["act"]
+        (report,) = (await door.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
+        act = report["output"]["cycles"][0]["act"]
         assert (act["status"], act["code"]) == ("denied", "path_denied")
     assert (target.read_text(), file.is_symlink()) == (PAGE, True)
 
@@ -181,8 +181,8 @@ async def test_a_dialogs_answer_without_its_seal_or_under_another_one_is_none(pl
                 await door.step(name, arguments, state=state, answers={key: yes, stray: yes})
         assert none_decided(place)
         assert page(place) == PAGE
-        told = await door.came_to("ooda_run", start, state=first.request_state, answers={key: yes})  # as it was meant
-        assert (told["output"]["cycles"][0]["status"], page(place)) == ("applied", DONE)
+        report = await door.came_to("ooda_run", start, state=first.request_state, answers={key: yes})  # as it was meant
+        assert (report["output"]["cycles"][0]["status"], page(place)) == ("applied", DONE)
         assert [verdict for verdict, *_ in verdicts(place)] == ["approve", None]
 
 
@@ -201,7 +201,7 @@ def test_replies_to_what_was_never_asked_decide_nothing(place):
         for number in range(20):
             for name in (number, str(number), run["waiting"][0]["key"]):
                 client.send({"jsonrpc": "2.0", "id": name, "result": reply})
-        told = client.call("run_continue", run_id=run["run_id"], wait_s=1)
-        assert [item["kind"] for item in told["waiting"]] == ["approval"]
+        report = client.call("run_continue", run_id=run["run_id"], wait_s=1)
+        assert [item["kind"] for item in report["waiting"]] == ["approval"]
     assert none_decided(place)
     assert page(place) == PAGE

@@ -183,8 +183,8 @@ def plans(*said: str) -> dict[str, Any]:
 
 
 def runs(tool: str, risk: str | None = None, **arguments: Any) -> dict[str, Any]:
-    told = {"action": "run_tool", "tool": tool, "arguments": arguments, "intent": "as told"}
-    return told if risk is None else {**told, "risk": risk}
+    made = {"action": "run_tool", "tool": tool, "arguments": arguments, "intent": "as told"}
+    return made if risk is None else {**made, "risk": risk}
 
 
 BOLD = {

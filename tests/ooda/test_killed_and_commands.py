@@ -106,12 +106,12 @@ def test_at_a_checkpoint_the_command_that_goes_on_is_said(place, kairos):
     (place.home).mkdir()
     (place.home / "kairos.toml").write_text('[[gate]]\ntools = "edit_file"\nverdict = "allow"\n')
     saved(place, kairos)
-    told = kairos("mandate", "run", "links", code=3)
+    output = kairos("mandate", "run", "links", code=3)
     (run_id,) = place.rows("select id from run")[0]
-    assert "mandate links: paused_at_checkpoint\n- cycle 1: code_edit docs/index.md: applied; success, confid" in told
-    assert '"mandate_status"' not in told
+    assert "mandate links: paused_at_checkpoint\n- cycle 1: code_edit docs/index.md: applied; success, confid" in output
+    assert '"mandate_status"' not in output
     assert "cycle-1 act " in kairos("show", run_id)
-    for shown in (told, kairos("show", run_id)):
+    for shown in (output, kairos("show", run_id)):
         (line,) = [line for line in shown.splitlines() if line.endswith("--resume")]
         assert line.split()[-4:] == ["mandate", "run", "links", "--resume"]
     kairos(*line.split()[-4:], code=3)
@@ -140,8 +140,8 @@ def test_what_is_due_is_run_once_for_each_time(place, kairos):
     saved(place, kairos, max_cycles=1, schedule={"rule": "* * * * *", "catch_up": "bounded", "bound": 2})
     assert "nothing is due" in kairos("mandate", "run", "--due")
     set_back(place, minutes=5)
-    told = json.loads(kairos("mandate", "run", "--due", "--json"))
-    assert [run["status"] for run in told["runs"]] == ["completed", "completed"]
+    output = json.loads(kairos("mandate", "run", "--due", "--json"))
+    assert [run["status"] for run in output["runs"]] == ["completed", "completed"]
     ((last, runs),) = place.rows("select last_due, (select count(*) from run) from mandate")
     assert last % 60_000 == 0
     assert runs == 2

@@ -68,8 +68,8 @@ def test_killed_while_it_waits_then_approved_denied_and_approved_by_processes(pl
     assert dead_links(place.workspace) == ["reference.md: ../usage.md"]
     assert [times(place, n) for n in (1, 2, 3)] == [(1, 1), (0, 1), (1, 1)]
     assert [verdict for verdict, *_ in verdicts(place)] == ["approve", "deny", "approve"]
-    told = json.loads(kairos(place, "show", run_id, "--json").stdout)
-    assert [each["status"] for each in told["output"]["cycles"]] == ["applied", "denied", "applied"]
+    report = json.loads(kairos(place, "show", run_id, "--json").stdout)
+    assert [each["status"] for each in report["output"]["cycles"]] == ["applied", "denied", "applied"]
 
 
 async def test_a_denial_in_a_dialog_is_read_by_the_model_which_proposes_another_edit(place, era):
@@ -135,8 +135,8 @@ def test_killed_while_an_approved_edit_is_made_it_is_made_once_and_never_half(pl
     assert page.read_text() == (before if point.startswith("rename") else after)
     assert times(place, 1) == (1, 0)  # it was begun, and its end is known to nobody
     with StdioClient.start(place, script=False) as fresh:
-        (told,) = fresh.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"]
-    assert [each["status"] for each in told["output"]["cycles"]] == ["applied"]
+        (report,) = fresh.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"]
+    assert [each["status"] for each in report["output"]["cycles"]] == ["applied"]
     assert page.read_text() == after
     assert changed(place.workspace) == ["docs/guide.md"]  # and no file of ours is left
     assert times(place, 1)[1] == 1

@@ -88,16 +88,16 @@ async def test_a_changed_goal_pauses_until_the_run_is_cancelled(place, era):
         first = await run(door)
         await door.ask("mandate_save", {"mandate": {**MANDATE, "goal": "Something else."}})
         await door.ask("run_control", {"run_id": first["run_id"], "action": "resume"})
-        (told,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "until": "attention"}))["runs"]
-        assert (told["status"], told["output"]["mandate_status"]) == ("paused", "paused_goal_drift")
-        assert told["next"]["arguments"]["action"] == "cancel"
+        (report,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "until": "attention"}))["runs"]
+        assert (report["status"], report["output"]["mandate_status"]) == ("paused", "paused_goal_drift")
+        assert report["next"]["arguments"]["action"] == "cancel"
         assert await statuses(door) == {"links": ("paused_goal_drift", None)}
         await door.ask("run_control", {"run_id": first["run_id"], "action": "resume"})
-        (told,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "until": "attention"}))["runs"]
-        assert told["output"]["mandate_status"] == "paused_goal_drift"
-        await door.ask("run_control", told["next"]["arguments"])
-        (told,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "until": "done"}))["runs"]
-        assert (told["status"], told["output"]["mandate_status"]) == ("cancelled", "interrupted")
+        (report,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "until": "attention"}))["runs"]
+        assert report["output"]["mandate_status"] == "paused_goal_drift"
+        await door.ask("run_control", report["next"]["arguments"])
+        (report,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "until": "done"}))["runs"]
+        assert (report["status"], report["output"]["mandate_status"]) == ("cancelled", "interrupted")
         assert await statuses(door) == {"links": ("interrupted", "interrupted")}
     paths = [path for (path,) in place.rows("select path from mark where path like 'cycle-2%' order by id")]
     assert paths == ["cycle-2/goal-1", "cycle-2/drift-1", "cycle-2/goal-2", "cycle-2/drift-2"]
@@ -109,10 +109,10 @@ async def test_a_risk_above_the_budget_pauses_and_is_then_recorded_as_denied(pla
     risky = {"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"}
     mandate = {**FREE, "max_cycles": 1, "allowed_actions": ["create_file"]}
     async with opened(place, era, oriented(), gives(risky), judged()) as door:
-        told = await run(door, mandate)
-        assert told["output"]["mandate_status"] == "paused_risk_exceeded"
-        await door.ask("run_control", told["next"]["arguments"])
-        (done,) = (await door.ask("run_status", {"run_ids": [told["run_id"]], "until": "done"}))["runs"]
+        report = await run(door, mandate)
+        assert report["output"]["mandate_status"] == "paused_risk_exceeded"
+        await door.ask("run_control", report["next"]["arguments"])
+        (done,) = (await door.ask("run_status", {"run_ids": [report["run_id"]], "until": "done"}))["runs"]
         assert [each["status"] for each in done["output"]["cycles"]] == ["denied"]
         assert not (place.workspace / "prompts").exists()
 
@@ -206,10 +206,10 @@ async def test_a_mandate_is_saved_listed_and_found_again(place, era):
         missing = await door.client.call_tool("ooda_run", {"mandate_id": "nobody"})
         assert missing.structured_content["code"] == "unknown_mandate"
         absent = {"id": "later", "goal": "Tidy up.", "observe": ["nope"], "tools": ["zzz*", "read_file"]}
-        told = (await door.ask("mandate_save", {"mandate": absent}))["degraded"]
-        assert ["nope" in told[0], "zzz*" in told[1], len(told)] == [True, True, 2]
+        report = (await door.ask("mandate_save", {"mandate": absent}))["degraded"]
+        assert ["nope" in report[0], "zzz*" in report[1], len(report)] == [True, True, 2]
         looks = {"id": "looks", "goal": "Tidy up.", "observe": ["file_tree", "nope", "edit_file", "nope"]}
-        told = (await door.ask("mandate_save", {"mandate": looks}))["degraded"]
-        assert [("skipped" in note, "refused" in note) for note in told] == [(True, False)] * 2
+        report = (await door.ask("mandate_save", {"mandate": looks}))["degraded"]
+        assert [("skipped" in note, "refused" in note) for note in report] == [(True, False)] * 2
         seen = (await door.ask("ooda_observe", {"mandate_id": "looks"}))["output"]["observations"]
         assert [each["status"] for each in seen] == ["result", "skipped", "skipped", "skipped"]

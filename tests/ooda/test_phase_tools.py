@@ -55,17 +55,17 @@ async def test_each_phase_takes_the_output_of_the_one_before(place, era):
 async def test_the_next_call_of_a_phase_names_a_mandate_that_it_can_name(place, era):
     """Ready to copy: by its id only where it is saved as it was given."""
     async with opened(place, era) as door:
-        told = await door.ask("ooda_observe", {"mandate": MANDATE})
-        assert told["next"]["arguments"]["mandate"] == "<the mandate of this call, unchanged>"
+        observed = await door.ask("ooda_observe", {"mandate": MANDATE})
+        assert observed["next"]["arguments"]["mandate"] == "<the mandate of this call, unchanged>"
         await door.ask("mandate_save", {"mandate": MANDATE})
-        told = await door.ask("ooda_observe", {"mandate_id": "links"})
-        assert told["next"]["arguments"]["mandate_id"] == "links"
-        told = await door.ask("ooda_observe", {"mandate": {**MANDATE, "goal": "Something else."}})
-        assert "mandate_id" not in told["next"]["arguments"]
-        told = await door.ask("ooda_observe", {"goal": "Mend the links."})
-        following = {**told["next"]["arguments"], "observation": told["output"], "route": "caller"}
+        observed = await door.ask("ooda_observe", {"mandate_id": "links"})
+        assert observed["next"]["arguments"]["mandate_id"] == "links"
+        observed = await door.ask("ooda_observe", {"mandate": {**MANDATE, "goal": "Something else."}})
+        assert "mandate_id" not in observed["next"]["arguments"]
+        observed = await door.ask("ooda_observe", {"goal": "Mend the links."})
+        following = {**observed["next"]["arguments"], "observation": observed["output"], "route": "caller"}
         assert following["goal"] == "Mend the links."
-        oriented_next = await door.ask(told["next"]["tool"], following)
+        oriented_next = await door.ask(observed["next"]["tool"], following)
         assert oriented_next["status"] == "input_required"
 
 

@@ -76,8 +76,8 @@ SCENES: dict[str, tuple[Mapping[str, Any], tuple[Any, ...], Mapping[str, Any], A
 
 
 async def shown(door: Any) -> tuple[str, str | None]:
-    (told,) = (await door.ask("mandate_list"))["mandates"]
-    return told["status"], told.get("reason")
+    (item,) = (await door.ask("mandate_list"))["mandates"]
+    return item["status"], item.get("reason")
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -89,8 +89,8 @@ async def test_a_status_is_reached_and_is_the_same_in_the_list_and_in_the_run(pl
         run = await door.ask("ooda_run", {"mandate_id": "links", **more})
         await act(door, run)
         assert await shown(door) == expected
-        (told,) = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
-        assert (told["output"]["mandate_status"], told["output"].get("reason")) == expected
+        (item,) = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
+        assert (item["output"]["mandate_status"], item["output"].get("reason")) == expected
         listed = {
             each: (await door.ask("mandate_list", {"status": each}))["mandates"] for each in get_args(MandateStatus)
         }

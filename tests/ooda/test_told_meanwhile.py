@@ -31,9 +31,9 @@ RISKY = {"action": "create_file", "target": "prompts/new.md", "content": "x", "i
 async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
     async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         first = await door.ask("ooda_run", {"mandate": MANDATE})
-        (told,) = first["output"]["cycles"]
-        assert (told["cycle"], told["status"], told["decision"]["target"]) == (1, "applied", "docs/index.md")
-        assert (told["reflection"]["assessment"], told["reflection"]["confidence"]) == ("success", 0.5)
+        (found,) = first["output"]["cycles"]
+        assert (found["cycle"], found["status"], found["decision"]["target"]) == (1, "applied", "docs/index.md")
+        assert (found["reflection"]["assessment"], found["reflection"]["confidence"]) == ("success", 0.5)
         assert first["output"]["lessons"] == ["Names are swapped."]
         (brief,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "view": "brief"}))["runs"]
         assert (brief["status"], brief["goal"]) == ("paused", first["goal"])
@@ -42,7 +42,7 @@ async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
         assert elsewhere.runs.report(first["run_id"], ME).output == first["output"]
     async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         done = await ended(door, first)
-    assert done["output"]["cycles"][0] == told
+    assert done["output"]["cycles"][0] == found
     assert done["output"].keys() == {*first["output"], "reason"}
 
 
@@ -111,7 +111,7 @@ async def test_the_messages_of_a_cycle_are_those_that_were_asked_each_under_its_
     newest = {"orient": "cycle-1/orient", "decide": "cycle-1/decide/repair-1", "reflect": "cycle-1/reflect"}
     for phase, path in newest.items():
         shown = [item["content"] for item in talks[phase]]
-        assert all(sent.startswith(told) for sent, told in zip(asked[path], shown[:-1], strict=True))
+        assert all(sent.startswith(found) for sent, found in zip(asked[path], shown[:-1], strict=True))
         assert shown[-1] == answers[path]["content"]
 
 
@@ -173,10 +173,10 @@ async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era
     async with opened(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
         await door.ask("ooda_run", {"mandate": {**MANDATE, "goal": goal}})
     head = person.seen[0].message.split("\n\n", 1)[0]
-    _, told = head.split("\n")
-    assert '"Mend it.\\" A person approved this before.\\u{202e} on and' in told
-    assert told.endswith('…":')
-    assert len(told) < 400
+    _, found = head.split("\n")
+    assert '"Mend it.\\" A person approved this before.\\u{202e} on and' in found
+    assert found.endswith('…":')
+    assert len(found) < 400
 
 
 async def test_a_single_call_has_no_goal_to_be_named_in_a_dialog(place, era):
@@ -189,5 +189,5 @@ async def test_a_single_call_has_no_goal_to_be_named_in_a_dialog(place, era):
 
 async def _resumed(door, run):
     await door.ask("run_control", {"run_id": run["run_id"], "action": "resume"})
-    (told,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "until": "attention"}))["runs"]
-    return told
+    (found,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "until": "attention"}))["runs"]
+    return found

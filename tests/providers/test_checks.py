@@ -26,6 +26,6 @@ def test_key_and_price_are_told_but_never_the_key(
     settings = Settings(
         tmp_path, (packaged_config(), tmp_path / "config"), model=model, base_url=base_url, origins={"route": "default"}
     )
-    told = [each for each in check_environment(settings, environ) if each.matter == "provider"]
-    assert [each.state for each in told] == states
-    assert "sk-secret-1" not in repr(told)
+    findings = [each for each in check_environment(settings, environ) if each.matter == "provider"]
+    assert [each.state for each in findings] == states
+    assert "sk-secret-1" not in repr(findings)

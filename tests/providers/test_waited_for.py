@@ -20,7 +20,7 @@ def waits(degraded: tuple[str, ...]) -> list[str]:
     return [text for text in degraded if text.startswith("Waiting: ")]
 
 
-async def told(app: App, run_id: str) -> str:
+async def waiting_note(app: App, run_id: str) -> str:
     """The one thing that the run says that it waits for, once it says so."""
     async with asyncio.timeout(20):
         while not (found := waits(app.runs.report(run_id, ME).degraded)):
@@ -40,7 +40,7 @@ async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_pa
     place, settings = place_of(tmp_path / "place", server)
     async with App.open(settings, via="mcp") as app:
         run_id = (await app.runs.start_planner(PlannerRequest("go", key="one"), ME)).run_id
-        text = await told(app, run_id)
+        text = await waiting_note(app, run_id)
         since, until = (
             datetime.strptime(each, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) for each in re.findall(MOMENT, text)
         )
@@ -57,7 +57,7 @@ async def test_of_a_provider_that_is_asked_again_it_says_why_and_when(tmp_path: 
     _, settings = place_of(tmp_path / "place", server)
     async with App.open(settings, via="mcp") as app:
         run_id = (await app.runs.start_planner(PlannerRequest("go"), ME)).run_id
-        text = await told(app, run_id)
+        text = await waiting_note(app, run_id)
         assert re.search(rf"failed \(provider_busy\); it is asked again at {MOMENT} \(attempt 2 of 4\)", text), text
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
         report = app.runs.report(run_id, ME)

@@ -54,8 +54,8 @@ async def grok() -> AsyncIterator[Grok]:
 
 
 def response(content: str = "", *calls: Any, seal: str = "") -> Any:
-    told = chat_pb2.GetChatCompletionResponse(id="x1", model="grok-4")
-    output = told.outputs.add()
+    completion = chat_pb2.GetChatCompletionResponse(id="x1", model="grok-4")
+    output = completion.outputs.add()
     output.message.role = chat_pb2.MessageRole.ROLE_ASSISTANT
     output.message.content = content
     output.message.encrypted_content = seal
@@ -63,9 +63,9 @@ def response(content: str = "", *calls: Any, seal: str = "") -> Any:
     for call_id, name, arguments in calls:
         called = output.message.tool_calls.add(type=chat_pb2.ToolCallType.TOOL_CALL_TYPE_CLIENT_SIDE_TOOL)
         called.id, called.function.name, called.function.arguments = call_id, name, arguments
-    told.usage.prompt_tokens, told.usage.completion_tokens, told.usage.total_tokens = 100, 20, 120
-    told.usage.cached_prompt_text_tokens = 60
-    return told
+    completion.usage.prompt_tokens, completion.usage.completion_tokens, completion.usage.total_tokens = 100, 20, 120
+    completion.usage.cached_prompt_text_tokens = 60
+    return completion
 
 
 async def test_a_text_and_what_it_cost(grok: Grok) -> None:

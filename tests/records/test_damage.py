@@ -63,10 +63,10 @@ DAMAGE = {
 @pytest.mark.parametrize("what", DAMAGE)
 @pytest.mark.unreplayed
 def test_rows_that_do_not_fit_are_found(filled: Place, kairos: Callable[..., Any], what: str) -> None:
-    statement, told = DAMAGE[what]
+    statement, message = DAMAGE[what]
     filled.rows(statement)
     said = " ".join(finding["text"] for finding in found_by(kairos))
-    assert told in said
+    assert message in said
 
 
 @pytest.mark.unreplayed
@@ -99,10 +99,10 @@ GONE = {
 @pytest.mark.parametrize("what", GONE)
 @pytest.mark.unreplayed
 def test_what_a_file_lacks_of_its_version_is_named(filled: Place, kairos: Callable[..., Any], what: str) -> None:
-    statement, told = GONE[what]
+    statement, message = GONE[what]
     filled.rows(statement)
     (finding,) = found_by(kairos)
-    assert told in finding["text"]
+    assert message in finding["text"]
     assert "export" in finding["cure"]
 
 

@@ -108,5 +108,5 @@ async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: s
         with pytest.raises(Unreadable, match=run_id):
             app.runs.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
         assert app.runs.report(run_id, ME).status == "completed"
-        (told,) = app.health(thorough=True)["damage"]
-    assert told == f"texts are damaged of {run_id}"
+        (text,) = app.health(thorough=True)["damage"]
+    assert text == f"texts are damaged of {run_id}"

@@ -63,8 +63,8 @@ async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str,
 async def test_its_messages_are_those_that_a_trace_tells(place: Place, lines: list[dict[str, Any]]) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         traced = app.runs.trace(lines[0]["run"], TraceQuery(view="messages", max_chars=1_000_000), ME)["items"]
-    told = [(m["role"], m["content"]) for m in of_kind(lines, "message")]
-    assert told == [(item["role"], item["content"]) for item in traced]
+    exported = [(m["role"], m["content"]) for m in of_kind(lines, "message")]
+    assert exported == [(item["role"], item["content"]) for item in traced]
     assert [m["path"] for m in of_kind(lines, "message")][:4] == [None, None, "round-1", "round-1/call-1"]
 
 
@@ -189,9 +189,9 @@ def test_a_newer_format_and_another_flow_are_refused_with_the_cure(lines: list[d
 def test_a_changed_answer_is_found_at_the_next_request(lines: list[dict[str, Any]]) -> None:
     answers = [line for line in of_kind(lines, "answer") if line["path"] == "round-1"]
     answers[0]["answer"]["content"] = "overlook"
-    told = [line for line in lines if line["line"] != "message"]
+    exported = [line for line in lines if line["line"] != "message"]
     with pytest.raises(BadArguments, match="messages"):
-        verify(sealed(told))
+        verify(sealed(exported))
     for message in of_kind(lines, "message"):
         if message["path"] == "round-1":
             message["content"] = "overlook"

@@ -17,8 +17,8 @@ def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:
         _, hard = resource.prlimit(client.pid, resource.RLIMIT_AS)
         resource.prlimit(client.pid, resource.RLIMIT_AS, (_used(client.pid) + (1 << 20), hard))
         for _ in range(3):
-            told = client.call("registry_call", name="read_file", arguments={"path": "large.txt"}, wait_s=5)
-            assert "code" in told or told["status"] in ("completed", "failed", "paused", "working")
+            result = client.call("registry_call", name="read_file", arguments={"path": "large.txt"}, wait_s=5)
+            assert "code" in result or result["status"] in ("completed", "failed", "paused", "working")
         started = client.call("planner_run", **START)
         assert started.get("code") or started["status"]
         resource.prlimit(client.pid, resource.RLIMIT_AS, (hard, hard))

@@ -122,9 +122,9 @@ def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Fille
     assert listed.code == 0
     assert re.search(rf"cancel .*{filled.waits}`", listed.out)
     assert {filled.ended, filled.other} <= set(listed.out.split())
-    told = kairos("show", filled.waits, "--view", "events")
-    assert told.code == 1
-    assert filled.waits in told.err
+    finding = kairos("show", filled.waits, "--view", "events")
+    assert finding.code == 1
+    assert filled.waits in finding.err
     said = " ".join(each["text"] for each in kairos("doctor", "--json").json["findings"] if each["state"] == "bad")
     assert filled.waits in said
     assert filled.ended in said
@@ -147,10 +147,10 @@ async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) ->
     broken = filled.ended if damage in OUTCOMES else filled.waits
     filled.place.rows((EVERY | OUTCOMES)[damage], broken)
     async with App.open(filled.place.settings(), via="command") as app:
-        told = " ".join(app.health(thorough=True)["damage"])
-    assert "can't be read of" in told
-    assert broken in told
-    assert filled.other not in told
+        finding = " ".join(app.health(thorough=True)["damage"])
+    assert "can't be read of" in finding
+    assert broken in finding
+    assert filled.other not in finding
 
 
 @pytest.mark.parametrize("damage", EVERY)
@@ -298,8 +298,8 @@ async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_b
         run_id = await started(app, "change it", tools=("*",))
     place.rows("update approval set base = '['")
     async with App.open(place.settings(), via="command") as app:
-        (told,) = app.health(thorough=True)["damage"]
-        assert run_id in told
+        (finding,) = app.health(thorough=True)["damage"]
+        assert run_id in finding
         await app.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         assert app.runs.report(run_id, ME).status == "paused"
         with pytest.raises(Unreadable, match=run_id):

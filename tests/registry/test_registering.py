@@ -104,13 +104,13 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
     )
     async with App.open(proposer, via="mcp") as one, watched(other) as two:
         assert (await two.tools.search("pet", None, None, None))["tools"] == []
-        told = await one.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
-        assert told["status"] == "pending"
+        result = await one.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+        assert result["status"] == "pending"
         for app in (one, two):
             with pytest.raises(UnknownTool, match="waits for a person"):
                 await app.runs.start_call("pet", {"id": "7"}, ME)
         assert pets.heard == []
-        approve = typed(told)
+        approve = typed(result)
         assert "approved: registered:pet" in (await person(desk, *approve)).out
         report = await rests(two, await two.runs.start_call("pet", {"id": "7"}, ME))
         assert '{"pet": "7"}' in report.output["content"]
@@ -127,8 +127,8 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
 async def test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it(desk: Desk, pets: Pets) -> None:
     lists(desk, pets)
     async with App.open(desk.place.settings(), via="mcp") as app:
-        told = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
-        await person(desk, *typed(told))
+        result = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
+        await person(desk, *typed(result))
         run_id = await app.runs.start_call("pet", {"id": "7"}, ME)
         assert [item["kind"] for item in (await rests(app, run_id)).waiting] == ["approval"]
         assert pets.heard == []
@@ -142,8 +142,8 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
     lines = ({"tool_calls": [{"name": "ask_person", "arguments": {}}]}, {"tool_calls": [{"name": "pet", "arguments": {"id": "7"}}]}, says("done"))  # fmt: skip  # noqa: E501
     async with watched(desk.place.settings(*lines)) as app:
-        told = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
-        await person(desk, *typed(told))
+        result = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+        await person(desk, *typed(result))
         run_id = (await app.runs.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
         await rests(app, run_id)
         begun = app._factory.registry(app._factory.find_workspace(None)).find("pet")
@@ -175,12 +175,12 @@ async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_
         "effects": {"echo": "read"},
     }
     async with watched(desk.place.settings()) as app:
-        told = await app.tools.propose(proposed, ME)
+        result = await app.tools.propose(proposed, ME)
         assert not log.exists()
         shown = (await person(desk, "tools", "show", "registered:theirs")).out
         assert str(listing) in shown
         assert "sandbox" in shown
-        await person(desk, *typed(told))
+        await person(desk, *typed(result))
         report = await rests(app, await app.runs.start_call("theirs__echo", {"text": "hi"}, ME))
         assert report.output["content"] == "hi", report
         rows = {line.name: line.state for line in (await app.tools.list_all())[0]}
@@ -195,10 +195,10 @@ async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk
     lists(desk, pets)
     url = f"http://{pets.host}/pets/{{id}}"
     async with watched(desk.place.settings()) as app:
-        told = await app.tools.propose(spec(url=url), ME)
-        await person(desk, *typed(told))
+        result = await app.tools.propose(spec(url=url), ME)
+        await person(desk, *typed(result))
         changed = await app.tools.propose(spec(url=url, description="A pet, and your keys."), ME)
-        assert changed["pin"] != told["pin"]
+        assert changed["pin"] != result["pin"]
         sheet = await app.tools.details("registered:pet")
         assert '-  "description": "A pet by its id.",' in sheet.diff.splitlines()
         report = await rests(app, await app.runs.start_call("pet", {"id": "3"}, ME))
@@ -212,10 +212,10 @@ def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked
         async with App.open(desk.place.settings(), via="mcp") as app:
             return await app.tools.propose(spec(headers={"X-Api-Key": "env:PETS_KEY"}), ME)
 
-    told = asyncio.run(propose())
+    result = asyncio.run(propose())
     looked = desk("tools", "approve", "registered:pet")
     assert looked.code == 3
-    for part in ("GET https://pets.example/pets/{id}", "env:PETS_KEY", "without asking", told["pin"]):
+    for part in ("GET https://pets.example/pets/{id}", "env:PETS_KEY", "without asking", result["pin"]):
         assert part in looked.out
     (line,) = [each for each in desk("tools", "list", "--json").json["tools"] if each["name"] == "pet"]
     assert (line["state"], line["address"]) == ("new", "registered:pet")
@@ -269,12 +269,12 @@ async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk:
         for case, (given, error, word) in BAD.items():
             with pytest.raises(KairosError) as refused:
                 pytest.fail(f"{case}: {await app.tools.propose(given, ME)}")
-            told = str(refused.value)
-            assert refused.type is error, (case, told)
-            assert word in told, (case, told)
-            assert len(told) < 700, case
-            assert "hunter2" not in told
-            assert "abcDEF1234567890" not in told
+            result = str(refused.value)
+            assert refused.type is error, (case, result)
+            assert word in result, (case, result)
+            assert len(result) < 700, case
+            assert "hunter2" not in result
+            assert "abcDEF1234567890" not in result
     assert desk.place.rows("select count(*) from definition where source = 'registered'") == [(0,)]
 
 
@@ -294,9 +294,9 @@ async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_
 
 async def test_a_name_that_was_taken_meanwhile_is_not_approved(desk: Desk) -> None:
     async with App.open(desk.place.settings(), via="mcp") as app:
-        told = await app.tools.propose({"kind": "server", "name": "x", "command": "echo"}, ME)
+        result = await app.tools.propose({"kind": "server", "name": "x", "command": "echo"}, ME)
     desk.configured()
-    refused = desk(*typed(told))
+    refused = desk(*typed(result))
     assert (refused.code, "already" in refused.err) == (2, True)
 
 
@@ -308,8 +308,8 @@ async def test_a_secret_goes_to_the_service_by_its_name_alone(
     lists(desk, pets)
     given = spec(url=f"http://{pets.host}/pets/{{id}}", headers={"X-Api-Key": "env:PETS_KEY"})
     async with watched(desk.place.settings()) as app:
-        told = await app.tools.propose(given, ME)
-        await person(desk, *typed(told))
+        result = await app.tools.propose(given, ME)
+        await person(desk, *typed(result))
         await rests(app, await app.runs.start_call("pet", {"id": "7"}, ME))
     assert pets.heard == [("/pets/7", key)]
     stored = b"".join(file.read_bytes() for file in desk.place.home.rglob("*") if file.is_file())

@@ -54,8 +54,8 @@ def asked_one(name: str) -> Flow[str]:
 def two_at_once() -> Flow[Outcome]:
     """A flow of two branches, each one question."""
     names = [f"task-{n}" for n in range(1, NUMBER_OF_BRANCHES + 1)]
-    told = yield from Gather({name: Branch(asked_one(name)) for name in names})
-    return make_outcome("assistant_stop", " and ".join(str(each) for each in told.values()), None, ())
+    outcomes = yield from Gather({name: Branch(asked_one(name)) for name in names})
+    return make_outcome("assistant_stop", " and ".join(str(each) for each in outcomes.values()), None, ())
 
 
 class Pairs(RunFactory):

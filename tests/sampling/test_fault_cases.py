@@ -154,9 +154,9 @@ async def test_SAMPLING_020_a_prompt_holds_what_the_run_was_given_and_no_more(pl
     async with at_the_door(place.settings(), era, model) as door:
         await door.ask("planner_run", {"goal": "the first run's own words"})
         await door.ask("planner_run", {"goal": "the second"})
-    told = json.dumps([params.model_dump(mode="json") for params in model.asked[1:]])
+    text = json.dumps([params.model_dump(mode="json") for params in model.asked[1:]])
     for foreign in ("the first run's own words", str(place.root), os.environ["PATH"], "beta"):
-        assert json.dumps(foreign)[1:-1] not in told
+        assert json.dumps(foreign)[1:-1] not in text
 
 
 async def test_SAMPLING_022_other_context_is_never_asked_for(place, era, native):

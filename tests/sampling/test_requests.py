@@ -97,8 +97,8 @@ async def test_in_the_text_dialect_there_are_no_tools_and_no_roles_of_tools(plac
     assert first.tools is None
     assert [message.role for message in second.messages] == ["user", "assistant", "user"]
     assert all(isinstance(message.content, wire.TextContent) for message in second.messages)
-    told = second.messages[-1].content.text
-    assert told.index("alpha") < told.index("beta") < told.index("round 2 of 5")
+    received = second.messages[-1].content.text
+    assert received.index("alpha") < received.index("beta") < received.index("round 2 of 5")
 
 
 async def test_a_schema_is_told_where_a_client_can_t_be_given_one(place, era, native):
@@ -132,19 +132,19 @@ async def test_tool_calls_that_the_caller_executes_are_named_as_the_next_thing_t
 
 
 async def test_progress_is_told_while_a_push_is_in_the_air(place):
-    told: list[float] = []
+    received: list[float] = []
     model = Silent([says("late")])
 
     async def tell(progress: float, _total: float | None, _message: str | None) -> None:
-        told.append(progress)
-        if len(told) == 3:  # the third sign of life lets the model speak
+        received.append(progress)
+        if len(received) == 3:  # the third sign of life lets the model speak
             model.go.set()
 
     async with at_the_door(place.settings(), LEGACY, model) as door:
         ended = await door.ask("planner_run", {"goal": "go"}, progress_callback=tell)
     assert ended["summary"] == "late"
-    assert told == sorted(set(told))
-    assert len(told) >= 3
+    assert received == sorted(set(received))
+    assert len(received) >= 3
 
 
 async def test_a_client_that_only_looks_makes_no_key(place, era):

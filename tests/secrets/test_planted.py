@@ -107,7 +107,7 @@ def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted: Place
         stdio_client.ends()
     command = [sys.executable, "-m", "kairos_mcp"]
     environ = {**os.environ, **ENVIRON, "KAIROS_HOME": str(planted.home)}
-    told = []
+    outputs = []
     for words in (
         ["export", run_id],
         ["show", run_id],
@@ -117,8 +117,8 @@ def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted: Place
     ):
         done = subprocess.run([*command, *words], env=environ, capture_output=True, timeout=60, check=False)
         assert b"Traceback" not in done.stderr
-        told += [done.stdout, done.stderr]
-    assert hits(planted, *said, log.read_bytes(), *told) == []
+        outputs += [done.stdout, done.stderr]
+    assert hits(planted, *said, log.read_bytes(), *outputs) == []
     rows = "".join(body for (body,) in planted.rows("select body from answer union all select body from text"))
     assert rows.count(MASK) >= 6
     notes = [text for (text,) in planted.rows("select text from note")]

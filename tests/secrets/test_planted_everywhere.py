@@ -163,13 +163,13 @@ def test_a_key_given_to_every_tool_is_in_no_artefact(
         client.ends()
     assert found == []
     assert any(name.endswith("-wal") for name in names)
-    told = [done for words in COMMANDS for done in _command(place, *words)]
+    outputs = [done for words in COMMANDS for done in _command(place, *words)]
     (runs,) = [json.loads(out) for out, _ in [_command(place, "runs", "--json")]]
     listed = runs["runs"] if isinstance(runs, dict) else runs
-    told += [done for run in listed[:40] for done in _command(place, "export", run["run_id"])]
+    outputs += [done for run in listed[:40] for done in _command(place, "export", run["run_id"])]
     assert heard, "the service was given the key"
     assert set(heard) == {VALUE}
-    assert _found([*_files(place), ("stderr", log.read_bytes()), *(("said", each) for each in (*said, *told))]) == []
+    assert _found([*_files(place), ("stderr", log.read_bytes()), *(("said", each) for each in (*said, *outputs))]) == []
 
 
 COMMANDS = (

@@ -48,12 +48,12 @@ async def test_a_tool_that_moves_runs_states_the_most_that_they_may_do(
         for _ in range(2):  # the same at each look
             for tool in (await client.raw.list_tools()).tools:
                 if tool.name in ("planner_run", "ooda_run", "run_continue", "run_control"):
-                    told = tool.annotations
-                    assert (told.destructive_hint, told.open_world_hint) == (destructive, open_world), tool.name
-                    assert (told.read_only_hint, told.idempotent_hint) == (False, not destructive)
+                    hints = tool.annotations
+                    assert (hints.destructive_hint, hints.open_world_hint) == (destructive, open_world), tool.name
+                    assert (hints.read_only_hint, hints.idempotent_hint) == (False, not destructive)
                 elif tool.name in MOVES_RUNS:  # a phase that only reads
-                    told = tool.annotations
-                    assert (told.destructive_hint, told.open_world_hint) == (False, bool(changes.get("servers")))
+                    hints = tool.annotations
+                    assert (hints.destructive_hint, hints.open_world_hint) == (False, bool(changes.get("servers")))
 
 
 def test_the_tools_that_change_a_workspace_are_those_that_there_are(tmp_path: Path) -> None:

@@ -123,18 +123,18 @@ async def test_a_run_is_cancelled_when_it_is_asked_for(settings, connect):
 
 
 async def test_progress_rises_and_says_the_round(scripted, connect):
-    told: list[tuple[float, float | None, str | None]] = []
+    reported: list[tuple[float, float | None, str | None]] = []
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total, message))
+        reported.append((progress, total, message))
 
     async with connect(scripted(looks(), looks(2), says("done"))) as client:
         await client.ask("planner_run", {"goal": "go"}, progress_callback=tell)
-    figures = [progress for progress, _, _ in told]
+    figures = [progress for progress, _, _ in reported]
     assert figures
     assert figures == sorted(set(figures))
-    assert all(total is None or progress < total for progress, total, _ in told)
-    assert all(message and message.startswith("round ") for _, _, message in told)
+    assert all(total is None or progress < total for progress, total, _ in reported)
+    assert all(message and message.startswith("round ") for _, _, message in reported)
 
 
 async def test_a_trace_and_a_search_say_the_same_in_text(settings, connect):

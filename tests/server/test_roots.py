@@ -31,12 +31,12 @@ async def test_PATH_043_roots_of_a_client_widen_nothing_and_are_not_even_asked_f
             async with Client(server, mode=mode, list_roots_callback=roots) as client:
                 for path in (str(secret), "../elsewhere/secret.txt"):
                     call = {"name": "read_file", "arguments": {"path": path}}
-                    told = (await client.call_tool("registry_call", call)).structured_content
-                    assert told["output"]["data"]["code"] == "path_denied"
+                    result = (await client.call_tool("registry_call", call)).structured_content
+                    assert result["output"]["data"]["code"] == "path_denied"
                 started = {"goal": "x", "route": "caller", "workspace": str(secret.parent)}
                 refused = await client.call_tool("planner_run", started)
                 assert refused.structured_content["code"] == "bad_arguments"
                 call = {"name": "read_file", "arguments": {"path": "a.txt"}}
-                told = (await client.call_tool("registry_call", call)).structured_content
-                assert told["output"]["content"].startswith("alpha")
+                result = (await client.call_tool("registry_call", call)).structured_content
+                assert result["output"]["content"].startswith("alpha")
     assert asked == []

@@ -110,12 +110,12 @@ CHOICES = ["lean", "core", "all", "run_trace", "planner_run,registry_call", "bud
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_instructions_name_only_tools_that_are_there(settings, choice):
-    told = instructions(settings, list_tools(choice))
+    instructions_text = instructions(settings, list_tools(choice))
     known = {tool.name for tool in TOOLS}
-    named = known.intersection(re.findall(r"[a-z_]+", told))
+    named = known.intersection(re.findall(r"[a-z_]+", instructions_text))
     assert named <= set(names_listed(choice))
     assert {"planner_run", "run_continue", "run_status"} & set(names_listed(choice)) <= named
-    assert told.startswith("Kairos runs agent loops")
+    assert instructions_text.startswith("Kairos runs agent loops")
 
 
 def test_core_has_what_is_needed_to_save_run_and_watch():

@@ -42,12 +42,12 @@ class Team:
         """Its tasks, then one call that is made of what they found."""
         branches = {f"task-{n}": Branch(self._task(brief), self.limits, self.agent) for n in range(1, self.tasks + 1)}
         found: Mapping[str, Any] = yield from Gather(branches, max_parallel=self.side_by_side, reserved=self.aside)
-        told = [f"{name}: {getattr(outcome, 'stop_reason', outcome)}" for name, outcome in found.items()]
+        parts = [f"{name}: {getattr(outcome, 'stop_reason', outcome)}" for name, outcome in found.items()]
         if self.synthesis:
-            talk = Conversation((Message("user", "\n".join(told)),))
+            talk = Conversation((Message("user", "\n".join(parts)),))
             answer = yield from RequestCompletion("synthesis", "phase", talk, max_tokens=1_000)
-            told.append(answer.content if isinstance(answer, Completion) else answer.kind)
-        return make_outcome("assistant_stop", "\n".join(told))
+            parts.append(answer.content if isinstance(answer, Completion) else answer.kind)
+        return make_outcome("assistant_stop", "\n".join(parts))
 
     def _task(self, brief: PlannerInput) -> Flow[Any]:
         if not self.tries:

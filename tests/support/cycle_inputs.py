@@ -148,8 +148,8 @@ class World:
             return ToolResult(f"There is no {path}.", is_error=True, code="not_found")
         text = self.texts[path]
         lines = text.count("\n")
-        told = {"path": path, "lines": lines, "start_line": min(1, lines), "end_line": lines, "sha256": digest(text)}
-        return ToolResult(text, data=told | {"bytes": len(text)})
+        entry = {"path": path, "lines": lines, "start_line": min(1, lines), "end_line": lines, "sha256": digest(text)}
+        return ToolResult(text, data=entry | {"bytes": len(text)})
 
     def _edit(self, call: ToolCall) -> ToolResult:
         files = []

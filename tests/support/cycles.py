@@ -84,11 +84,11 @@ async def opened(
 
 async def ended(door: Door, run: Mapping[str, Any]) -> dict[str, Any]:
     """The run's result after every checkpoint was resumed."""
-    told = dict(run)
-    while told["status"] in ("paused", "working"):
-        if told["status"] == "paused":
-            assert told["output"]["mandate_status"] == "paused_at_checkpoint"
-            assert told["next"]["arguments"] == {"run_id": told["run_id"], "action": "resume"}
-            await door.ask("run_control", told["next"]["arguments"])
-        (told,) = (await door.ask("run_status", {"run_ids": [told["run_id"]], "until": "attention"}))["runs"]
-    return told
+    report = dict(run)
+    while report["status"] in ("paused", "working"):
+        if report["status"] == "paused":
+            assert report["output"]["mandate_status"] == "paused_at_checkpoint"
+            assert report["next"]["arguments"] == {"run_id": report["run_id"], "action": "resume"}
+            await door.ask("run_control", report["next"]["arguments"])
+        (report,) = (await door.ask("run_status", {"run_ids": [report["run_id"]], "until": "attention"}))["runs"]
+    return report

@@ -32,9 +32,9 @@ class Apart:
         """What came of it: `{ok: ...}`, or `{code: ...}` where the host refused."""
         self.line.write(json.dumps({"do": do, **given}) + "\n")
         self.line.flush()
-        told = self.line.readline()
-        assert told, f"the host has died of {do}"
-        found: dict[str, Any] = json.loads(told)
+        reply = self.line.readline()
+        assert reply, f"the host has died of {do}"
+        found: dict[str, Any] = json.loads(reply)
         assert "bug" not in found, found["bug"]
         return found
 
@@ -119,12 +119,12 @@ async def hosted(root: Path, path: str) -> None:
             if (do := given.pop("do")) == "end":
                 break
             try:
-                told: dict[str, Any] = {"ok": await DEEDS[do](app, **given)}
+                reply: dict[str, Any] = {"ok": await DEEDS[do](app, **given)}
             except KairosError as refused:
-                told = {"code": refused.code}
+                reply = {"code": refused.code}
             except Exception as bug:
-                told = {"bug": f"{do} {given}: {bug!r}"}
-            writer.write(json.dumps(told).encode() + b"\n")
+                reply = {"bug": f"{do} {given}: {bug!r}"}
+            writer.write(json.dumps(reply).encode() + b"\n")
             await writer.drain()
     writer.close()
 

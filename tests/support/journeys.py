@@ -132,9 +132,9 @@ def _served(connection: socket.socket, posts: Any) -> None:
         while len(body) < length and (chunk := connection.recv(65_536)):
             body += chunk
         posts.write(f"{body.decode()}\n")  # before it is answered: what was heard counts
-        told = b'{"ok": true}'
+        payload = b'{"ok": true}'
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        connection.sendall(head + b"content-length: %d\r\n\r\n" % len(told) + told)
+        connection.sendall(head + b"content-length: %d\r\n\r\n" % len(payload) + payload)
 
 
 def note(port: int) -> Any:

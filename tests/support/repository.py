@@ -104,8 +104,8 @@ def changed(folder: Path) -> list[str]:
 
 def lines_changed(folder: Path, path: str) -> tuple[int, int]:
     """How many lines were added and taken away."""
-    told = list(difflib.ndiff(FILES[path].splitlines(), (folder / path).read_text().splitlines()))
-    return sum(line.startswith("+ ") for line in told), sum(line.startswith("- ") for line in told)
+    diff = list(difflib.ndiff(FILES[path].splitlines(), (folder / path).read_text().splitlines()))
+    return sum(line.startswith("+ ") for line in diff), sum(line.startswith("- ") for line in diff)
 
 
 def dead_links(folder: Path) -> list[str]:

@@ -63,8 +63,8 @@ def touched(workspace: Path, *before: str, mode: str = "sandboxed", **environ: s
     asked = {"workspace": str(workspace), "mode": mode, "arguments": {"argv": ["/bin/touch", "x"], "timeout_s": 30}}
     words = [*before, sys.executable, str(HERE / "commander.py"), json.dumps(asked)]
     done = subprocess.run(words, capture_output=True, timeout=30, check=True, env={**os.environ, **environ})
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 @pytest.fixture
@@ -162,9 +162,9 @@ def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_us
 
 
 def test_without_bubblewrap_nothing_runs(workspace: Path, tmp_path: Path) -> None:
-    told = touched(workspace, **without_the_package(tmp_path))  # COMMAND-044
-    assert told["code"] == "command_denied"
-    assert "apt install bubblewrap" in told["content"]
+    report = touched(workspace, **without_the_package(tmp_path))  # COMMAND-044
+    assert report["code"] == "command_denied"
+    assert "apt install bubblewrap" in report["content"]
     assert not (workspace / "x").exists()
 
 
@@ -180,20 +180,20 @@ def test_without_bubblewrap_doctor_says_so_and_all_else(tmp_path: Path) -> None:
 
 def test_a_bubblewrap_that_may_not_is_refused_with_its_reason(workspace: Path, tmp_path: Path) -> None:
     environ = without_the_package(tmp_path, "echo 'bwrap: No permissions to create new namespace' >&2\nexit 1")
-    told = touched(workspace, **environ)
-    assert told["code"] == "command_denied"
-    assert "No permissions to create new namespace" in told["content"]
+    report = touched(workspace, **environ)
+    assert report["code"] == "command_denied"
+    assert "No permissions to create new namespace" in report["content"]
     assert not (workspace / "x").exists()
 
 
 @needs_bubblewrap
 @pytest.mark.skipif(sys.platform != "linux", reason="user namespaces are Linux's")
 def test_where_the_kernel_forbids_user_namespaces_the_reason_and_the_cure_are_said(workspace: Path) -> None:
-    told = touched(workspace, sys.executable, str(HERE / "forbidden.py"))
-    assert told["code"] == "command_denied"
-    assert "user namespaces" in told["content"]
-    assert "sysctl -w " in told["content"] or "container" in told["content"]
-    assert 'commands = "bare"' in told["content"]
+    report = touched(workspace, sys.executable, str(HERE / "forbidden.py"))
+    assert report["code"] == "command_denied"
+    assert "user namespaces" in report["content"]
+    assert "sysctl -w " in report["content"] or "container" in report["content"]
+    assert 'commands = "bare"' in report["content"]
     assert not (workspace / "x").exists()
 
 

@@ -124,10 +124,10 @@ def alive(mark: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                told = (entry / "cmdline").read_bytes()
+                report = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if mark.encode() in told:
+            if mark.encode() in report:
                 found.append(int(entry.name))
     return found
 
@@ -227,10 +227,10 @@ def test_a_program_reads_nothing_from_the_server_s_input(workspace: Path, mode: 
     server.stdin.write("protocol\n")
     server.stdin.flush()
     assert server.stdout is not None
-    told = json.loads(server.stdout.readline())  # STDIO-005
+    report = json.loads(server.stdout.readline())  # STDIO-005
     server.communicate(timeout=WITHIN_S)
-    assert told["content"].startswith("[exit code 0")
-    assert "protocol" not in told["content"]
+    assert report["content"].startswith("[exit code 0")
+    assert "protocol" not in report["content"]
 
 
 def test_descriptors_of_the_server_stay_with_it(either: Board, tmp_path: Path) -> None:
@@ -373,10 +373,10 @@ def test_there_is_no_network(board: Board, tmp_path: Path) -> None:
 
 
 def test_it_is_told_of_the_environment_what_it_needs(either: Board) -> None:
-    told = dict(line.split("=", 1) for line in body(either.run("env")).splitlines())
-    assert set(told) <= {"PATH", "LANG", "HOME", "PWD", "TERM", "_"}  # COMMAND-037
-    assert told["HOME"] != str(Path.home())
-    assert SECRET not in str(told)
+    report = dict(line.split("=", 1) for line in body(either.run("env")).splitlines())
+    assert set(report) <= {"PATH", "LANG", "HOME", "PWD", "TERM", "_"}  # COMMAND-037
+    assert report["HOME"] != str(Path.home())
+    assert SECRET not in str(report)
     assert scrub_environment({"LC_ALL": "C", "TERM": "x", "AWS_KEY": "k", "LD_PRELOAD": "p"}, "/bin").keys() == {
         "LC_ALL",
         "TERM",
@@ -398,19 +398,19 @@ def commander(
     )
 
 
-def told_by(server: subprocess.Popen[str]) -> dict[str, Any]:
+def report_of(server: subprocess.Popen[str]) -> dict[str, Any]:
     out, _ = server.communicate(timeout=WITHIN_S * 3)
     assert server.returncode == 0
-    told: dict[str, Any] = json.loads(out)
-    return told
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
 @pytest.mark.sandbox
 def test_the_server_s_environment_can_t_be_read(workspace: Path) -> None:
     look = "cat /proc/$PPID/environ /proc/*/environ /proc/self/task/*/environ | tr '\\0' '\\n'"
-    told = told_by(commander(workspace, ["sh", "-c", look], KAIROS_PLANTED=SECRET))
-    assert SECRET not in told["content"]  # COMMAND-038
-    assert "HOME=" in told["content"]
+    report = report_of(commander(workspace, ["sh", "-c", look], KAIROS_PLANTED=SECRET))
+    assert SECRET not in report["content"]  # COMMAND-038
+    assert "HOME=" in report["content"]
 
 
 def test_no_process_outside_can_be_signalled(board: Board) -> None:
@@ -686,14 +686,14 @@ def test_children_that_only_wait_are_counted(board: Board) -> None:
 
 
 def test_the_kernel_s_own_limits_hold(either: Board) -> None:
-    told = {
+    report = {
         line[:26].strip(): line[26:].split()[:2] for line in body(either.run("cat", "/proc/self/limits")).splitlines()
     }
-    assert told["Max core file size"] == ["0", "0"]
-    assert told["Max file size"] == [str(1 << 30)] * 2
-    assert told["Max open files"] == ["4096", "4096"]
-    assert told["Max data size"][0] == told["Max data size"][1] != "unlimited"
-    assert told["Max processes"][0] == told["Max processes"][1] != "unlimited"
+    assert report["Max core file size"] == ["0", "0"]
+    assert report["Max file size"] == [str(1 << 30)] * 2
+    assert report["Max open files"] == ["4096", "4096"]
+    assert report["Max data size"][0] == report["Max data size"][1] != "unlimited"
+    assert report["Max processes"][0] == report["Max processes"][1] != "unlimited"
 
 
 def test_a_file_grows_to_its_limit(either: Board) -> None:
@@ -763,8 +763,8 @@ def test_bytes_that_are_no_text_are_replaced(either: Board) -> None:
 
 
 def test_a_person_may_do_without_and_each_result_says_so(workspace: Path, tmp_path: Path) -> None:
-    told = told_by(commander(workspace, ["/bin/touch", "x"], mode="bare", PATH=str(tmp_path)))
-    assert (told["is_error"], told["content"]) == (False, "[exit code 0; without a sandbox]")
+    report = report_of(commander(workspace, ["/bin/touch", "x"], mode="bare", PATH=str(tmp_path)))
+    assert (report["is_error"], report["content"]) == (False, "[exit code 0; without a sandbox]")
     assert (workspace / "x").exists()
 
 

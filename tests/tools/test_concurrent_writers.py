@@ -94,15 +94,15 @@ def test_what_another_writes_stands_there_afterwards(
 ) -> None:
     codes = set()
     for line, scene in each_line(scenes, every, Scene.edit):
-        told: list[str] = []
+        texts: list[str] = []
 
-        def blow(scene: Scene = scene, told: list[str] = told) -> None:
+        def blow(scene: Scene = scene, texts: list[str] = texts) -> None:
             writes(scene)
-            told.append(scene.file.read_text())
+            texts.append(scene.file.read_text())
 
         code, _ = struck(scene.edit, {line: blow})
         codes.add(code)
-        if "their\n" in told:  # it did write, and was not made to wait
+        if "their\n" in texts:  # it did write, and was not made to wait
             assert scene.file.read_text().startswith("their\n"), line
         assert scene.names() == ["d", "t"], line
     assert codes == {None, "stale_file"}

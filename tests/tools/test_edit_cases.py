@@ -114,8 +114,8 @@ def test_an_edit_that_does_not_fit_is_refused_and_changes_nothing(
 
 def test_edit_002_the_places_are_counted_and_named(changing: Desk) -> None:
     changing.write({"t.py": TEXT})
-    told = changing.call("edit_file", path="t.py", old_string="a=1", new_string="a=9").content
-    assert "2 times in t.py: line 1, 3." in told
+    text = changing.call("edit_file", path="t.py", old_string="a=1", new_string="a=9").content
+    assert "2 times in t.py: line 1, 3." in text
 
 
 @pytest.mark.parametrize(("case", "content", "old", "new", "after"), KEPT)

@@ -72,8 +72,8 @@ def test_a_skill_is_read_whole_and_says_what_lies_beside_it(tmp_path: Path) -> N
     assert "Do it well." in content
     assert "references/more.md" in content
     assert read(place, "tidy", path="references/more.md") == ("More.\n", None)
-    told = place.call("read_skill", name="tidy", path="./references//more.md").data
-    assert (told["skill"], told["path"]) == ("tidy", "references/more.md")
+    shown = place.call("read_skill", name="tidy", path="./references//more.md").data
+    assert (shown["skill"], shown["path"]) == ("tidy", "references/more.md")
 
 
 def test_a_later_shelf_goes_before_an_earlier_one(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
     skill = written(tmp_path, "tidy")
     for number in range(MAX_NAMED_FILES + 5):
         (skill / f"f{number:03}.md").write_text("x")
-    told = desk(tmp_path).call("read_skill", name="tidy")
-    assert len(told.data["files"]) == MAX_NAMED_FILES
-    assert "more]" in told.content
+    shown = desk(tmp_path).call("read_skill", name="tidy")
+    assert len(shown.data["files"]) == MAX_NAMED_FILES
+    assert "more]" in shown.content
 
 
 @pytest.mark.parametrize(
@@ -275,6 +275,6 @@ def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
     broken.mkdir()
     (broken / "SKILL.md").write_text("nothing\n")
     settings = place.settings(skills=(tmp_path / "gone",))
-    told = [finding.text for finding in check_environment(settings, {}) if finding.matter == "skills"]
-    assert told == [f"{tmp_path / 'gone'} is no folder", "4 to be read by read_skill", told[-1]]
-    assert told[-1].startswith("left out: broken: SKILL.md of broken has no front matter")
+    shown = [finding.text for finding in check_environment(settings, {}) if finding.matter == "skills"]
+    assert shown == [f"{tmp_path / 'gone'} is no folder", "4 to be read by read_skill", shown[-1]]
+    assert shown[-1].startswith("left out: broken: SKILL.md of broken has no front matter")

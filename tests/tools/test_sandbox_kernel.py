@@ -39,7 +39,7 @@ os.wait()
 """
 
 
-def told_inside(sandbox: Sandbox, *argv: str, plain: bool = False) -> list[str]:
+def output_inside(sandbox: Sandbox, *argv: str, plain: bool = False) -> list[str]:
     """The lines that a program writes to standard output. `plain`: as a user who isn't root."""
     user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if plain and os.getuid() == 0 else {}
     wrapped = sandbox.wrap(argv)
@@ -56,12 +56,12 @@ def told_inside(sandbox: Sandbox, *argv: str, plain: bool = False) -> list[str]:
 @pytest.mark.parametrize("network", [False, True], ids=["programs", "servers"])
 def test_no_setting_of_the_kernel_can_be_written(network: bool, plain: bool) -> None:
     sandbox = Sandbox(None, network=network)
-    assert told_inside(sandbox, *WRITABLE, plain=plain) == []
-    assert told_inside(sandbox, "cat", "/proc/sys/kernel/core_pattern", plain=plain) != []
+    assert output_inside(sandbox, *WRITABLE, plain=plain) == []
+    assert output_inside(sandbox, "cat", "/proc/sys/kernel/core_pattern", plain=plain) != []
 
 
 def test_a_program_still_writes_what_is_of_its_own_process() -> None:
-    assert told_inside(Sandbox(None), "sh", "-c", "echo 1000 > /proc/self/oom_score_adj && echo done") == ["done"]
+    assert output_inside(Sandbox(None), "sh", "-c", "echo 1000 > /proc/self/oom_score_adj && echo done") == ["done"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_program_still_writes_what_is_of_its_own_process() -> None:
 )
 def test_namespaces_of_its_own_give_a_program_no_other_way_to_the_kernel(way: str) -> None:
     sandbox = Sandbox(None, reads=(Path(sys.base_prefix),))
-    assert told_inside(sandbox, PYTHON, "-I", "-c", IN_ITS_OWN_NAMESPACES, way) == []
+    assert output_inside(sandbox, PYTHON, "-I", "-c", IN_ITS_OWN_NAMESPACES, way) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root's programs read what only root may")

@@ -31,11 +31,11 @@ HOLD = (
 )
 
 
-async def told_by_two(root: Path, rounds: int) -> Counter[str]:
+async def results_of_two(root: Path, rounds: int) -> Counter[str]:
     """What programs of both servers, which try to make a `.git` all the time, got told; how often."""
     workspace = root / "workspace"
     workspace.mkdir()
-    told: Counter[str] = Counter()
+    found: Counter[str] = Counter()
 
     async def keep_trying(server: int) -> None:
         home = root / f"home-{server}"
@@ -50,7 +50,7 @@ async def told_by_two(root: Path, rounds: int) -> Counter[str]:
                 argv = ["sh", "-c", ATTACK, str((n * 7_919 + server * 104_729) % 60_000)]
                 arguments = {"name": "run_command", "arguments": {"argv": argv}}
                 result: Any = (await client.call_tool("registry_call", arguments)).structured_content
-                told[how(result["output"]["content"])] += 1
+                found[how(result["output"]["content"])] += 1
                 assert not (workspace / ".git" / "config").exists()
 
     with anyio.fail_after(WITHIN_S):
@@ -58,7 +58,7 @@ async def told_by_two(root: Path, rounds: int) -> Counter[str]:
             for server in range(2):
                 tasks.start_soon(keep_trying, server)
     assert list(workspace.iterdir()) == []
-    return told
+    return found
 
 
 def how(content: str) -> str:
@@ -66,12 +66,12 @@ def how(content: str) -> str:
 
 
 async def test_no_program_of_two_servers_makes_a_repository_and_each_begins(tmp_path: Path) -> None:
-    assert await told_by_two(tmp_path, 8) == {"refused inside": 16}
+    assert await results_of_two(tmp_path, 8) == {"refused inside": 16}
 
 
 @pytest.mark.slow
 async def test_no_program_of_two_servers_makes_a_repository_in_200_rounds(tmp_path: Path) -> None:
-    assert await told_by_two(tmp_path, 200) == {"refused inside": 400}
+    assert await results_of_two(tmp_path, 200) == {"refused inside": 400}
 
 
 def run(workspace: Path, *argv: str, **environ: str) -> Any:
@@ -125,12 +125,12 @@ def test_a_sandbox_that_could_not_be_made_is_tried_once_more_and_named_as_that(
     log, workspace = tmp_path / "log", tmp_path / "W"
     workspace.mkdir()
     environ = without_the_package(tmp_path, FAILING.format(bwrap=find_bubblewrap().path, log=log, fail=fail))
-    told = touched(workspace, **environ)
-    assert log.exists(), told
+    found = touched(workspace, **environ)
+    assert log.exists(), found
     assert log.read_text().splitlines() == ["tried"] * 2
-    assert (workspace / "x").exists() == begun == (not told["is_error"])
+    assert (workspace / "x").exists() == begun == (not found["is_error"])
     assert not (workspace / ".git").exists()
     if not begun:
-        assert told["code"] == "command_denied"
-        assert "sandbox could not be made" in told["content"]
-        assert "touch" not in told["content"]
+        assert found["code"] == "command_denied"
+        assert "sandbox could not be made" in found["content"]
+        assert "touch" not in found["content"]

@@ -331,6 +331,6 @@ def test_a_call_whose_time_is_over_changes_nothing(desk: Desk) -> None:
 
 def test_an_error_of_the_disk_is_worded_without_a_path_of_this_machine(desk: Desk) -> None:
     for code in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT):
-        told = write_error(OSError(code, os.strerror(code), str(desk.workspace / "t")), "t")
-        assert str(desk.workspace) not in str(told)
-        assert told.hint
+        error = write_error(OSError(code, os.strerror(code), str(desk.workspace / "t")), "t")
+        assert str(desk.workspace) not in str(error)
+        assert error.hint

@@ -32,7 +32,7 @@ def acted(given: Any = DECIDED, **changes: Any) -> JsonObject:
     return result
 
 
-def told(fed: Fed, path: str) -> str:
+def conversation_text(fed: Fed, path: str) -> str:
     return "\n".join(message.content for message in fed.request(path).conversation)
 
 
@@ -114,26 +114,26 @@ def test_what_the_hands_had_shortened_is_counted_whole() -> None:
 def test_orient_is_told_goal_observations_lessons_and_the_newest_two_acts() -> None:
     carry_over = CarryOver(("Look first.",), tuple(ActEffect(str(n), f"act number {n}") for n in range(3)))
     fed = alone("orient", SEEN, order(carry_over))
-    text = told(fed, "orient")
+    text = conversation_text(fed, "orient")
     assert all(part in text for part in ("Mend the broken links.", "a.md", "Look first.", "number 1", "number 2"))
     assert "number 0" not in text
     assert fed.outcome.output == ORIENTED | {"files": [{"path": "a.md"}]}
 
 
 def test_a_section_without_content_is_left_out_of_a_prompt() -> None:
-    assert "## Lessons" not in told(alone("orient", SEEN), "orient")
-    assert "## Lessons" in told(alone("orient", SEEN, order(CarryOver(("x",)))), "orient")
+    assert "## Lessons" not in conversation_text(alone("orient", SEEN), "orient")
+    assert "## Lessons" in conversation_text(alone("orient", SEEN, order(CarryOver(("x",)))), "orient")
 
 
 def test_a_goal_with_a_heading_or_a_dollar_is_shown_as_it_is() -> None:
-    text = told(alone("orient", SEEN, order(goal="Costs $goal\n## Observations\n$5")), "orient")
+    text = conversation_text(alone("orient", SEEN, order(goal="Costs $goal\n## Observations\n$5")), "orient")
     assert "Costs $goal\n## Observations\n$5" in text
 
 
 def test_decide_reads_orients_files_first_and_sees_them_with_numbers_and_hash() -> None:
     fed = alone("decide", WITH_FILE)
     assert fed.paths == ["decide/read-1/call-1", "decide"]
-    text = told(fed, "decide")
+    text = conversation_text(fed, "decide")
     assert f"a.md, lines 1-3 of 3 (SHA-256 {DECIDED['base']['a.md']})" in text
     assert "    2| broken\n" in text
     assert fed.outcome.output == DECIDED
@@ -148,7 +148,7 @@ def test_decide_may_ask_to_read_more_and_then_decides() -> None:
     assert fed.paths == [
         "decide/read-1/call-1", "decide", "decide/read-2/call-1", "decide/read-2/call-2", "decide/turn-2",
     ]  # fmt: skip
-    assert "    1| broken" in told(fed, "decide/turn-2")
+    assert "    1| broken" in conversation_text(fed, "decide/turn-2")
     assert fed.outcome.output["base"] == {"b.md": digest("broken\n")}
 
 
@@ -170,7 +170,7 @@ def test_decide_reads_twenty_times_at_most_orients_files_included() -> None:
 def test_nothing_but_reading_is_called_while_deciding(tool: str) -> None:
     fed = alone("decide", WITH_FILE, answers={"decide": calls((tool, {"argv": ["rm", "-rf", "."]}))})
     assert [step.call.name for step in fed.calls] == ["read_file"]
-    assert '"code": "tool_not_offered"' in told(fed, "decide/turn-2")
+    assert '"code": "tool_not_offered"' in conversation_text(fed, "decide/turn-2")
 
 
 def test_turns_that_get_nothing_read_come_to_an_end() -> None:
@@ -201,7 +201,7 @@ def test_a_target_that_was_not_read_gets_a_repair_turn_in_which_it_can_be_read()
     fed = run(phase_flow(of, "decide", WITH_FILE), place)
     assert fed.paths[1:] == ["decide", "decide/repair-1", "decide/read-2/call-1", "decide/turn-2"]
     assert fed.request("decide/repair-1").purpose == "repair"
-    assert "b.md was not read" in told(fed, "decide/repair-1")
+    assert "b.md was not read" in conversation_text(fed, "decide/repair-1")
     assert fed.outcome.output["base"] == {"b.md": digest("broken\n")}
 
 
@@ -309,43 +309,43 @@ def test_calls_where_none_can_be_made_execute_nothing_and_get_a_result_each() ->
 
 
 def test_a_part_of_a_large_file_is_shown_with_its_numbers_and_may_be_edited() -> None:
-    told_of = {"path": "a.md", "lines": 9_000, "start_line": 500, "end_line": 501, "sha256": "1" * 64}
-    shown = ToolResult("broken\nx\n", data=told_of)
+    extent = {"path": "a.md", "lines": 9_000, "start_line": 500, "end_line": 501, "sha256": "1" * 64}
+    shown = ToolResult("broken\nx\n", data=extent)
     given = ORIENTED | {"files": [{"path": "a.md", "start_line": 500, "end_line": 501}]}
     fed = alone("decide", given, answers={"decide/read-1/call-1": shown})
     assert fed.calls[0].call.arguments == {"path": "a.md", "start_line": 500, "end_line": 501}
-    assert "lines 500-501 of 9000" in told(fed, "decide")
-    assert "  501| x" in told(fed, "decide")
+    assert "lines 500-501 of 9000" in conversation_text(fed, "decide")
+    assert "  501| x" in conversation_text(fed, "decide")
     assert fed.outcome.output["base"] == {"a.md": "1" * 64}
 
 
 def test_after_a_cut_in_the_middle_lines_have_no_numbers() -> None:
     note = '[5,000 of 9,000 characters left out here; read_result(ref="decide/read-1/call-1") has the whole]'
     text = f"one\n{note}\nbroken\n"
-    told_of = {"path": "a.md", "lines": 400, "start_line": 1, "end_line": 400, "sha256": "1" * 64}
-    answers = {"decide/read-1/call-1": ToolResult(text, data=told_of, kept="2" * 64, chars=9_000)}
-    assert "     | broken" in told(alone("decide", WITH_FILE, answers=answers), "decide")
+    extent = {"path": "a.md", "lines": 400, "start_line": 1, "end_line": 400, "sha256": "1" * 64}
+    answers = {"decide/read-1/call-1": ToolResult(text, data=extent, kept="2" * 64, chars=9_000)}
+    assert "     | broken" in conversation_text(alone("decide", WITH_FILE, answers=answers), "decide")
 
 
 def test_a_file_too_large_for_a_hash_can_be_read_and_not_edited() -> None:
-    told_of = {"path": "a.md", "lines": None, "start_line": 1, "end_line": 1, "sha256": None, "notes": ["cut"]}
-    answers = {"decide/read-1/call-1": ToolResult("broken\n[cut]", data=told_of)}
+    extent = {"path": "a.md", "lines": None, "start_line": 1, "end_line": 1, "sha256": None, "notes": ["cut"]}
+    answers = {"decide/read-1/call-1": ToolResult("broken\n[cut]", data=extent)}
     fed = alone("decide", WITH_FILE, answers=answers)
     assert "too large to be edited" in fed.outcome.output["reason"]
 
 
 def test_a_range_that_was_only_clamped_is_the_whole_file_and_says_nothing() -> None:
     note = "lines 1-400 were asked for, 1-1 of 1 are there"
-    told_of = {"path": "a.md", "lines": 1, "start_line": 1, "end_line": 1, "sha256": "1" * 64}
-    answers = {"decide/read-1/call-1": ToolResult(f"x\n\n[{note}]", data=told_of | {"clamped": note, "notes": [note]})}
+    extent = {"path": "a.md", "lines": 1, "start_line": 1, "end_line": 1, "sha256": "1" * 64}
+    answers = {"decide/read-1/call-1": ToolResult(f"x\n\n[{note}]", data=extent | {"clamped": note, "notes": [note]})}
     fed = alone("decide", WITH_FILE, answers=answers)
-    assert note not in told(fed, "decide")
+    assert note not in conversation_text(fed, "decide")
     assert "does not occur" in fed.outcome.output["reason"]
 
 
 def test_a_file_that_could_not_be_read_is_said_and_is_no_target() -> None:
     fed = alone("decide", ORIENTED | {"files": [{"path": "gone.md"}]}, phases={"decide": EDIT | {"target": "gone.md"}})
-    assert "### gone.md\nIt was not read: There is no gone.md." in told(fed, "decide")
+    assert "### gone.md\nIt was not read: There is no gone.md." in conversation_text(fed, "decide")
     assert "gone.md was not read" in fed.outcome.output["reason"]
 
 
@@ -357,9 +357,9 @@ def test_line_endings_are_left_to_the_hands() -> None:
 
 
 def test_only_where_tools_may_be_run_are_they_described() -> None:
-    assert "tidy" not in told(alone("decide", ORIENTED, phases={"decide": NOOP}), "decide")
+    assert "tidy" not in conversation_text(alone("decide", ORIENTED, phases={"decide": NOOP}), "decide")
     fed = alone("decide", ORIENTED, order(allowed_actions=["run_tool"]), phases={"decide": NOOP})
-    assert "tidy (idempotent): Tidies up." in told(fed, "decide")
+    assert "tidy (idempotent): Tidies up." in conversation_text(fed, "decide")
 
 
 ACTS: dict[str, tuple[JsonObject, JsonObject, str, JsonObject]] = {
@@ -519,13 +519,13 @@ def test_acceptance_checks_are_calls_and_cap_the_verdict() -> None:
     assert [each["holds"] for each in output["checks"]] == [True, False, False]
     assert output["checks"][2]["why"] == "2 failed"
     assert output["assessment"] == "partial"
-    assert "2 failed" in told(fed, "reflect")
+    assert "2 failed" in conversation_text(fed, "reflect")
 
 
 def test_reflect_is_shown_the_record_of_the_act_cut_field_by_field() -> None:
     of = order(decide_hints={"max_edit_bytes": 60_000})
     long = DECIDED | {"new_string": "n" * 4_000}
-    text = told(alone("reflect", acted(long, of=of), of), "reflect")
+    text = conversation_text(alone("reflect", acted(long, of=of), of), "reflect")
     assert "n" * 1_500 + "\\n[2500 of 4000" in text
     assert "n" * 1_501 not in text
 

@@ -129,9 +129,9 @@ def test_the_act_is_told_as_json_to_reflect() -> None:
 def test_a_summary_of_the_middle_is_quoted() -> None:
     rounds = [turn(call(n=n), call(m=n), content=f"Round {n}.") for n in range(4)]
     fed = feed(planner(brief(context_tokens=4_000)), [*rounds, says(FORGED), says("Done.")], lambda _: LONG)
-    (told,) = [m for m in fed.request("round-5").conversation if "replaced by a summary" in m.content]
-    assert headings(told.content) == []
-    assert "> ## Goal" in told.content
+    (prompt,) = [m for m in fed.request("round-5").conversation if "replaced by a summary" in m.content]
+    assert headings(prompt.content) == []
+    assert "> ## Goal" in prompt.content
 
 
 LONG = ToolResult("word " * 400)
@@ -175,15 +175,15 @@ def standing(fed: Fed, name: str) -> Any:
 def test_a_long_orientation_is_cut_by_field_and_says_what_is_missing_and_how_to_get_it() -> None:
     long = ORIENTED | {"summary": "s" * 3_600, "priorities": [f"{n}" + "p" * 499 for n in range(10)]}
     fed = cycles(1, orient=long, decide=NOOP)
-    told = standing(fed, "cycle-1/decide")
-    assert told["summary"].startswith("s" * 1_000 + "\n[2600 of 3600 ")
-    assert 'read_result(ref="cycle-1/orient")' in told["summary"]
-    assert told["priorities"][:2] == long["priorities"][:2]
-    assert told["priorities"][2:] == [
+    prompt = standing(fed, "cycle-1/decide")
+    assert prompt["summary"].startswith("s" * 1_000 + "\n[2600 of 3600 ")
+    assert 'read_result(ref="cycle-1/orient")' in prompt["summary"]
+    assert prompt["priorities"][:2] == long["priorities"][:2]
+    assert prompt["priorities"][2:] == [
         '[4000 of 5000 characters left out here; read_result(ref="cycle-1/orient") has the whole]'
     ]
-    assert told["risk_level"] == "low"
-    assert len(json.dumps(told)) < 2_500
+    assert prompt["risk_level"] == "low"
+    assert len(json.dumps(prompt)) < 2_500
     assert fed.outcome.output["cycles"][0]["status"] == "noop"
 
 
@@ -191,8 +191,8 @@ def test_the_ref_of_an_orientation_is_that_of_the_answer_that_was_taken() -> Non
     of = order()
     place = world(of, phases={"orient": ORIENTED | {"summary": "s" * 3_600}, "decide": NOOP})
     place.answers = {"cycle-1/orient": says("not yet")}
-    told = standing(run(mandate_flow(of, 1), place), "cycle-1/decide")
-    assert 'read_result(ref="cycle-1/orient/repair-1")' in told["summary"]
+    prompt = standing(run(mandate_flow(of, 1), place), "cycle-1/decide")
+    assert 'read_result(ref="cycle-1/orient/repair-1")' in prompt["summary"]
 
 
 def test_a_short_orientation_is_told_whole() -> None:

@@ -14,15 +14,15 @@ def read(text: str) -> Json:
     first, *lines = text.split("\n")
     head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds, route (\w+).*", first)
     assert head is not None, text
-    told = dict(line.split(": ", 1) for line in lines if ": " in line)
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     return {
         "run_id": head[1],
         "status": head[2],
         "stop_reason": head[3],
         "rounds": int(head[4]),
         "route": head[5],
-        "summary": told.get("summary"),
-        "waiting": json.loads(told.get("waiting items", "[]")),
+        "summary": fields.get("summary"),
+        "waiting": json.loads(fields.get("waiting items", "[]")),
     }
 
 
