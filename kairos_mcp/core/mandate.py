@@ -17,10 +17,10 @@ from kairos_mcp.core.limits import (
     LIMITED_UNITS,
     UNLIMITED,
     Limits,
-    LimitsTable,
     limits_from_json,
     set_limits_to_json,
 )
+from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule

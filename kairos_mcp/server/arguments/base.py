@@ -10,7 +10,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kairos_mcp.core.limits import Limits, LimitsTable
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits_table import LimitsTable
 
 LONG_TEXT_CHARS = 100_000  # a longer text is refused, never cut in silence
 

@@ -1,0 +1,52 @@
+"""Validates limits by the users' names and units: in the arguments of tools, the settings file and mandates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import core_schema
+
+from kairos_mcp.core.limits import LIMITED_UNITS, LimitedUnit, Limits, limits_from_json
+from kairos_mcp.core.messages import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsTable:
+    """Annotate Limits for pydantic: they are validated by the users' names and units, each optional.
+
+    Null is refused, not taken for no limit: some clients send it for NaN.
+
+    `most_count`, `most_amount`: the largest count, and the largest number of dollars or seconds.
+    """
+
+    units: tuple[LimitedUnit, ...] = LIMITED_UNITS
+    most_count: int = 2**53
+    most_amount: int = 10**9
+
+    def json_schema(self) -> JsonObject:
+        """Return the JSON Schema of such a table."""
+        properties = {unit.name: self._unit_schema(unit) for unit in self.units}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    def _unit_schema(self, unit: LimitedUnit) -> JsonObject:
+        kind, most = ("integer", self.most_count) if unit.scale == 1 else ("number", self.most_amount)
+        schema: JsonObject = {"type": kind, "minimum": 0, "maximum": most}
+        return schema | ({"description": unit.description} if unit.description else {})
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Callable[..., Any]) -> core_schema.CoreSchema:
+        count = core_schema.int_schema(ge=0, le=self.most_count)
+        amount = core_schema.float_schema(ge=0, le=self.most_amount, allow_inf_nan=False)
+        table = core_schema.typed_dict_schema(
+            {
+                unit.name: core_schema.typed_dict_field(count if unit.scale == 1 else amount, required=False)
+                for unit in self.units
+            },
+            extra_behavior="forbid",
+            config=core_schema.CoreConfig(strict=True),
+        )
+        return core_schema.no_info_after_validator_function(lambda given: Limits(**limits_from_json(given)), table)
+
+    def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, _handler: Callable[..., Any]) -> JsonObject:
+        return self.json_schema()
