@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.forked_program import run
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = "import runpy; runpy.run_module('benchmarks', run_name='__main__')"
 
 TINY = [
     ("rounds", "--rounds 3 --times 1", {"floor_us", "round_reading", "round_noop", "round_four_deep", "start_a_round"}),
@@ -33,8 +33,8 @@ TINY = [
 
 @pytest.mark.parametrize(("name", "sizes", "keys"), TINY, ids=[name for name, _, _ in TINY])
 def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set[str]) -> None:
-    words = [sys.executable, "-m", "benchmarks", name, *sizes.split()]
-    ran = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    ran = run([name, *sizes.split()], code=PROGRAM, cwd=ROOT, timeout=120)
+    assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert keys <= result.keys()
     assert result["benchmark"] == name

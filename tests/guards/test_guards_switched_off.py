@@ -33,12 +33,14 @@ def ids(guard: Guard) -> str:
 def switched_off(guard: Guard, root: Path) -> None:
     """A copy of the package in which the guard does not stand. Fails where it did not stand there exactly once."""
     for folder in ("kairos_mcp", "config", "skills"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, root / folder)  # with what is compiled of all other files
     (root / "looks.py").write_text(LOOKS)
     file = root / "kairos_mcp" / guard.file
     text = file.read_text(encoding="utf-8")
     assert text.count(guard.text) == 1, f"the guard stands {text.count(guard.text)} times in {guard.file}: {guard.text}"
     file.write_text(text.replace(guard.text, guard.without), encoding="utf-8")
+    for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
+        compiled.unlink()
 
 
 def tried(guard: Guard, root: Path) -> subprocess.CompletedProcess[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 from support.app import ME, Place, answered, reads, rests, started, watched
 from support.app import says as line_says
+from support.forked_program import run
 from support.provider_server import Standin, calls, refuses, talks
 
 from kairos_mcp.settings.settings import Settings
@@ -88,5 +87,6 @@ async def test_no_command_shows_it_as_free(place: Place, server: Standin) -> Non
 
 def kairos(place: Place, *words: str) -> str:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    command = [sys.executable, "-m", "kairos_mcp", words[0], "--home", str(place.home), *words[1:]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environ).stdout
+    done = run([words[0], "--home", str(place.home), *words[1:]], env=environ)
+    done.check_returncode()
+    return done.stdout

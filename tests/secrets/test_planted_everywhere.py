@@ -6,7 +6,6 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forked_program
 from support.app import Place
 from support.stdio_server import StdioClient
 from test_planted import ENVIRON, FORMS, VALUE
@@ -199,8 +199,6 @@ def _found(texts: list[tuple[str, bytes]]) -> list[tuple[str, str, bytes]]:
 
 def _command(place: Place, *words: str) -> tuple[bytes, bytes]:
     environ = {**os.environ, "KAIROS_HOME": str(place.home), "KAIROS_WORKSPACE": str(place.workspace), "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "kairos_mcp", *words], env=environ, capture_output=True, timeout=60, check=False
-    )
-    assert b"Traceback" not in done.stderr, done.stderr
-    return done.stdout, done.stderr
+    done = forked_program.run(words, env=environ)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout.encode(), done.stderr.encode()

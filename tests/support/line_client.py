@@ -6,10 +6,11 @@ import json
 import os
 import select
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from support.forked_program import NAMES, Forked, start
 
 SERVE = """
 import os, sys
@@ -23,21 +24,15 @@ SECONDS = 15
 
 @dataclass
 class Peer:
-    server: subprocess.Popen[bytes]
+    server: subprocess.Popen[bytes] | Forked
     unread: bytes = b""
     numbers: int = 0
     lines: list[bytes] = field(default_factory=list)
 
     @classmethod
     def start(cls, home: Path, program: str = SERVE, **environ: str) -> Peer:
-        server = subprocess.Popen(
-            [sys.executable, "-c", program, str(home)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environ},
-        )
-        return cls(server)
+        streams = dict.fromkeys(NAMES, subprocess.PIPE)
+        return cls(start([str(home)], code=program, env={**os.environ, **environ}, **streams))
 
     def greet(self) -> None:
         hello = {
