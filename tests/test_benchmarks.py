@@ -9,7 +9,12 @@ import pytest
 from support.forked_program import run
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = "import runpy; runpy.run_module('benchmarks', run_name='__main__')"
+PROGRAM = """
+import runpy, sys
+from benchmarks import fresh
+fresh.FORKED = sys.argv[1] != "growth"  # its counters have to be there before kairos_mcp is
+runpy.run_module("benchmarks", run_name="__main__")
+"""
 
 TINY = [
     ("rounds", "--rounds 3 --times 1", {"floor_us", "round_reading", "round_noop", "round_four_deep", "start_a_round"}),
