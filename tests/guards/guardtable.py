@@ -1485,7 +1485,7 @@ WHOSE_RUN = (
     ),
     Guard(
         "app/answers.py",
-        "    placeholders.refuse_placeholders(dict(answers))\n",
+        "        placeholders.refuse_placeholders(dict(answers))\n",
         "",
         SHOWN + "a_placeholder_is_no_answer_from_a_person_at_a_terminal_either",
     ),
