@@ -93,8 +93,8 @@ async def test_twenty_runs_with_a_provider_that_lies(place: Place, server: Stand
 
 @pytest.mark.slow
 async def test_1000_runs_with_a_provider_that_lies(place: Place, server: Standin) -> None:
-    for first in range(0, MANY, RUNS):
-        assert await count_overspent_runs(place, server, range(first, first + RUNS)) >= 0
+    parts = [await count_overspent_runs(place, server, range(first, first + RUNS)) for first in range(0, MANY, RUNS)]
+    assert sum(parts) > MANY // 10
 
 
 async def count_overspent_branches(place: Place, server: Standin, seeds: range) -> int:
@@ -141,4 +141,4 @@ async def test_1000_runs_of_sixteen_branches_with_a_provider_that_lies(
         if first > part * MANY // 20:
             place.rows("drop trigger granting")
             place.rows("drop table granted_over")
-        await count_overspent_branches(place, server, range(first, first + 10))
+        assert await count_overspent_branches(place, server, range(first, first + 10)) > 0

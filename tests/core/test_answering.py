@@ -151,17 +151,17 @@ def recorded(value: dict[str, Any], approved: dict[str, ApprovalRow] | None = No
     return brought({"round-1/call-1": value}, approved)[0].answer
 
 
-def send_again(path: str, value: object, before: object) -> None:
+def check_again(path: str, value: object, before: object) -> None:
     check_repeated_answer(path, value, before, "run-7", 400)
 
 
 def test_the_same_answer_again_is_no_error() -> None:
     for value in (SAID, LONG, {**SAID, "is_error": True, "data": {"n": 1}}):
         for approved in ({}, {"round-1/call-1": APPROVED}):
-            send_again("round-1/call-1", value, recorded(value, approved))
+            check_again("round-1/call-1", value, recorded(value, approved))
     for usage in ({"input_tokens": 5, "output_tokens": 1}, {"input_tokens": 0, "output_tokens": 1}, None):
         value = {"content": "hello", "usage": usage}
-        send_again("round-1", value, brought({"round-1": value})[0].answer)
+        check_again("round-1", value, brought({"round-1": value})[0].answer)
 
 
 def test_another_answer_is_refused_and_says_of_which_run() -> None:
@@ -174,14 +174,14 @@ def test_another_answer_is_refused_and_says_of_which_run() -> None:
         ("round-1", {"content": "hello "}, Completion("hello")),
     ):
         with pytest.raises(AlreadyAnswered) as refused:
-            send_again(path, value, before)
+            check_again(path, value, before)
         assert refused.value.run_id == "run-7"
 
 
 @pytest.mark.parametrize("before", [ToolResult("yes"), Completion("yes"), None])
 def test_an_answer_again_that_is_none_is_refused_as_one(before: object) -> None:
     with pytest.raises(BadArguments):
-        send_again("round-1", {"contents": "yes"}, before)
+        check_again("round-1", {"contents": "yes"}, before)
 
 
 # -- the commands ----------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def made(trace: Path, pid: int, call: str) -> int:
     return len(re.findall(rf"^{pid}\s+{call}\(", trace.read_text(), re.MULTILINE))
 
 
-def killed_at(root: Path, call: str, nth: int, reference: Kept) -> None:
+def assert_kill_survived(root: Path, call: str, nth: int, reference: Kept) -> None:
     place = reference_place(root / "place")
     ended = False
     kill = ["-e", f"inject={call}:signal=KILL:when={nth}"]
@@ -80,12 +80,12 @@ def killed_at(root: Path, call: str, nth: int, reference: Kept) -> None:
     assert not ended or before.outcome == reference.outcome
 
 
-def killed_at_each(points: Iterable[int], root: Path, call: str, reference: Kept) -> None:
+def assert_each_kill_survived(points: Iterable[int], root: Path, call: str, reference: Kept) -> None:
     """Two points at a time: a server under strace mostly waits."""
 
     def killed(nth: int) -> None:
         (root / str(nth)).mkdir()
-        killed_at(root / str(nth), call, nth, reference)
+        assert_kill_survived(root / str(nth), call, nth, reference)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(killed, points))
@@ -97,7 +97,7 @@ def test_the_server_killed_at_a_sample_of_its_points(
 ) -> None:
     kept, counts = reference
     points = sorted({1 + nth * (counts[call] - 1) // (SAMPLE[call] - 1) for nth in range(SAMPLE[call])})
-    killed_at_each(points, tmp_path, call, kept)
+    assert_each_kill_survived(points, tmp_path, call, kept)
 
 
 @pytest.mark.slow
@@ -108,4 +108,4 @@ def test_the_server_killed_at_every_one_of_its_points(
     kept, counts = reference
     assert counts[call] >= 10
     print(f"{call}: {counts[call]} points")
-    killed_at_each(range(1, counts[call] + 1), tmp_path, call, kept)
+    assert_each_kill_survived(range(1, counts[call] + 1), tmp_path, call, kept)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from gzip import compress
 
 import pytest
-from support.http_server import Site, called, ends, read_answer
+from support.http_server import Site, called, read_answer, read_to_end
 
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import ServerNames
@@ -237,7 +237,7 @@ def test_where_a_message_ends_is_never_guessed(site: Site, lines: tuple[str, ...
         connection.sendall(site.head(*NAMES, *lines) + b"\r\n" + body + b"GET /mcp HTTP/1.1\r\n\r\n")
         answer = read_answer(connection)
         assert (answer.status, answer.headers["connection"]) == (400, "close")
-        assert ends(connection) == b""
+        assert read_to_end(connection) == b""
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.9", "1.2", "2.0"])
@@ -283,7 +283,7 @@ def test_a_refused_body_that_turns_out_ambiguous_only_ends_the_connection(site: 
         connection.sendall(head + b"\r\n")
         assert read_answer(connection).status == 415
         connection.sendall(CHUNK + b"\n")
-        assert ends(connection) == b""
+        assert read_to_end(connection) == b""
 
 
 ODD = {

@@ -140,7 +140,7 @@ async def came_to(client: Client, name: str, arguments: dict[str, Any]) -> dict[
     return dict(result.structured_content or {})
 
 
-async def one_killed_one_goes_on(way: str, folder: Path, chance: random.Random) -> None:
+async def assert_another_goes_on(way: str, folder: Path, chance: random.Random) -> None:
     arguments = {"goal": "go", "limits": {"model_calls": 5}}
     async with ground(way, folder) as here:
         await killed_in_a_push(way, here.where, arguments, chance.choice((0.0, 0.0, 0.05, 0.4)))
@@ -162,7 +162,7 @@ async def one_killed_one_goes_on(way: str, folder: Path, chance: random.Random) 
         assert_lawful(here.place, run_id)
 
 
-async def killed_again_and_again(way: str, folder: Path, chance: random.Random) -> None:
+async def assert_limit_holds_over_kills(way: str, folder: Path, chance: random.Random) -> None:
     """Each client that goes on is killed in its turn; the run ends within its limit of model calls."""
     most = chance.choice((1, 2, 3))
     arguments = {"goal": "go", "limits": {"model_calls": most}, "key": "one"}
@@ -179,7 +179,7 @@ async def killed_again_and_again(way: str, folder: Path, chance: random.Random) 
         assert_lawful(here.place, ended["run_id"])
 
 
-async def gives_up_again_and_again(way: str, folder: Path, chance: random.Random) -> None:
+async def assert_slow_model_ends_within_limits(way: str, folder: Path, chance: random.Random) -> None:
     """A model that is slower than its client waits for a call. Where what was asked outlives the call, it gets to the
     end with no call too many; over Streamable HTTP it ends within its limits."""
     call_s, most = chance.choice((0.3, 0.6)), 4
@@ -209,9 +209,9 @@ async def gives_up_again_and_again(way: str, folder: Path, chance: random.Random
 
 
 CASES: dict[str, Callable[[str, Path, random.Random], Any]] = {
-    "killed, and another goes on": one_killed_one_goes_on,
-    "killed again and again": killed_again_and_again,
-    "gives up again and again": gives_up_again_and_again,
+    "killed, and another goes on": assert_another_goes_on,
+    "killed again and again": assert_limit_holds_over_kills,
+    "gives up again and again": assert_slow_model_ends_within_limits,
 }
 
 

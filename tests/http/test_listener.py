@@ -14,12 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.http_server import SECONDS, Answer, Site, called, ends, read_answer
+from support.http_server import SECONDS, Answer, Site, called, read_answer, read_to_end
 
 from kairos_mcp.server.http import UvicornServer
 from kairos_mcp.server.http_bounds import RequestBounds
 
 PLENTY = 10**6
+LAST_CHUNK = b"0\r\n\r\n"  # of a stream that ends in order
 HELLO = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -54,7 +55,7 @@ def test_half_a_header_is_given_up(site: Site) -> None:
         connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127")
         answer = read_answer(connection)
         assert (answer.status, answer.headers["connection"]) == (408, "close")
-        assert ends(connection) == b""
+        assert read_to_end(connection) == b""
 
 
 def test_a_header_that_drips_gains_no_time(site: Site) -> None:
@@ -79,7 +80,7 @@ def test_a_second_header_has_the_same_time(site: Site) -> None:
 
 def test_a_connection_that_says_nothing_is_closed(site: Site) -> None:
     with site.connected() as connection:
-        assert ends(connection) == b""
+        assert read_to_end(connection) == b""
 
 
 def test_a_header_too_large_is_refused(site: Site) -> None:
@@ -91,7 +92,7 @@ def test_a_body_that_does_not_come_is_given_up(site: Site) -> None:
         connection.sendall(site.head("Content-Length: 100") + b'\r\n{"jsonrpc"')
         answer = read_answer(connection)
         assert (answer.status, answer.headers["connection"]) == (408, "close")
-        assert ends(connection) == b""
+        assert read_to_end(connection) == b""
 
 
 def test_what_follows_a_refused_body_is_not_read_for_ever(site: Site) -> None:
@@ -103,7 +104,7 @@ def test_what_follows_a_refused_body_is_not_read_for_ever(site: Site) -> None:
             while not select.select([connection], [], [], 0.05)[0]:
                 connection.sendall(b"more")
                 assert time.monotonic() - began < SECONDS
-        assert ends(connection) == b""
+        assert read_to_end(connection) == b""
 
 
 @pytest.mark.parametrize("idle", [pytest.param(200, id="HTTP-016")])
@@ -185,9 +186,9 @@ def test_HTTP_017_of_too_many_sessions_the_longest_idle_one_goes(site: Site) -> 
 
 def test_HTTP_017_of_too_many_streams_the_longest_idle_one_ends(site: Site) -> None:
     kept = [streams(site) for _ in range(4)]
-    ends(kept[0])  # in order, else this would not come back
+    assert read_to_end(kept[0]) == LAST_CHUNK  # in order
     kept.append(streams(site))
-    ends(kept[1])
+    assert read_to_end(kept[1]) == LAST_CHUNK
     for connection in kept:
         connection.close()
 
@@ -270,7 +271,7 @@ def test_a_server_that_is_told_to_end_does_so_in_time(sites, kind: str) -> None:
     site.server.send_signal(signal.SIGTERM)
     assert site.server.wait(SECONDS) == 0
     assert time.monotonic() - began < 3
-    ends(connection)
+    read_to_end(connection)
     connection.close()
     site.hearing.join(SECONDS)
     assert site.is_quiet()

@@ -69,7 +69,7 @@ def pushed(client: StdioClient, tries: int = TRIES) -> tuple[dict[str, Any] | No
     return None, codes
 
 
-def suffered(root: Path, fault: tuple[str, str], when: str, reference: Reference) -> bool:
+def assert_fault_survived(root: Path, fault: tuple[str, str], when: str, reference: Reference) -> bool:
     """A server whose disk fails so: what it says and what it leaves is what another one confirms and goes on with.
 
     False where it ended before it made that call: a few more or less are made from run to run.
@@ -92,11 +92,11 @@ def suffered(root: Path, fault: tuple[str, str], when: str, reference: Reference
     if report is not None:
         assert (report["status"], report["summary"]) == ("completed", "done")
         assert before.outcome == reference.kept.outcome  # what was said to have ended has ended in the rows
-    confirmed(place, root, before, reference)
+    assert_confirmed(place, root, before, reference)
     return reached
 
 
-def confirmed(place: Place, root: Path, before: Kept, reference: Reference) -> None:
+def assert_confirmed(place: Place, root: Path, before: Kept, reference: Reference) -> None:
     """A server with a working disk brings the run to the end that it has undisturbed; no row is lost or changed."""
     with StdioClient.start(place) as second:
         report = go_through(second)
@@ -109,13 +109,13 @@ def confirmed(place: Place, root: Path, before: Kept, reference: Reference) -> N
     assert bodies == {path: body for path, (_, body) in reference.kept.answers.items()}
 
 
-def suffered_at(points: Iterable[tuple[tuple[str, str], str]], root: Path, reference: Reference) -> None:
+def assert_each_fault_survived(points: Iterable[tuple[tuple[str, str], str]], root: Path, reference: Reference) -> None:
     """Two at a time: a server under strace mostly waits."""
 
     def at(point: tuple[tuple[str, str], str]) -> bool:
         fault, when = point
         try:
-            return suffered(root / f"{fault[0]}-{fault[1]}-{when}", fault, when, reference)
+            return assert_fault_survived(root / f"{fault[0]}-{fault[1]}-{when}", fault, when, reference)
         except AssertionError as failed:
             failed.add_note(f"{fault[1]} at {fault[0]} number {when}")
             raise
@@ -133,7 +133,7 @@ def test_003_004_a_sample_of_faults(tmp_path: Path, reference: Reference) -> Non
         (("fdatasync", "EIO"), f"{reference.counts['fdatasync'] // 2}"),
         (("fdatasync", "ENOSPC"), f"{reference.counts['fdatasync'] - 2}+"),
     ]
-    suffered_at(points, tmp_path, reference)
+    assert_each_fault_survived(points, tmp_path, reference)
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_a_fault_at_every_point(tmp_path: Path, reference: Reference, fault: tup
     print(f"{fault[1]} at {fault[0]}, {lasting}: {count} points")
     plus = "+" if lasting == "for good" else ""
     points = [(fault, f"{nth}{plus}") for nth in range(1, count)]
-    suffered_at(points, tmp_path, reference)
+    assert_each_fault_survived(points, tmp_path, reference)
 
 
 def test_a_server_whose_disk_fills_and_is_freed_goes_on(tmp_path: Path, reference: Reference) -> None:

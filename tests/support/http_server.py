@@ -195,7 +195,7 @@ def read_answer(connection: socket.socket) -> Answer:
     return Answer(int(first.split()[1]), headers, body)
 
 
-def ends(connection: socket.socket) -> bytes:
+def read_to_end(connection: socket.socket) -> bytes:
     """What still comes until the server closes the connection."""
     got = b""
     try:
