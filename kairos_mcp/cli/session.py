@@ -59,7 +59,6 @@ def with_app(settings: Settings, act: Callable[[App], Awaitable[R]], *, salvage:
 def settings_for_run(flags: Flags, run_id: str) -> Settings:
     """The settings with which a command goes on with a run that no living server has: those of the settings file that
     its server was started with, unless the command names another. What still differs is noted on stderr."""
-    from kairos_mcp.app.control import differing_settings
     from kairos_mcp.store.database import FILE
 
     settings = read_settings(flags)
@@ -78,6 +77,9 @@ def settings_for_run(flags: Flags, run_id: str) -> Settings:
     is_named = flags.config or os.environ.get("KAIROS_CONFIG")
     if not is_named and server.config is not None and Path(server.config).is_file():
         settings = read_settings(replace(flags, config=server.config))
+
+    from kairos_mcp.app.control import differing_settings  # loaded with the App
+
     if changed := differing_settings(settings, server):
         print_note(f"note: set otherwise here than for the server that had this run: {', '.join(changed)}")
     return settings
