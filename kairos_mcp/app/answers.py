@@ -129,8 +129,8 @@ class Answers(Operations):
         try:
             with queries.name_run_in_errors(run):
                 fence = await self._store.submit(
-                    lambda connection: decisions.record_responses(
-                        connection,
+                    lambda session: decisions.record_responses(
+                        session,
                         run,
                         deposits,
                         decided,
@@ -160,7 +160,7 @@ class Answers(Operations):
     async def _expire_approvals(self) -> None:
         """Mark the approvals that nobody decided in time as expired; their runs then go on."""
         at = self._clock()
-        if await self._store.submit(lambda connection: decisions.expire_overdue(connection, at)):
+        if await self._store.submit(lambda session: decisions.expire_overdue(session, at)):
             await self._context.register_use()
 
     def _describe_waiting(self, run: RunRow) -> str:

@@ -173,9 +173,7 @@ class ClientRequests(Operations):
         """
         run, at = self._context.find_run(run_id, caller), self._clock()
         mine, new = await self._context.owner_for(run), [NewRequest(ask.path, caller.session, ask.bound)]
-        asked = await self._store.submit(
-            lambda connection: client_requests.create_requests(connection, run, new, mine, at)
-        )
+        asked = await self._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, at))
         if asked.requests:
             return asked.requests[0]
         self._pool.continue_run(run, mine, asked.fence)
@@ -185,15 +183,13 @@ class ClientRequests(Operations):
         """Withdraw a request; it is charged with its bound."""
         run, at = self._context.find_run(run_id, caller), self._clock()
         mine = await self._context.owner_for(run)
-        fence = await self._store.submit(
-            lambda connection: client_requests.withdraw(connection, run, [request], mine, at)
-        )
+        fence = await self._store.submit(lambda session: client_requests.withdraw(session, run, [request], mine, at))
         self._pool.continue_run(run, mine, fence)
 
     async def mark_refused(self, request: int) -> None:
         """Record that the client refused a request, which costs nothing."""
         at = self._clock()
-        await self._store.submit(lambda connection: client_requests.end_requests(connection, [request], "refused", at))
+        await self._store.submit(lambda session: client_requests.end_requests(session, [request], "refused", at))
 
     async def create_ask(
         self, run_id: str, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
@@ -209,7 +205,7 @@ class ClientRequests(Operations):
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         mine = await self._context.owner_for(run)
         put = await self._store.submit(
-            lambda connection: open_completions.create_or_find_ask(connection, run, asking, new, mine)
+            lambda session: open_completions.create_or_find_ask(session, run, asking, new, mine)
         )
         if isinstance(put, RequestOutcome):
             self._pool.continue_run(run, mine, put.fence)
@@ -230,7 +226,7 @@ class ClientRequests(Operations):
         deposits, at = self._make_answers(run, replies), self._clock()
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(
-            lambda connection: open_completions.deposit_ask_answers(connection, run, nonce, deposits, owner=mine, at=at)
+            lambda session: open_completions.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at)
         )
         self._pool.continue_run(run, mine, fence)
 
@@ -243,7 +239,7 @@ class ClientRequests(Operations):
         deposits, at = self._make_answers(run, {path: reply}), self._clock()
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(
-            lambda connection: open_completions.deposit_still_open(connection, run, deposits, owner=mine, at=at)
+            lambda session: open_completions.deposit_still_open(session, run, deposits, owner=mine, at=at)
         )
         self._pool.continue_run(run, mine, fence)
 
@@ -254,15 +250,13 @@ class ClientRequests(Operations):
         if not self.goes_through_clients(run_id, caller):
             return True  # somebody else has rerouted it
         if not self._can_fall_back(run):
-            await self._store.submit(lambda connection: runs.add_note(connection, run, _waiting_note(reason)))
+            await self._store.submit(lambda session: runs.add_note(session, run, _waiting_note(reason)))
             return False
         route = route_after_sampling(self._factory.available_routes(run, samples=True))
         note = f"sampling: {reason}; the run went on with the route {route}."
         mine, at = await self._context.owner_for(run), self._clock()
         fence = await self._store.submit(
-            lambda connection: open_completions.reroute(
-                connection, run, route, caller.actor, owner=mine, at=at, reason=note
-            )
+            lambda session: open_completions.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note)
         )
         self._pool.continue_run(run, mine, fence)
         return await self._has_left_route(run_id, caller)

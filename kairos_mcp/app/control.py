@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
 
-import apsw
-
 from kairos_mcp import __version__
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.run_pool import IDLE_POLL_S, POLL_S
@@ -25,6 +23,7 @@ from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.inbox import Action, submit_request
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
 
 CONTROL_POLL_S = 1.0
 CONTROL_TIMEOUT_S = 5.0  # how long a control request waits until it is carried out
@@ -73,11 +72,11 @@ class Control(Operations):
         )
         owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
 
-        def submit(connection: apsw.Connection) -> int | None:
+        def submit(session: Session) -> int | None:
             what, why = body, reason
             if action == "extend" and limits:  # again, within the transaction: another extension may have come since
-                what, why = self._extend_caps(run, limits, connection)
-            return submit_request(connection, run, action, what, caller.actor, owner, at, reason=why, dead=dead)
+                what, why = self._extend_caps(run, limits, session)
+            return submit_request(session, run, action, what, caller.actor, owner, at, reason=why, dead=dead)
 
         with queries.name_run_in_errors(run):
             fence = await self._store.submit(submit)
@@ -115,7 +114,7 @@ class Control(Operations):
             case _:
                 return "", None
 
-    def _extend_caps(self, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
+    def _extend_caps(self, run: RunRow, more: Limits, session: Session) -> tuple[str, str | None]:
         """Return the caps after adding `more`, within what the configuration allows, and a note about what was cut.
 
         Extensions that the run's owner has not read yet count too, so that of two at once none is lost. Raises
@@ -123,8 +122,8 @@ class Control(Operations):
         """
         if more.nano_usd is not None:
             self._refuse_unpriced(run, run.route)
-        current = asdict(read_account(connection, run.account).caps)
-        for earlier in queries.pending_requests(connection, run.n):
+        current = asdict(read_account(session, run.account).caps)
+        for earlier in queries.pending_requests(session, run.n):
             if earlier.kind == "extend":
                 requested = asdict(decode(Limits, earlier.body))
                 current |= {unit: max(cap, current[unit]) for unit, cap in requested.items() if cap}
@@ -201,7 +200,7 @@ class Control(Operations):
         self._context.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
         if all(server.number != owner for server in ownership.list_living(self._store.reader, self._store.home)):
             raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
-        return await self._store.submit(lambda connection: ownership.release_runs(connection, owner))
+        return await self._store.submit(lambda session: ownership.release_runs(session, owner))
 
     def find_server(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """Return the settings of the server that goes on with this run, and whether it lives. Raises UnknownRun."""

@@ -112,7 +112,7 @@ class Dialogs(Operations):
         """
         run = self._context.find_run_to_move(run_id, caller)
         asking = new_ask([each.key for each in found], caller, self._clock(), again_s, None)
-        return await self._store.submit(lambda connection: open_completions.create_ask_once(connection, run, asking))
+        return await self._store.submit(lambda session: open_completions.create_ask_once(session, run, asking))
 
     async def decide(
         self,
@@ -143,8 +143,8 @@ class Dialogs(Operations):
                     pass
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(
-            lambda connection: open_completions.record_ask_decisions(
-                connection, run, nonce, decided, settled, who, owner=mine, at=at
+            lambda session: open_completions.record_ask_decisions(
+                session, run, nonce, decided, settled, who, owner=mine, at=at
             )
         )
         self._pool.continue_run(run, mine, fence)

@@ -10,8 +10,6 @@ from hashlib import sha256
 from itertools import dropwhile
 from typing import Any
 
-import apsw
-
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
 from kairos_mcp.core import redact_values
@@ -32,6 +30,7 @@ from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
+from kairos_mcp.store.session import Session
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.views.mandate_view import mandate_status
 from kairos_mcp.views.waiting import format_time
@@ -109,7 +108,7 @@ class Mandates(Operations):
         mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
         new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
         if target != old.workspace:
-            await self._store.submit(lambda connection: mandates.move(connection, old, new))
+            await self._store.submit(lambda session: mandates.move(session, old, new))
         return self._list_item(new, caller)
 
     def list_page(
@@ -235,12 +234,12 @@ class Mandates(Operations):
         )
         at, zone = self._clock(), self._settings.time_zone
 
-        def save(connection: apsw.Connection) -> bool:
-            changed = mandates.save(connection, row)
-            today = day_to_charge(connection, caller.principal, at, zone).day.name
-            day = accounts.find_day_account(connection, caller.principal, today) if changed else None
-            if day is not None and accounts.find_mandate_account(connection, day.id, place, row.id) is not None:
-                accounts.ensure_mandate_account(connection, day.id, place, row.id, mandate.day)
+        def save(session: Session) -> bool:
+            changed = mandates.save(session, row)
+            today = day_to_charge(session, caller.principal, at, zone).day.name
+            day = accounts.find_day_account(session, caller.principal, today) if changed else None
+            if day is not None and accounts.find_mandate_account(session, day.id, place, row.id) is not None:
+                accounts.ensure_mandate_account(session, day.id, place, row.id, mandate.day)
             return changed
 
         return await self._store.submit(save)

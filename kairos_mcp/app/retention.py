@@ -13,9 +13,10 @@ from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import KairosError, StoreBusy
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, retention
-from kairos_mcp.store.connection import connect, fetch_all, translate_errors
+from kairos_mcp.store.connection import connect, translate_errors
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import read_data_version
+from kairos_mcp.store.session import Session
 from kairos_mcp.store.writer import Job
 
 MAX_TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
@@ -94,7 +95,7 @@ def _store_size(store: Store) -> int:
 
 
 def _removal_job(numbers: Sequence[int], before: int) -> Job[int]:
-    return lambda connection: retention.remove_runs(connection, numbers, before)
+    return lambda session: retention.remove_runs(session, numbers, before)
 
 
 async def _remove_unreferenced_texts(store: Store) -> int | None:
@@ -103,7 +104,7 @@ async def _remove_unreferenced_texts(store: Store) -> int | None:
     They are searched outside of the writer, so that nobody waits, and removed only if nothing was written meanwhile.
     """
     for _ in range(MAX_TRIES):
-        with store.read_connection() as watch:
+        with store.read_session() as watch:
             seen = read_data_version(watch)
             found = await asyncio.to_thread(_unreferenced_texts, store)
             if not found or await store.submit(_text_removal_job(found, watch, seen)):
@@ -112,21 +113,21 @@ async def _remove_unreferenced_texts(store: Store) -> int | None:
 
 
 def _unreferenced_texts(store: Store) -> list[str]:
-    with store.read_connection() as connection:
-        fetch_all(connection, "begin")
-        return retention.find_unreferenced_texts(connection)
+    with store.read_session() as session:
+        session.rows("begin")
+        return retention.find_unreferenced_texts(session)
 
 
-def _text_removal_job(hashes: Sequence[str], watch: apsw.Connection, seen: int) -> Job[bool]:
+def _text_removal_job(hashes: Sequence[str], watch: Session, seen: int) -> Job[bool]:
     """Make the job that removes texts, unless somebody wrote since `watch` read the version `seen`.
 
     Within the job's transaction nobody else writes.
     """
 
-    def remove(connection: apsw.Connection) -> bool:
+    def remove(session: Session) -> bool:
         if read_data_version(watch) != seen:
             return False
-        retention.remove_texts(connection, hashes)
+        retention.remove_texts(session, hashes)
         return True
 
     return remove

@@ -11,8 +11,6 @@ from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-import apsw
-
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.redaction import Redactor
@@ -37,6 +35,7 @@ from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import unreadable
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, run_by_number
+from kairos_mcp.store.session import Session
 from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
 from kairos_mcp.tools.files.workspace import Workspace
@@ -153,10 +152,10 @@ class RunFactory:
         rebuilt, self._rebuilt_texts = self._rebuilt_texts, {}
         if rebuilt:
 
-            def write(connection: apsw.Connection) -> None:
-                texts.keep_texts(connection, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
+            def write(session: Session) -> None:
+                texts.keep_texts(session, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
                 for run in {run for _, run in rebuilt}:
-                    runs.add_note(connection, run_by_number(connection, run), _REBUILT_NOTE)
+                    runs.add_note(session, run_by_number(session, run), _REBUILT_NOTE)
 
             await self._store.submit(write)
 
@@ -177,14 +176,14 @@ class RunFactory:
             paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.highest_price())
 
         def read_full_text(ref: str) -> str | None:
-            with self._store.read_connection() as connection:
-                return self._store.read_full_text(connection, run.n, ref)
+            with self._store.read_session() as session:
+                return self._store.read_full_text(session, run.n, ref)
 
         def find_approval(path: str, request: ApprovalRequest) -> ReusedApproval | None:
             if loaded.spec.mandate_text is None or not mandates.is_check_step(path):
                 return None
-            with self._store.read_connection() as connection:
-                return mandates.find_check_approval(connection, run, loaded.spec.mandate_text, request)
+            with self._store.read_session() as session:
+                return mandates.find_check_approval(session, run, loaded.spec.mandate_text, request)
 
         lines_by_path = loaded.script.by_path if loaded.script else {}
         # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.

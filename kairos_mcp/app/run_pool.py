@@ -224,7 +224,7 @@ class RunPool:
             return
         reader, mine = self._store.reader, self._store.owner_number
         if decisions.has_overdue(reader, at := self._clock()):
-            await self._store.submit(lambda connection: decisions.expire_overdue(connection, at))
+            await self._store.submit(lambda session: decisions.expire_overdue(session, at))
         dead = ownership.dead_owners(reader, self._store.home, mine)
         for run in queries.due_runs(reader, self._clock(), dead):
             if self._factory.can_perform(run):
@@ -236,14 +236,14 @@ class RunPool:
     async def _resume_due_run(self, run: RunRow, dead: list[int]) -> None:
         at, n = self._clock(), run.n
         mine = await self._store.register_owner(at)
-        fence = await self._store.submit(lambda connection: runs.take_due_run(connection, n, mine, at, dead))
+        fence = await self._store.submit(lambda session: runs.take_due_run(session, n, mine, at, dead))
         if fence is not None:
             self.start(queries.run_by_number(self._store.reader, n), fence)
 
     async def take_over(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if no living server does, and drive it."""
         mine, n = await self._store.register_owner(self._clock()), run.n
-        fence = await self._store.submit(lambda connection: runs.take_run(connection, n, mine, dead))
+        fence = await self._store.submit(lambda session: runs.take_run(session, n, mine, dead))
         if fence is None:
             return False
         self.start(queries.run_by_number(self._store.reader, n), fence)

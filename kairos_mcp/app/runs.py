@@ -32,7 +32,6 @@ from kairos_mcp.specs import build, load_ooda
 from kairos_mcp.store import approvals, ownership, queries, report_queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.connection import fetch_all
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.next_action import Decides
@@ -315,12 +314,12 @@ class Runs(Operations):
         run = self._context.find_run(run_id, caller)
         self._factory.check_version(run)
         self._factory.forget_specs()
-        with queries.name_run_in_errors(run), self._store.read_connection() as connection:
-            fetch_all(connection, "begin")  # so that one state of the file is read, however much others write meanwhile
-            run = queries.run_by_number(connection, run.n)
+        with queries.name_run_in_errors(run), self._store.read_session() as session:
+            session.rows("begin")  # so that one state of the file is read, however much others write meanwhile
+            run = queries.run_by_number(session, run.n)
             entries = [
                 RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-                for row in queries.read_record(connection, run.n)
+                for row in queries.read_record(session, run.n)
             ]
             loaded = self._factory.load_spec(run)
         return replay_check.replay(Recording(run.id, loaded, entries, run.outcome))
@@ -334,8 +333,8 @@ class Runs(Operations):
         from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
         run = self._context.find_run(run_id, caller)
-        with queries.name_run_in_errors(run), self._store.read_connection() as connection:
+        with queries.name_run_in_errors(run), self._store.read_session() as session:
             planner_input = self._factory.load_spec(run).planner_input
-            fetch_all(connection, "begin")
-            current = queries.run_by_number(connection, run.n)
-            yield from write_lines(export_lines(connection, current, planner_input, self._factory.redactor))
+            session.rows("begin")
+            current = queries.run_by_number(session, run.n)
+            yield from write_lines(export_lines(session, current, planner_input, self._factory.redactor))

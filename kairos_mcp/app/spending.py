@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import apsw
-
 from kairos_mcp.app.context import Operations
 from kairos_mcp.budget.units import NOTHING, Account, Remaining, Units
 from kairos_mcp.core.calendar import day_at, format_timestamp
@@ -14,8 +12,8 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.connection import fetch_all
 from kairos_mcp.store.notes import clock_behind_reason, unpriced_models, unpriced_models_by_account
+from kairos_mcp.store.session import Session
 
 NEWEST_DAYS = 30
 MANDATE_PREFIX = "mandate:"  # before the id, as a scope
@@ -162,10 +160,10 @@ class Spending(Operations):
         at, principal = self._clock(), caller.principal
         today = day_at(at, self._settings.time_zone).name
 
-        def correct(connection: apsw.Connection) -> list[str]:
-            gone = accounts.mark_days_mistaken(connection, principal, today, at)
+        def correct(session: Session) -> list[str]:
+            gone = accounts.mark_days_mistaken(session, principal, today, at)
             wake = "update run set resume_at = ? where principal = ? and paused = ? and outcome is null"
-            fetch_all(connection, wake, (at, principal, clock_behind_reason(principal)))
+            session.rows(wake, (at, principal, clock_behind_reason(principal)))
             return gone
 
         return await self._store.submit(correct)

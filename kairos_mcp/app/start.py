@@ -75,7 +75,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
         mandate=plan.mandate,
         due=plan.due,
     )
-    created = await context.store.submit(lambda connection: runs.create_run(connection, new, owner))
+    created = await context.store.submit(lambda session: runs.create_run(session, new, owner))
     if not created.is_attached:
         context.pool.start(created.run, created.run.fence)
     return StartResult(created.run.id, created.is_attached)

@@ -78,7 +78,7 @@ def force_cancel_job(run: RunRow, fence: int, at: int, summary: str, known: Mapp
     def answer(kind: str) -> Answer:
         return _stopped_result(kind, NOTHING).answer
 
-    return lambda connection: force_cancel.force_cancel(connection, run, fence, at, outcome, answer, known)
+    return lambda session: force_cancel.force_cancel(session, run, fence, at, outcome, answer, known)
 
 
 def _stop_step(path: str, step: PendingStep) -> FinishedStep:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import apsw
-
 from kairos_mcp.core.calendar import Day, day_at, parse_day
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.limits import UNLIMITED, Limits
@@ -19,11 +17,11 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
 from kairos_mcp.store.codec import decode_fields, unreadable
 from kairos_mcp.store.commit import Paused
-from kairos_mcp.store.connection import snapshot
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.notes import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
 
 MAX_AHEAD_MS = 48 * 3_600_000  # if the clock was wrong by more, a person has to say which day is right
 
@@ -41,12 +39,12 @@ class DayToCharge:
     is_barred: bool = False
 
 
-def day_to_charge(connection: apsw.Connection, principal: str, at: int, time_zone: str) -> DayToCharge:
+def day_to_charge(session: Session, principal: str, at: int, time_zone: str) -> DayToCharge:
     """Return the day of this moment, or the latest that was opened for the principal.
 
     Raises StoreCorrupt for a day that does not exist.
     """
-    today, newest = day_at(at, time_zone), accounts.newest_day(connection, principal)
+    today, newest = day_at(at, time_zone), accounts.newest_day(session, principal)
     if newest is None or newest <= today.name:
         return DayToCharge(today)
     try:
@@ -77,21 +75,22 @@ class DailyAccounts:
             return known[1]
         time_zone, caps = self._settings.time_zone, self._settings.day
 
-        def find_or_open(connection: apsw.Connection) -> tuple[DayToCharge, tuple[int, ...]]:
-            charged = day_to_charge(connection, principal, at, time_zone)
+        def find_or_open(session: Session) -> tuple[DayToCharge, tuple[int, ...]]:
+            charged = day_to_charge(session, principal, at, time_zone)
             if charged.is_barred:
                 return charged, ()
-            account = accounts.ensure_day_account(connection, principal, charged.day.name, caps).id
+            account = accounts.ensure_day_account(session, principal, charged.day.name, caps).id
             if mandate is None:
                 return charged, (account,)
-            own = mandate_day_caps(mandates.find(connection, principal, workspace, mandate))
-            return charged, (account, accounts.ensure_mandate_account(connection, account, workspace, mandate, own).id)
+            own = mandate_day_caps(mandates.find(session, principal, workspace, mandate))
+            return charged, (account, accounts.ensure_mandate_account(session, account, workspace, mandate, own).id)
 
         day_found, shared = await self._store.submit(find_or_open)
         if day_found.is_barred:
             return ChargedAccounts(pause_when_used_up=Paused(clock_behind_reason(principal), None), is_barred=True)
         day = day_found.day
-        with snapshot(self._store.reader) as reader:
+        reader = self._store.reader
+        with reader.one_state():
             for account in shared:
                 accounts.check_shared_account(reader, account)
             accounts.check_day_accounts_exist(reader, principal, min(day.begins, at))

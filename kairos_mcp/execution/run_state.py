@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.units import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
@@ -36,6 +34,7 @@ from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit
 from kairos_mcp.store.queries import WAITED, RunRow
+from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import ProbeResult
 
@@ -74,18 +73,18 @@ class RunState:
     handled_requests: list[int] = field(default_factory=list)
     branches: BranchAccountIds = field(default_factory=dict)
 
-    def rebuild(self, connection: apsw.Connection, running: Iterable[str] = ()) -> None:
+    def rebuild(self, session: Session, running: Iterable[str] = ()) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
 
         The outcome of steps that were begun, and are not in `running`, is unknown. Raises ReplayDiffers, StoreCorrupt.
         """
         still_running = {path: self.pending[path] for path in running}
         self.runner = Runner(self.make_flow())
-        self.pending, self.branches = {}, read_branch_accounts(connection, self.run.account)
+        self.pending, self.branches = {}, read_branch_accounts(session, self.run.account)
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         with _without_garbage_collector():
-            for row in queries.read_record(connection, self.run.n):
+            for row in queries.read_record(session, self.run.n):
                 answer, sent = row.answer, row.sent
                 step = self.runner.replay(row.path, row.digest, answer)
                 self.executor.restore_step(step, sent, row.at)
@@ -93,12 +92,12 @@ class RunState:
                     self.executor.record_answer(row.path, step, answer, sent.route)
                 else:
                     self.pending[row.path] = still_running.get(row.path) or restore_step(row, step)
-        self._restore_approvals(connection)
+        self._restore_approvals(session)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
             if finished.path in self.pending:  # else the commit that seemed to fail had been written
                 self.finish_step(finished.path, finished.result, finished.by)
-        self.apply_verdicts(connection)
+        self.apply_verdicts(session)
 
     def finish_step(self, path: str, result: StepResult, by: str) -> None:
         """Feed an answer to the flow; the next commit writes it. `by`: the route, or who it came from."""
@@ -107,10 +106,10 @@ class RunState:
         self.finished.append(FinishedStep(path, step, result, by))
         self.runner.answer(path, result.answer)
 
-    def collect_answers(self, connection: apsw.Connection) -> None:
+    def collect_answers(self, session: Session) -> None:
         """Feed the answers that others have written for open steps."""
         open_steps = {step.id: path for path, step in self.pending.items() if step.is_open}
-        for step_id, body in queries.read_answers(connection, list(open_steps)) if open_steps else ():
+        for step_id, body in queries.read_answers(session, list(open_steps)) if open_steps else ():
             path, answer = open_steps[step_id], decode_answer(body)
             step = self.pending.pop(path)
             self.executor.record_answer(path, step.step, answer, step.sent.route)
@@ -164,19 +163,19 @@ class RunState:
             )
         ]
 
-    def _restore_approvals(self, connection: apsw.Connection) -> None:
+    def _restore_approvals(self, session: Session) -> None:
         """Set which of the pending steps wait for a person's approval, and which have it."""
-        for path, row in approvals.newest_approvals(connection, self.run.n).items():
+        for path, row in approvals.newest_approvals(session, self.run.n).items():
             if (step := self.pending.get(path)) is not None:
                 step.awaits_approval = True
                 step.apply_approval(row)
 
-    def apply_verdicts(self, connection: apsw.Connection) -> None:
+    def apply_verdicts(self, session: Session) -> None:
         """Apply what people decided: start an approved call of this server's tools, answer a denied one, and ask anew
         where an approval has expired."""
         if not any(step.awaits_approval and step.is_open for step in self.pending.values()):
             return
-        for path, row in approvals.newest_approvals(connection, self.run.n).items():
+        for path, row in approvals.newest_approvals(session, self.run.n).items():
             step = self.pending.get(path)
             if step is None or not step.is_open or row.verdict is None:
                 continue

@@ -29,7 +29,6 @@ from kairos_mcp.execution.pending_step import FinishedStep, PendingStep, is_outa
 from kairos_mcp.execution.run_state import ChargedAccounts, RunState
 from kairos_mcp.store import apply_commit, client_requests, integrity, queries, tool_memory
 from kairos_mcp.store.commit import CommitResult, RunCommit
-from kairos_mcp.store.connection import snapshot
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -167,7 +166,8 @@ class RunWorker:
         inbox = queries.pending_requests(self.store.reader, run.n)
         is_cancelled = any(request.kind == "cancel" for request in inbox)
         try:
-            with snapshot(self.store.reader) as reader:
+            reader = self.store.reader
+            with reader.one_state():
                 self.state.rebuild(reader, self._running)
                 if not is_cancelled:
                     integrity.check_run_account(reader, run.n, run.account)
@@ -197,12 +197,12 @@ class RunWorker:
     async def _commit(self, commit: RunCommit) -> CommitResult:
         for pause in COMMIT_RETRY_S:
             try:
-                return await self.store.submit(lambda connection: apply_commit.apply_run_commit(connection, commit))
+                return await self.store.submit(lambda session: apply_commit.apply_run_commit(session, commit))
             except KairosError as error:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(pause)
-        return await self.store.submit(lambda connection: apply_commit.apply_run_commit(connection, commit))
+        return await self.store.submit(lambda session: apply_commit.apply_run_commit(session, commit))
 
     async def _read_inbox(self) -> bool:
         """Carry out the requests and take over the answers that others left. Returns True if that ended the run."""
@@ -214,7 +214,7 @@ class RunWorker:
         if inbox := queries.pending_requests(reader, run.n):
             owner, fence, at = self.owner, self.fence, self.clock()
             try:
-                drained = await self.store.submit(lambda connection: drain_inbox(connection, run, owner, fence, at))
+                drained = await self.store.submit(lambda session: drain_inbox(session, run, owner, fence, at))
             except Unreadable:
                 # One request can't be read. A cancel among the others counts all the same.
                 if all(request.kind != "cancel" for request in inbox):
@@ -255,7 +255,7 @@ class RunWorker:
             return False
         if self._is_stopping:
             return True  # still owned: the server that finds this one gone takes the run over
-        is_released = await self.store.submit(lambda connection: apply_commit.release_run(connection, commit))
+        is_released = await self.store.submit(lambda session: apply_commit.release_run(session, commit))
         # A run is not released where something came for it meanwhile, in the same transaction: no row is overlooked.
         self._inbox_changed = not is_released
         return is_released
@@ -357,9 +357,7 @@ def _run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> 
 
     def keep(name: str, text: str) -> None:
         async def commit() -> None:
-            await store.submit(
-                lambda connection: tool_memory.keep_text(connection, run, run_id, owner, fence, name, text)
-            )
+            await store.submit(lambda session: tool_memory.keep_text(session, run, run_id, owner, fence, name, text))
 
         waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
         try:
@@ -369,11 +367,11 @@ def _run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> 
             raise StoreBusy("The store did not take a tool's note in time.", "Try again.") from None
 
     def recall(name: str) -> str | None:
-        with store.read_connection() as connection:
-            return tool_memory.recall(connection, run, name)
+        with store.read_session() as session:
+            return tool_memory.recall(session, run, name)
 
     def check() -> None:
-        with store.read_connection() as connection:
-            tool_memory.check_owner(connection, run, run_id, owner, fence)
+        with store.read_session() as session:
+            tool_memory.check_owner(session, run, run_id, owner, fence)
 
     return ToolMemory(keep, recall, check)

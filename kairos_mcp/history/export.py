@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
-import apsw
-
 from kairos_mcp import __version__
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion, JsonObject
@@ -37,6 +35,7 @@ from kairos_mcp.store import queries, report_queries, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, list_attempts, referred_texts
+from kairos_mcp.store.session import Session
 from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, list_entries
 
 TASK_NAMES = ("task", "try", "cycle")  # the parts of a path that name whose step it is
@@ -73,25 +72,25 @@ class _ExportRedactor:
 
 
 def export_lines(
-    connection: apsw.Connection, run: RunRow, planner_input: PlannerInput | None, redactor: Redactor
+    session: Session, run: RunRow, planner_input: PlannerInput | None, redactor: Redactor
 ) -> Iterator[Any]:
     """Yield the lines of a run but the last, which `write_lines` adds. The connection reads one state of the file."""
-    record, export_redactor = queries.read_record(connection, run.n), _ExportRedactor(redactor)
+    record, export_redactor = queries.read_record(session, run.n), _ExportRedactor(redactor)
     yield ExportHead(run.id, __version__)
     yield _export_run(run, export_redactor)
     for content_hash in referred_texts(run, record):
-        body = texts.read_text(connection, content_hash)  # a damaged one is no record of anything
+        body = texts.read_text(session, content_hash)  # a damaged one is no record of anything
         if body is not None:
             yield ExportedText(content_hash, export_redactor.text(body, export_redactor.places.texts, content_hash))
     tries: dict[int, list[AttemptRow]] = {}
-    for attempt in list_attempts(connection, run.n):
+    for attempt in list_attempts(session, run.n):
         tries.setdefault(attempt.mark, []).append(attempt)
     for row in record:
         yield from _export_step(row, tries.get(row.id, ()), export_redactor)
     yield from _export_messages(planner_input, record, export_redactor)
-    for note in report_queries.list_notes(connection, run.n):
+    for note in report_queries.list_notes(session, run.n):
         yield ExportedNote(export_redactor.text(note, export_redactor.places.beside, "note"))
-    account = read_account(connection, run.account)
+    account = read_account(session, run.account)
     yield ExportedAccount(asdict(account.caps), account.held._asdict(), account.spent._asdict())
     if run.outcome is not None:
         yield ExportedOutcome(

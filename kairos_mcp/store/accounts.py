@@ -13,13 +13,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.units import Account, Units, branch_caps, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.step_path import enclosing_paths
-from kairos_mcp.store.connection import Row, fetch_all, fetch_one, json_or_null
+from kairos_mcp.store.session import Row, Session, json_or_null
 
 SharedAccountIds = tuple[int, ...]
 """Ids of the shared accounts that a step is charged to, besides the run's own."""
@@ -59,17 +57,17 @@ _UNIT_COUNT = len(Units._fields)
 UNREADABLE_ROUTE = "unreadable"  # in place of a route that can't be read from its row
 
 
-def read_account(connection: apsw.Connection, account: int) -> Account:
+def read_account(session: Session, account: int) -> Account:
     """Return an account. Raises Unreadable where it is not there."""
-    found = fetch_one(connection, _SELECT_BY_ID, (account,))
+    found = session.row(_SELECT_BY_ID, (account,))
     if found is None:
         raise Unreadable("A run has no account.", "Run `kairos-mcp doctor`.")
     return account_from_row(account, found)
 
 
-def read_branch(connection: apsw.Connection, account: int) -> Account:
+def read_branch(session: Session, account: int) -> Account:
     """Return a branch's account, whose scope names the branch. Raises Unreadable where it is not there."""
-    found = fetch_one(connection, _SELECT_BRANCH, (account,))
+    found = session.row(_SELECT_BRANCH, (account,))
     if found is None:
         raise Unreadable("A branch has no account.", "Run `kairos-mcp doctor`.")
     return account_from_row(account, found)
@@ -94,33 +92,31 @@ def encode_shared(shared: SharedAccountIds) -> str | None:
     return f"[{','.join(map(str, shared))}]" if shared else None
 
 
-def ensure_day_account(connection: apsw.Connection, principal: str, day: str, caps: Limits) -> Account:
+def ensure_day_account(session: Session, principal: str, day: str, caps: Limits) -> Account:
     """Return the account of a principal's day with the caps that are configured now; insert it if there is none."""
     cap_values = tuple(asdict(caps).values())
-    found = fetch_one(connection, _FIND_DAY, (principal, day))
+    found = session.row(_FIND_DAY, (principal, day))
     if found is None:
-        fetch_all(connection, _INSERT_DAY, (principal, day, *cap_values))
-        return read_account(connection, connection.last_insert_rowid())
-    fetch_all(connection, "update account set mistaken = null where id = ? and mistaken is not null", (found[0],))
-    known = read_account(connection, found[0])
+        return read_account(session, session.insert(_INSERT_DAY, (principal, day, *cap_values)))
+    session.rows("update account set mistaken = null where id = ? and mistaken is not null", (found[0],))
+    known = read_account(session, found[0])
     if known.caps != caps:
-        fetch_all(connection, _UPDATE_CAPS, (*cap_values, known.id))
+        session.rows(_UPDATE_CAPS, (*cap_values, known.id))
     return known._replace(caps=caps)
 
 
-def newest_day(connection: apsw.Connection, principal: str) -> str | None:
+def newest_day(session: Session, principal: str) -> str | None:
     """Return the name of a principal's latest day; days that a person marked as mistaken don't count."""
-    found = fetch_one(connection, _NEWEST_DAY, (principal,))
+    found = session.row(_NEWEST_DAY, (principal,))
     return None if found is None else found[0]
 
 
-def mark_days_mistaken(connection: apsw.Connection, principal: str, after: str, at: int) -> list[str]:
+def mark_days_mistaken(session: Session, principal: str, after: str, at: int) -> list[str]:
     """Mark the days after this one as mistaken and return their names: the clock was wrong when they were begun.
 
     What was spent on such a day stays, and counts once that day really comes.
     """
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "update account set mistaken = ? where scope = 'day' and name = ? and period > ? and mistaken is null"
         " returning period",
         (at, principal, after),
@@ -128,34 +124,31 @@ def mark_days_mistaken(connection: apsw.Connection, principal: str, after: str, 
     return sorted(name for (name,) in found)
 
 
-def ensure_mandate_account(
-    connection: apsw.Connection, day: int, workspace: str, mandate: str, caps: Limits
-) -> Account:
+def ensure_mandate_account(session: Session, day: int, workspace: str, mandate: str, caps: Limits) -> Account:
     """Return the account of a workspace's mandate within a day's account; insert it if there is none.
 
     `caps`: those that the mandate has now.
     """
-    known = find_mandate_account(connection, day, workspace, mandate)
+    known = find_mandate_account(session, day, workspace, mandate)
     cap_values = tuple(asdict(caps).values())
     if known is None:
-        fetch_all(connection, _INSERT_MANDATE, (day, mandate, workspace, *cap_values))
-        return read_account(connection, connection.last_insert_rowid())
+        return read_account(session, session.insert(_INSERT_MANDATE, (day, mandate, workspace, *cap_values)))
     if known.caps != caps:
-        fetch_all(connection, _UPDATE_CAPS, (*cap_values, known.id))
+        session.rows(_UPDATE_CAPS, (*cap_values, known.id))
     return known._replace(caps=caps)
 
 
-def find_mandate_account(connection: apsw.Connection, day: int, workspace: str, mandate: str) -> Account | None:
+def find_mandate_account(session: Session, day: int, workspace: str, mandate: str) -> Account | None:
     """Return the account of a workspace's mandate within a day's account, or None."""
     statement = "select id from account where parent = ? and name = ? and coalesce(workspace, '') = ?"
-    found = fetch_one(connection, statement, (day, mandate, workspace))
-    return None if found is None else read_account(connection, found[0])
+    found = session.row(statement, (day, mandate, workspace))
+    return None if found is None else read_account(session, found[0])
 
 
-def find_day_account(connection: apsw.Connection, principal: str, day: str) -> Account | None:
+def find_day_account(session: Session, principal: str, day: str) -> Account | None:
     """Return the account of a principal's day, or None."""
-    found = fetch_one(connection, _FIND_DAY, (principal, day))
-    return None if found is None else read_account(connection, found[0])
+    found = session.row(_FIND_DAY, (principal, day))
+    return None if found is None else read_account(session, found[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +160,11 @@ class MandateDay:
     account: Account
 
 
-def list_mandate_days(connection: apsw.Connection, day: int) -> list[MandateDay]:
+def list_mandate_days(session: Session, day: int) -> list[MandateDay]:
     """List the mandates that were charged to a day's account, by id."""
     statement = "select name, coalesce(workspace, ''), id from account where parent = ? order by 1, 2"
-    found = list(fetch_all(connection, statement, (day,)))
-    return [MandateDay(name, workspace, read_account(connection, account)) for name, workspace, account in found]
+    found = list(session.rows(statement, (day,)))
+    return [MandateDay(name, workspace, read_account(session, account)) for name, workspace, account in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +175,13 @@ class DayRow:
     account: Account
 
 
-def list_days(connection: apsw.Connection, principal: str, limit: int) -> list[DayRow]:
+def list_days(session: Session, principal: str, limit: int) -> list[DayRow]:
     """List the newest days on which the principal used something, newest first."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select period, id from account where scope = 'day' and name = ? order by period desc limit ?",
         (principal, limit),
     )
-    return [DayRow(period, read_account(connection, account)) for period, account in list(found)]
+    return [DayRow(period, read_account(session, account)) for period, account in list(found)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +230,9 @@ _WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL})"  # each row is l
 _CHARGES_OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) where value = ?)"
 
 
-def list_usage_shares(connection: apsw.Connection, account: int) -> list[UsageShare]:
+def list_usage_shares(session: Session, account: int) -> list[UsageShare]:
     """List who used what of a shared account, most tokens first."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         f"{_WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
         " json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
         f" {_MANDATE}, coalesce(sum(json_extract(spent, '{unit_path('model_calls')}') > 0), 0), {_SUMS}"
@@ -272,15 +263,14 @@ _FIND_LOST_ACCOUNT = f"""
 """
 
 
-def check_shared_account(connection: apsw.Connection, account: int) -> None:
+def check_shared_account(session: Session, account: int) -> None:
     """Raise StoreCorrupt where a shared account says that less is spent or held than its rows do.
 
     It may say more: removed runs used that. The caller reads within one `snapshot`.
     """
-    stored = read_account(connection, account)
-    spent = fetch_one(connection, f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,))
-    held = fetch_one(
-        connection,
+    stored = read_account(session, account)
+    spent = session.row(f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,))
+    held = session.row(
         f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where exists (select 1 from json_each(shared) where value = ?)",
         (account,),
     )
@@ -294,12 +284,12 @@ def check_shared_account(connection: apsw.Connection, account: int) -> None:
                 )
 
 
-def check_day_accounts_exist(connection: apsw.Connection, principal: str, since: int) -> None:
+def check_day_accounts_exist(session: Session, principal: str, since: int) -> None:
     """Raise StoreCorrupt where a charge since this moment (ms) names an account that is not there.
 
     A day whose account is lost must not begin anew with nothing used.
     """
-    if fetch_one(connection, _FIND_LOST_ACCOUNT, (principal, since)) is not None:
+    if session.row(_FIND_LOST_ACCOUNT, (principal, since)) is not None:
         raise StoreCorrupt("An account that a day's calls were charged to is gone.", _DAMAGE_HINT)
 
 
@@ -320,9 +310,9 @@ _INSERT_BRANCH = (
 )
 
 
-def read_branch_accounts(connection: apsw.Connection, account: int) -> BranchAccountIds:
+def read_branch_accounts(session: Session, account: int) -> BranchAccountIds:
     """Return the accounts of all branches of the run whose account this is, outer ones first."""
-    return dict(fetch_all(connection, _SELECT_BRANCHES, (account,)))
+    return dict(session.rows(_SELECT_BRANCHES, (account,)))
 
 
 def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:
@@ -332,12 +322,11 @@ def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:
     return tuple(branches[enclosing] for enclosing in enclosing_paths(path) if enclosing in branches)
 
 
-def insert_branch_account(connection: apsw.Connection, branch: NewBranch, parent: Account) -> tuple[int, Limits]:
+def insert_branch_account(session: Session, branch: NewBranch, parent: Account) -> tuple[int, Limits]:
     """Insert a branch's account within `parent`, whose amounts are those of now; return its id and caps."""
     caps = branch_caps(branch.share, parent)
     bindings = (parent.id, branch.path, *(getattr(caps, name.removeprefix("cap_")) for name in unit_columns("cap")))
-    fetch_all(connection, _INSERT_BRANCH, bindings)
-    return connection.last_insert_rowid(), caps
+    return session.insert(_INSERT_BRANCH, bindings), caps
 
 
 _DAMAGE_HINT = "Run `kairos-mcp doctor`; nothing more is spent of it."

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import apsw
-
 from kairos_mcp.budget.reservation import NO_DAY, SHARED_SCOPES, Reservation, ReservationRequest
 from kairos_mcp.budget.status_line import format_status_line
 from kairos_mcp.budget.units import NOTHING, Account, Units
@@ -28,9 +26,9 @@ from kairos_mcp.store.accounts import (
 )
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepStarted
-from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.notes import USED_UP_REASONS, AskedCompletion, exceeded_cap_notes, too_small_notes, unpriced_notes
 from kairos_mcp.store.reservations import ReservationBatch
+from kairos_mcp.store.session import Session
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
@@ -44,71 +42,71 @@ _INSERT_ATTEMPT = (
 )
 
 
-def read_owned_account(connection: apsw.Connection, commit: RunCommit) -> Account:
+def read_owned_account(session: Session, commit: RunCommit) -> Account:
     """Read the account of a run that this server owns. Raises FenceLost if another server took it, or it has ended."""
-    found = fetch_one(connection, _READ_OWNED, (commit.run, commit.owner, commit.fence))
+    found = session.row(_READ_OWNED, (commit.run, commit.owner, commit.fence))
     if found is None:
         raise FenceLost(commit.run_id)
     return account_from_row(commit.account, found)
 
 
-def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitResult:
+def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     """Write the commit of a run. Raises FenceLost, before anything is written."""
-    batch = ReservationBatch(connection, read_owned_account(connection, commit), commit.branches)
+    batch = ReservationBatch(session, read_owned_account(session, commit), commit.branches)
     # What is answered or given up is settled first: the reservations below may use what it releases.
     for answered in commit.answers:
-        insert_answer(connection, answered, commit.at)
+        insert_answer(session, answered, commit.at)
         batch.settle(answered.path, answered.held, answered.spent, answered.shared)
         if isinstance(answered.answer, ToolResult):
-            tool_memory.forget_call(connection, commit.run, answered.path)
+            tool_memory.forget_call(session, commit.run, answered.path)
     for mark, path, held, shared in commit.dropped_steps:
-        if not _is_answered(connection, mark):
+        if not _is_answered(session, mark):
             batch.settle(path, held, NOTHING, shared)
-            step = queries.step_at(connection, commit.run, path)
+            step = queries.step_at(session, commit.run, path)
             if step is not None:
-                client_requests.charge_abandoned(connection, batch, step, commit.fence, commit.at)
+                client_requests.charge_abandoned(session, batch, step, commit.fence, commit.at)
     if commit.new_branches:
         batch.open_branches(commit.new_branches)
-    started = [_start_attempt(connection, commit, attempt, batch) for attempt in commit.attempts]
+    started = [_start_attempt(session, commit, attempt, batch) for attempt in commit.attempts]
     completions = [
         AskedCompletion(attempt.path, attempt.request, step.answer, is_first=False)
         for attempt, step in zip(commit.attempts, started, strict=True)
     ]
     for new in commit.new_steps:
         first = not batch.nearest_account(new.path).spent.model_calls
-        started.append(_start_step(connection, commit, new, batch))
+        started.append(_start_step(session, commit, new, batch))
         completions.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
-    texts.keep_texts(connection, commit.texts)
+    texts.keep_texts(session, commit.texts)
     batch.write()
     unpriced = unpriced_notes(step.sent for step in started if step.grant is not None)
     for note in (*commit.notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
-        fetch_all(connection, "insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
-    _record_news(connection, commit.run, started)
+        session.rows("insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
+    _record_news(session, commit.run, started)
     paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)
     if paused is not None:
-        fetch_all(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, commit.run))
-    approvals.renew_approvals(connection, commit.run, commit.renewed_approvals, commit.at)
+        session.rows("update run set paused = ?, resume_at = ? where n = ?", (*paused, commit.run))
+    approvals.renew_approvals(session, commit.run, commit.renewed_approvals, commit.at)
     for request_id in commit.handled_requests:
-        fetch_all(connection, "update deposit set taken = ? where id = ?", (commit.at, request_id))
+        session.rows("update deposit set taken = ? where id = ?", (commit.at, request_id))
     # A run is released in the same transaction that finds nothing new for it: whoever deposits something afterwards
     # sees that no server owns the run, and takes it over.
     is_idle = commit.may_release and all(step.is_open for step in started)
-    inbox_changed = is_idle and has_news(connection, commit.run, commit.open_marks)
+    inbox_changed = is_idle and has_news(session, commit.run, commit.open_marks)
     released = is_idle and not inbox_changed
     if commit.outcome is not None:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
-        fetch_all(connection, end, (commit.outcome, commit.at, commit.run))
-        tool_memory.forget_calls(connection, commit.run)
-        approvals.ask_queued(connection, commit.run, commit.at)
+        session.rows(end, (commit.outcome, commit.at, commit.run))
+        tool_memory.forget_calls(session, commit.run)
+        approvals.ask_queued(session, commit.run, commit.at)
     elif released:
-        fetch_all(connection, "update run set owner = null where n = ?", (commit.run,))
+        session.rows("update run set owner = null where n = ?", (commit.run,))
     return CommitResult(started, released or commit.outcome is not None, inbox_changed, paused, batch.branches)
 
 
-def _record_news(connection: apsw.Connection, run: int, started: Sequence[StepStarted]) -> None:
+def _record_news(session: Session, run: int, started: Sequence[StepStarted]) -> None:
     """Record that a step was handed out: news for whoever waits. Triggers record all other news (schema.py)."""
     if any(step.is_open and step.refusal is None for step in started):
-        fetch_all(connection, "update run set news_seq = seq where n = ?", (run,))
+        session.rows("update run set news_seq = seq where n = ?", (run,))
 
 
 def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> Paused | None:
@@ -119,41 +117,37 @@ def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> P
     return pause if refusal.scope == NO_DAY else Paused(USED_UP_REASONS[refusal.scope], pause.resume_at)
 
 
-def has_news(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
+def has_news(session: Session, run: int, waiting: Sequence[int]) -> bool:
     """Whether something came that the owner has not seen.
 
     That is a control request, an answer for one of these open steps, or a withdrawn request that is to be charged.
     """
-    if fetch_one(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
+    if session.row("select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
-    return bool(client_requests.list_uncharged(connection, run)) or any(
-        _is_answered(connection, mark) for mark in waiting
-    )
+    return bool(client_requests.list_uncharged(session, run)) or any(_is_answered(session, mark) for mark in waiting)
 
 
-def _is_answered(connection: apsw.Connection, mark: int) -> bool:
-    return fetch_one(connection, "select 1 from answer where mark = ?", (mark,)) is not None
+def _is_answered(session: Session, mark: int) -> bool:
+    return session.row("select 1 from answer where mark = ?", (mark,)) is not None
 
 
-def release_run(connection: apsw.Connection, commit: RunCommit) -> bool:
+def release_run(session: Session, commit: RunCommit) -> bool:
     """Release the run, unless something came for it; return whether it was released. Raises FenceLost."""
-    read_owned_account(connection, commit)
-    if has_news(connection, commit.run, commit.open_marks):
+    read_owned_account(session, commit)
+    if has_news(session, commit.run, commit.open_marks):
         return False
-    fetch_all(connection, "update run set owner = null where n = ?", (commit.run,))
+    session.rows("update run set owner = null where n = ?", (commit.run,))
     return True
 
 
-def insert_answer(connection: apsw.Connection, answered: AnsweredStep, at: int) -> None:
+def insert_answer(session: Session, answered: AnsweredStep, at: int) -> None:
     """Insert the answer of a step. A second one fails on the primary key."""
     figures = encode_units(answered.spent), answered.cached, answered.exactness
     bindings = (answered.mark, at, encode_answer(answered.answer), *figures, answered.by_route)
-    connection.execute(_INSERT_ANSWER, bindings)
+    session.rows(_INSERT_ANSWER, bindings)
 
 
-def _start_step(
-    connection: apsw.Connection, commit: RunCommit, new_step: NewStep, batch: ReservationBatch
-) -> StepStarted:
+def _start_step(session: Session, commit: RunCommit, new_step: NewStep, batch: ReservationBatch) -> StepStarted:
     """Insert the row of a step that is begun, open, or answered at once."""
     status = _format_status(new_step, batch)
     shared, reserved = _reserve(commit, batch, new_step.path, new_step.request)
@@ -161,24 +155,22 @@ def _start_step(
         if reserved.scope in SHARED_SCOPES:
             return StepStarted(0, None, None, new_step.sent, is_open=True, refusal=reserved)
         sent = replace(new_step.sent, tail=status, line=None)
-        return _answer_at_once(
-            connection, _insert_mark(connection, commit, new_step, None, sent), commit, reserved, sent
-        )
+        return _answer_at_once(session, _insert_mark(session, commit, new_step, None, sent), commit, reserved, sent)
     sent = _with_reservation(new_step.sent, reserved, status)
     if new_step.approval_request is not None:
-        mark = _insert_mark(connection, commit, new_step, None, new_step.sent)
-        approvals.add_approval(connection, commit.run, mark, new_step.approval_request, commit.at)
+        mark = _insert_mark(session, commit, new_step, None, new_step.sent)
+        approvals.add_approval(session, commit.run, mark, new_step.approval_request, commit.at)
         return StepStarted(mark, reserved, None, new_step.sent, is_open=True)
     if new_step.answer is None:
         held = None if new_step.request.external else reserved.held
-        mark = _insert_mark(connection, commit, new_step, held, sent, shared)
+        mark = _insert_mark(session, commit, new_step, held, sent, shared)
         if new_step.reused_approval is not None:
-            approvals.record_reused(connection, commit.run, mark, new_step.reused_approval, commit.at)
+            approvals.record_reused(session, commit.run, mark, new_step.reused_approval, commit.at)
         return StepStarted(mark, reserved, None, sent, held is None, shared)
     spent = reserved.held._replace(milliseconds=0)
     batch.settle(new_step.path, reserved.held, spent, shared)
-    mark = _insert_mark(connection, commit, new_step, None, sent, shared)
-    return _answer_at_once(connection, mark, commit, new_step.answer, sent, reserved, spent)
+    mark = _insert_mark(session, commit, new_step, None, sent, shared)
+    return _answer_at_once(session, mark, commit, new_step.answer, sent, reserved, spent)
 
 
 def _reserve(
@@ -203,7 +195,7 @@ def _format_status(new: NewStep, batch: ReservationBatch) -> str | None:
 
 
 def _insert_mark(
-    connection: apsw.Connection,
+    session: Session,
     commit: RunCommit,
     new: NewStep,
     held: Units | None,
@@ -213,12 +205,11 @@ def _insert_mark(
     """Insert the row of a step and return its id. `held` None: the step is not begun here."""
     begun = encode_units(held) if held is not None else None
     step = (commit.run, new.path, new.kind, new.digest, commit.fence, commit.at)
-    connection.execute(_INSERT_MARK, (*step, begun, encode(sent), encode_shared(shared)))
-    return connection.last_insert_rowid()
+    return session.insert(_INSERT_MARK, (*step, begun, encode(sent), encode_shared(shared)))
 
 
 def _answer_at_once(
-    connection: apsw.Connection,
+    session: Session,
     mark: int,
     commit: RunCommit,
     answer: Answer,
@@ -226,18 +217,16 @@ def _answer_at_once(
     grant: Reservation | None = None,
     spent: Units = NOTHING,
 ) -> StepStarted:
-    insert_answer(connection, AnsweredStep(mark, "", answer, NOTHING, spent, SERVER_ROUTE), commit.at)
+    insert_answer(session, AnsweredStep(mark, "", answer, NOTHING, spent, SERVER_ROUTE), commit.at)
     return StepStarted(mark, grant, answer, sent)
 
 
-def _start_attempt(
-    connection: apsw.Connection, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch
-) -> StepStarted:
+def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch) -> StepStarted:
     """Charge the attempt that ended, then reserve anew; if refused, the step is answered with the refusal.
 
     Where a shared account refuses, the ended attempt is charged all the same, and the step waits to be begun again.
     """
-    if (found := queries.answer_body_at(connection, commit.run, attempt.path)) is not None:
+    if (found := queries.answer_body_at(session, commit.run, attempt.path)) is not None:
         # It was answered while this commit was being prepared.
         return StepStarted(attempt.mark, None, decode_answer(found), attempt.sent)
     lost = attempt.previous_charge
@@ -245,23 +234,23 @@ def _start_attempt(
         lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.previous_charge, attempt.shared)
     batch.settle(attempt.path, attempt.freed, lost, attempt.shared)
     if not attempt.request.external:
-        tool_memory.forget_call(connection, commit.run, attempt.path)
+        tool_memory.forget_call(session, commit.run, attempt.path)
     shared, reserved = _reserve(commit, batch, attempt.path, attempt.request)
     refusal = reserved if isinstance(reserved, Refused) and reserved.scope in SHARED_SCOPES else None
     if refusal is not None:
         shared, reserved = NO_SHARED_ACCOUNTS, Reservation(NOTHING, 0, 0)
     if isinstance(reserved, Refused):
         answered = AnsweredStep(attempt.mark, attempt.path, reserved, NOTHING, lost, SERVER_ROUTE, exactness="bounded")
-        insert_answer(connection, answered, commit.at)
-        client_requests.record_charge(connection, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
+        insert_answer(session, answered, commit.at)
+        client_requests.record_charge(session, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
         batch.settle(attempt.path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
         return StepStarted(attempt.mark, None, reserved, attempt.sent)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = attempt.request.external or refusal is not None
     figures = encode_units(reserved.held), encode(sent), encode_units(lost)
     bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.previous_end, is_open, encode_shared(shared))
-    connection.execute(_INSERT_ATTEMPT, bindings)
-    client_requests.record_charge(connection, attempt.withdrawn_requests, connection.last_insert_rowid())
+    number = session.insert(_INSERT_ATTEMPT, bindings)
+    client_requests.record_charge(session, attempt.withdrawn_requests, number)
     return StepStarted(attempt.mark, reserved, None, sent, is_open, shared, refusal)
 
 

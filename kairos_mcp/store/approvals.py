@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import apsw
-
 from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.codec import decode_texts
-from kairos_mcp.store.connection import Row, fetch_all, fetch_one
 from kairos_mcp.store.queries import WaitingRow
+from kairos_mcp.store.session import Row, Session
 
 KEY_SUFFIX = "/approval"  # a waiting key is the step's path with it
 MAX_PER_RUN = 4  # approvals that wait for a person at a time
@@ -100,14 +98,13 @@ def is_approval_key(key: str) -> bool:
     return last_part(key).name == KEY_SUFFIX[1:]
 
 
-def add_approval(connection: apsw.Connection, run: int, mark: int, request: ApprovalRequest, at: int) -> None:
+def add_approval(session: Session, run: int, mark: int, request: ApprovalRequest, at: int) -> None:
     """Insert an approval, and ask about it as soon as there is a place.
 
     Part of the transaction that inserts the step, or that asks about it again.
     """
-    n, key = _next_key(connection, mark, request.key)
-    fetch_all(
-        connection,
+    n, key = _next_key(session, mark, request.key)
+    session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, unasked)"
         " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
         (
@@ -115,12 +112,12 @@ def add_approval(connection: apsw.Connection, run: int, mark: int, request: Appr
             *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms),
         ),
     )
-    ask_queued(connection, run, at)
+    ask_queued(session, run, at)
 
 
-def _next_key(connection: apsw.Connection, mark: int, key: str) -> tuple[int, str]:
+def _next_key(session: Session, mark: int, key: str) -> tuple[int, str]:
     """Return the number and the key of a step's next approval: no key is ever used twice."""
-    before = fetch_one(connection, "select count(*) from approval where mark = ?", (mark,))
+    before = session.row("select count(*) from approval where mark = ?", (mark,))
     assert before is not None
     n = before[0] + 1
     return n, key if n == 1 else f"{key}-{n}"
@@ -139,33 +136,32 @@ _ASK_NOW = """
 """
 
 
-def ask_queued(connection: apsw.Connection, run: int, at: int) -> None:
+def ask_queued(session: Session, run: int, at: int) -> None:
     """Ask about unasked approvals of this run's principal and workspace, oldest step first, while there are places.
 
     To be called in every transaction that adds an approval or frees a place.
     """
-    if fetch_one(connection, "select 1 from approval where unasked and verdict is null limit 1") is None:
+    if session.row("select 1 from approval where unasked and verdict is null limit 1") is None:
         return
-    found = fetch_one(connection, "select principal, workspace from run where n = ?", (run,))
+    found = session.row("select principal, workspace from run where n = ?", (run,))
     assert found is not None
     principal, workspace = found
     bindings = {"at": at, "principal": principal, "workspace": workspace, "places": MAX_PER_RUN}
-    for _ in range(MAX_PER_WORKSPACE - count_pending(connection, run, at)):
-        queued = fetch_one(connection, _NEXT_QUEUED, bindings)
+    for _ in range(MAX_PER_WORKSPACE - count_pending(session, run, at)):
+        queued = session.row(_NEXT_QUEUED, bindings)
         if queued is None:
             return
         mark, n = queued
-        fetch_all(connection, _ASK_NOW, {"at": at, "mark": mark, "n": n})
+        session.rows(_ASK_NOW, {"at": at, "mark": mark, "n": n})
 
 
-def record_reused(connection: apsw.Connection, run: int, mark: int, reused: ReusedApproval, at: int) -> None:
+def record_reused(session: Session, run: int, mark: int, reused: ReusedApproval, at: int) -> None:
     """Insert an approved row for a step that an earlier approval lets through.
 
     Its column `client` names the run in which a person gave that approval.
     """
     request = reused.request
-    fetch_all(
-        connection,
+    session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
         " by, through, client, decided_at) values (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'approve', ?, 'before', ?, ?)",
         (
@@ -176,22 +172,21 @@ def record_reused(connection: apsw.Connection, run: int, mark: int, reused: Reus
 
 
 def renew_approvals(
-    connection: apsw.Connection, run: int, renewals: Sequence[tuple[int, ApprovalRequest | None]], at: int
+    session: Session, run: int, renewals: Sequence[tuple[int, ApprovalRequest | None]], at: int
 ) -> None:
     """Ask again about steps whose approval expired; None: the gate lets the call through now."""
     for mark, request in renewals:
         if request is None:
-            _approve_by_gate(connection, run, mark, at)
+            _approve_by_gate(session, run, mark, at)
         else:
-            add_approval(connection, run, mark, request, at)
+            add_approval(session, run, mark, request, at)
 
 
-def _approve_by_gate(connection: apsw.Connection, run: int, mark: int, at: int) -> None:
-    found = fetch_one(connection, "select n, key from approval where mark = ? order by n limit 1", (mark,))
+def _approve_by_gate(session: Session, run: int, mark: int, at: int) -> None:
+    found = session.row("select n, key from approval where mark = ? order by n limit 1", (mark,))
     assert found is not None
-    n, key = _next_key(connection, mark, found[1])
-    fetch_all(
-        connection,
+    n, key = _next_key(session, mark, found[1])
+    session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
         " by, through, client, decided_at) select mark, ?, run, ?, tool, effect, digest, preview, '{}', ?, ?,"
         " 'approve', '', ?, '', ? from approval where mark = ? and n = ?",
@@ -206,14 +201,14 @@ _LIST_PENDING = f"""
 """
 
 
-def list_pending(connection: apsw.Connection, run: int, at: int) -> list[tuple[str, str]]:
+def list_pending(session: Session, run: int, at: int) -> list[tuple[str, str]]:
     """List the approvals that this run's principal is asked about in its workspace: (run id, key), oldest first."""
-    return [(run_id, key) for run_id, key in fetch_all(connection, _LIST_PENDING, {"at": at, "run": run})]
+    return [(run_id, key) for run_id, key in session.rows(_LIST_PENDING, {"at": at, "run": run})]
 
 
-def count_pending(connection: apsw.Connection, run: int, at: int) -> int:
+def count_pending(session: Session, run: int, at: int) -> int:
     """Count the approvals that `list_pending` lists."""
-    return len(list_pending(connection, run, at))
+    return len(list_pending(session, run, at))
 
 
 _COLUMNS = (
@@ -227,14 +222,14 @@ _UNANSWERED = f"""
 _BY_KEY = f"select {_COLUMNS} from approval join mark on mark.id = approval.mark where approval.run = ? and key = ?"
 
 
-def newest_approvals(connection: apsw.Connection, n: int) -> dict[str, ApprovalRow]:
+def newest_approvals(session: Session, n: int) -> dict[str, ApprovalRow]:
     """Return the newest approval of each unanswered step of a run, by the step's path."""
-    return {approval.path: approval for approval in map(_approval_row, fetch_all(connection, _UNANSWERED, (n,)))}
+    return {approval.path: approval for approval in map(_approval_row, session.rows(_UNANSWERED, (n,)))}
 
 
-def find_by_key(connection: apsw.Connection, n: int, key: str) -> ApprovalRow | None:
+def find_by_key(session: Session, n: int, key: str) -> ApprovalRow | None:
     """Return the approval with this key, decided or not; None where there is none."""
-    found = fetch_one(connection, _BY_KEY, (n, key))
+    found = session.row(_BY_KEY, (n, key))
     return None if found is None else _approval_row(found)
 
 
@@ -243,13 +238,13 @@ def _approval_row(found: Row) -> ApprovalRow:
     return ApprovalRow(*columns)
 
 
-def read_waiting_items(connection: apsw.Connection, n: int) -> WaitingItems:
+def read_waiting_items(session: Session, n: int) -> WaitingItems:
     """Return what the run waits for now."""
-    found, approvals = queries.open_steps(connection, n), newest_approvals(connection, n)
+    found, approvals = queries.open_steps(session, n), newest_approvals(session, n)
     lost = {path: step for path, step in found.items() if step.needs_settlement}
     steps = {path: step for path, step in found.items() if path not in lost}
     if lost:
-        settled = settlements.pending_paths(connection, n)
+        settled = settlements.pending_paths(session, n)
         lost = {path: step for path, step in lost.items() if path not in settled}
     if not approvals:
         return WaitingItems(steps, {}, lost)

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.codec import decode_shared, decode_units, encode_units
-from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import take_run
+from kairos_mcp.store.session import Session
 
 WITHDRAWN = "withdrawn"  # how an attempt ended whose request was withdrawn
 CHARGED_TO_ANSWER = 0  # in place of an attempt's id: the step's own answer is charged with the bound
@@ -88,87 +86,84 @@ _SELECT_UNCHARGED = (
 _SELECT_BY_ID = f"{_SELECT} where id = ?"
 
 
-def create_requests(
-    connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], owner: int, at: int
-) -> RequestOutcome:
+def create_requests(session: Session, run: RunRow, new: Sequence[NewRequest], owner: int, at: int) -> RequestOutcome:
     """Insert requests for these steps to a client's model, all or none.
 
     An earlier request that is outstanding is withdrawn instead: the run's owner charges it first, and only then its
     step may be asked about again.
     """
-    steps = [step for request in new if (step := _find_askable_step(connection, run, request.path)) is not None]
+    steps = [step for request in new if (step := _find_askable_step(session, run, request.path)) is not None]
     if len(steps) < len(new):
         return RequestOutcome()
-    before = [request.id for step in steps for request in requests_of_step(connection, step.id)]
+    before = [request.id for step in steps for request in requests_of_step(session, step.id)]
     # A step that holds no model call was refused by a shared limit: the owner has to reserve for it first.
     if before or not all(step.held.model_calls for step in steps):
-        end_requests(connection, before, "withdrawn", at)
-        return RequestOutcome(fence=take_run(connection, run.n, owner, ()))
+        end_requests(session, before, "withdrawn", at)
+        return RequestOutcome(fence=take_run(session, run.n, owner, ()))
     insert = "insert into request(run, mark, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
-    numbers = []
-    for step, request in zip(steps, new, strict=True):
-        fetch_all(connection, insert, (run.n, step.id, request.session, request.nonce, at, encode_units(request.bound)))
-        numbers.append(connection.last_insert_rowid())
+    numbers = [
+        session.insert(insert, (run.n, step.id, request.session, request.nonce, at, encode_units(request.bound)))
+        for step, request in zip(steps, new, strict=True)
+    ]
     return RequestOutcome(tuple(numbers))
 
 
-def _find_askable_step(connection: apsw.Connection, run: RunRow, path: str) -> StepRow | None:
+def _find_askable_step(session: Session, run: RunRow, path: str) -> StepRow | None:
     """Return the step at this path if a client's model may be asked about it now, else None."""
-    now, step = run_by_number(connection, run.n), step_at(connection, run.n, path)
+    now, step = run_by_number(session, run.n), step_at(session, run.n, path)
     may_ask = now.outcome is None and now.paused is None and now.route == "sampling"
     return step if may_ask and step is not None and step.is_waiting else None
 
 
-def withdraw(connection: apsw.Connection, run: RunRow, requests: Sequence[int], owner: int, at: int) -> int | None:
+def withdraw(session: Session, run: RunRow, requests: Sequence[int], owner: int, at: int) -> int | None:
     """Withdraw outstanding requests, for the run's owner to charge.
 
     Takes the run over if no living server owns it, and returns the fence then.
     """
-    ended = end_requests(connection, requests, "withdrawn", at)
-    return take_run(connection, run.n, owner, ()) if ended and list_uncharged(connection, run.n) else None
+    ended = end_requests(session, requests, "withdrawn", at)
+    return take_run(session, run.n, owner, ()) if ended and list_uncharged(session, run.n) else None
 
 
-def withdraw_all(connection: apsw.Connection, run: int, at: int) -> None:
+def withdraw_all(session: Session, run: int, at: int) -> None:
     """Withdraw all outstanding requests of a run."""
-    found = fetch_all(connection, "select id from request where run = ? and ended is null", (run,))
-    end_requests(connection, [number for (number,) in found], "withdrawn", at)
+    found = session.rows("select id from request where run = ? and ended is null", (run,))
+    end_requests(session, [number for (number,) in found], "withdrawn", at)
 
 
-def end_requests(connection: apsw.Connection, requests: Iterable[int], ending: Ending, at: int) -> bool:
+def end_requests(session: Session, requests: Iterable[int], ending: Ending, at: int) -> bool:
     """Record how outstanding requests ended; False where none of them was outstanding any more."""
     statement = "update request set ended = ?, ended_at = ? where id = ? and ended is null returning id"
-    ended = [fetch_all(connection, statement, (ending, at, number)) for number in requests]
+    ended = [session.rows(statement, (ending, at, number)) for number in requests]
     return any(ended)
 
 
-def requests_of_step(connection: apsw.Connection, mark: int) -> list[RequestRow]:
+def requests_of_step(session: Session, mark: int) -> list[RequestRow]:
     """Return a step's requests that are outstanding, or were withdrawn and are not charged yet."""
-    return [RequestRow._make(found) for found in fetch_all(connection, _SELECT_UNCHARGED, (mark,))]
+    return [RequestRow._make(found) for found in session.rows(_SELECT_UNCHARGED, (mark,))]
 
 
-def is_withdrawn(connection: apsw.Connection, request: int) -> bool:
+def is_withdrawn(session: Session, request: int) -> bool:
     """Whether the request was withdrawn, so that another takes its place."""
-    return fetch_one(connection, "select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
+    return session.row("select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
 
 
-def requests_of_ask(connection: apsw.Connection, nonce: str) -> dict[str, RequestRow]:
+def requests_of_ask(session: Session, nonce: str) -> dict[str, RequestRow]:
     """Return the requests that went out in one ask, by the paths of their steps."""
     statement = "select path, request.id from request join mark on mark.id = request.mark where nonce = ?"
-    return {path: _read_request(connection, number) for path, number in fetch_all(connection, statement, (nonce,))}
+    return {path: _read_request(session, number) for path, number in session.rows(statement, (nonce,))}
 
 
-def list_uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest]:
+def list_uncharged(session: Session, n: int) -> list[WithdrawnRequest]:
     """List the withdrawn requests of a run's unanswered steps whose bound is not charged yet."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select id from request left join answer on answer.mark = request.mark"
         " where run = ? and ended = 'withdrawn' and charged is null and answer.mark is null order by id",
         (n,),
     )
     withdrawn = []
     for (number,) in found:
-        request = _read_request(connection, number)
-        path = fetch_one(connection, "select path from mark where id = ?", (request.mark,))
+        request = _read_request(session, number)
+        path = session.row("select path from mark where id = ?", (request.mark,))
         assert path is not None, "it was joined"
         withdrawn.append(WithdrawnRequest(number, path[0], request.bound))
     return withdrawn
@@ -177,53 +172,51 @@ def list_uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest
 # -- what they cost --------------------------------------------------------------------------------------------------
 
 
-def count_charged(connection: apsw.Connection, n: int) -> int:
+def count_charged(session: Session, n: int) -> int:
     """Count the requests of a run that are charged with their bound."""
-    found = fetch_one(connection, "select count(*) from request where run = ? and charged is not null", (n,))
+    found = session.row("select count(*) from request where run = ? and charged is not null", (n,))
     assert found is not None
     return int(found[0])
 
 
-def record_charge(connection: apsw.Connection, requests: Iterable[int], attempt: int) -> None:
+def record_charge(session: Session, requests: Iterable[int], attempt: int) -> None:
     """Record which attempt the bound of these requests was charged to."""
     for number in requests:
-        fetch_all(connection, "update request set charged = ? where id = ?", (attempt, number))
+        session.rows("update request set charged = ? where id = ?", (attempt, number))
 
 
-def charge_abandoned(connection: apsw.Connection, batch: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
+def charge_abandoned(session: Session, batch: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
     """Charge the outstanding requests of a step that the run no longer needs."""
-    _charge_requests(connection, batch, step, requests_of_step(connection, step.id), fence, at)
+    _charge_requests(session, batch, step, requests_of_step(session, step.id), fence, at)
 
 
 def settle_answered(
-    connection: apsw.Connection, batch: ReservationBatch, step: StepRow, request: int | None, fence: int, at: int
+    session: Session, batch: ReservationBatch, step: StepRow, request: int | None, fence: int, at: int
 ) -> None:
     """Settle a step's requests once its answer is recorded: the one that it answers, and all others, asked in vain.
 
     `request` None: the answer came another way. Part of the transaction that has settled the answer's own charge.
     """
-    answered = None if request is None else _read_request(connection, request)
-    others = [other for other in requests_of_step(connection, step.id) if other.id != request]
+    answered = None if request is None else _read_request(session, request)
+    others = [other for other in requests_of_step(session, step.id) if other.id != request]
     if answered is not None:
-        fetch_all(
-            connection,
+        session.rows(
             "update request set ended = 'answered', ended_at = ?, charged = null where id = ?",
             (at, answered.id),
         )
         if answered.charged is not None and others:  # its bound now stands for the request that came after it
-            fetch_all(
-                connection,
+            session.rows(
                 "update request set ended = 'withdrawn', ended_at = ?, charged = ? where id = ?",
                 (at, answered.charged, others[0].id),
             )
             others = others[1:]
         elif answered.charged is not None:
-            _refund_bound(connection, batch, step, answered.charged)
-    _charge_requests(connection, batch, step, others, fence, at)
+            _refund_bound(session, batch, step, answered.charged)
+    _charge_requests(session, batch, step, others, fence, at)
 
 
 def _charge_requests(
-    connection: apsw.Connection,
+    session: Session,
     batch: ReservationBatch,
     step: StepRow,
     requests: Sequence[RequestRow],
@@ -234,8 +227,7 @@ def _charge_requests(
     for request in requests:
         lost = batch.cap_to_remaining(step.path, NOTHING, request.bound, step.shared)
         batch.settle(step.path, NOTHING, lost, step.shared)
-        fetch_all(
-            connection,
+        attempt = session.insert(
             "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
             " values (?, ?, ?, ?, ?, ?, ?, 1, ?)",
             (
@@ -244,30 +236,30 @@ def _charge_requests(
             ),
         )
         ended = "update request set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ? where id = ?"
-        fetch_all(connection, ended, (at, connection.last_insert_rowid(), request.id))
+        session.rows(ended, (at, attempt, request.id))
 
 
-def _refund_bound(connection: apsw.Connection, batch: ReservationBatch, step: StepRow, attempt: int) -> None:
+def _refund_bound(session: Session, batch: ReservationBatch, step: StepRow, attempt: int) -> None:
     """Take back the bound of a request whose answer came late, where no other was made in its place.
 
     The attempt that was charged with it was never begun.
     """
-    found = fetch_one(connection, "select lost from attempt where id = ?", (attempt,))
+    found = session.row("select lost from attempt where id = ?", (attempt,))
     assert found is not None, "an attempt stays"
     lost = decode_units(found[0])
-    batch.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(connection, step, attempt))
+    batch.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(session, step, attempt))
     not_begun = "update attempt set lost = ?, ended = 'waited' where id = ?"
-    fetch_all(connection, not_begun, (encode_units(NOTHING), attempt))
+    session.rows(not_begun, (encode_units(NOTHING), attempt))
 
 
-def _shared_before(connection: apsw.Connection, step: StepRow, attempt: int) -> SharedAccountIds:
+def _shared_before(session: Session, step: StepRow, attempt: int) -> SharedAccountIds:
     """Return the shared accounts that an attempt's `lost` was charged to: those of the attempt before it."""
     before = "select shared from attempt where mark = ? and id < ? order by id desc limit 1"
-    found = fetch_one(connection, before, (step.id, attempt))
+    found = session.row(before, (step.id, attempt))
     return decode_shared(step.shared_text if found is None else found[0])
 
 
-def _read_request(connection: apsw.Connection, number: int) -> RequestRow:
-    found = fetch_one(connection, _SELECT_BY_ID, (number,))
+def _read_request(session: Session, number: int) -> RequestRow:
+    found = session.row(_SELECT_BY_ID, (number,))
     assert found is not None, "a request stays as long as its step"
     return RequestRow._make(found)

@@ -4,44 +4,74 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import apsw
 
 from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.settings import Durability
-
-Row = tuple[Any, ...]
-Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:name)
+from kairos_mcp.store.session import Bindings, CorruptRows, Row
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
 
 
-class ReadConnection(apsw.Connection):
-    """A connection that only reads: its SQLite errors are translated where they happen.
+class SqliteSession(apsw.Connection):
+    """A connection to the state file. SQLite's errors pass as they are: the writer has to tell a failing store from a
+    job that refuses."""
 
-    The writer's connection raises them as they are, since the writer has to tell a failing store from a job that
-    refuses.
-    """
+    def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
+        # All at once, since a half-done scan that a kept exception refers to would hold this connection at an old state
+        # of the file.
+        return self.execute(statement, bindings).fetchall()
+
+    def row(self, statement: str, bindings: Bindings = ()) -> Row | None:
+        found = self.rows(statement, bindings)
+        return found[0] if found else None
+
+    def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
+        return iter(self.execute(statement, bindings))
+
+    def insert(self, statement: str, bindings: Bindings = ()) -> int:
+        self.execute(statement, bindings)
+        return self.last_insert_rowid()
+
+    def change(self, statement: str, bindings: Bindings = ()) -> int:
+        self.execute(statement, bindings)
+        return self.changes()
+
+    @contextmanager
+    def one_state(self) -> Iterator[None]:
+        self.rows("savepoint one_state")
+        try:
+            yield
+        finally:
+            self.rows("release one_state")
 
 
-def connect(path: Path, durability: Durability, *, reads: bool = False, read_only: bool = False) -> apsw.Connection:
+class ReadingSession(SqliteSession):
+    """A connection that only reads: SQLite's errors are translated where they happen."""
+
+    def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
+        with translate_errors():
+            return self.execute(statement, bindings).fetchall()
+
+
+def connect(path: Path, durability: Durability, *, reads: bool = False, read_only: bool = False) -> SqliteSession:
     """Open the state file in WAL mode; nothing is checked or migrated. Raises the store's errors.
 
-    `reads`: return a ReadConnection. `read_only`: the same, and never create the file.
+    `reads`: return a ReadingSession. `read_only`: the same, and never create the file.
     """
     _refuse_odd_file(path)
     with translate_errors():
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
-        opened = ReadConnection if reads or read_only else apsw.Connection
+        opened = ReadingSession if reads or read_only else SqliteSession
         connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
         try:
             connection.set_busy_handler(make_busy_handler())
-            connection.execute("pragma journal_mode = wal")
+            _use_wal(connection)
             connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
             connection.execute("pragma wal_autocheckpoint = 0")  # checkpoints run in a thread of their own
             connection.execute("pragma foreign_keys = off")  # every key is written in the transaction of its row
@@ -55,40 +85,19 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     return connection
 
 
-def fetch_all(connection: apsw.Connection, statement: str, bindings: Bindings = ()) -> list[Row]:
-    """Execute a statement and return all of its rows; none for a statement that only writes.
-
-    All at once, since a half-done scan that a kept exception refers to would hold this connection at an old state of
-    the file.
-    """
-    if isinstance(connection, ReadConnection):
-        with translate_errors():
-            return connection.execute(statement, bindings).fetchall()
-    return connection.execute(statement, bindings).fetchall()
-
-
-def json_or_null(column: str) -> str:
-    """Return SQL for a JSON column that is null where the column holds no JSON.
-
-    So one damaged row does not make a statement fail for all others.
-    """
-    return f"iif(json_valid({column}), {column}, null)"
-
-
-def fetch_one(connection: apsw.Connection, statement: str, bindings: Bindings = ()) -> Row | None:
-    """Execute a statement and return its first row; None where there is none."""
-    found = fetch_all(connection, statement, bindings)
-    return found[0] if found else None
-
-
-@contextmanager
-def snapshot(connection: apsw.Connection) -> Iterator[apsw.Connection]:
-    """Read everything within from one state of the file, whatever others write meanwhile. Await nothing within."""
-    fetch_all(connection, "savepoint snapshot")
-    try:
-        yield connection
-    finally:
-        fetch_all(connection, "release snapshot")
+def _use_wal(connection: apsw.Connection) -> None:
+    """Turn the file to WAL mode, if it is not. SQLite asks no busy handler where a reader becomes a writer, which is
+    what this does to a new file: two servers that open one at the same time would meet here."""
+    deadline = time.monotonic() + BUSY_LIMIT_S
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+        except apsw.BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(BUSY_STEP_S)
+        else:
+            return
 
 
 def make_busy_handler() -> Callable[[int], bool]:
@@ -134,7 +143,7 @@ def as_store_error(error: BaseException) -> BaseException:
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy("Another process holds the state file.", "Call again in a moment.")
-        case apsw.CorruptError() | apsw.NotADBError():
+        case CorruptRows() | apsw.CorruptError() | apsw.NotADBError():
             return StoreCorrupt(
                 "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
             )

@@ -9,16 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import apsw
-
 from kairos_mcp.core.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store import approvals, schema, texts
 from kairos_mcp.store import ownership as owners
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.connection import connect, fetch_one, json_or_null, translate_errors
+from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
 from kairos_mcp.store.ownership import Ownership, ServedRuns
+from kairos_mcp.store.session import Session, json_or_null
 from kairos_mcp.store.writer import Job, Writer
 
 T = TypeVar("T")
@@ -56,7 +55,7 @@ class Store:
         return self.path.exists()
 
     @cached_property
-    def reader(self) -> apsw.Connection:
+    def reader(self) -> SqliteSession:
         """The connection that reads. Opening it creates the folder and migrates the file to the newest version."""
         _make_folder(self.home)
         _make_file(self.path)
@@ -99,7 +98,7 @@ class Store:
         """Return this server's id as an owner of runs; the first call inserts its row."""
         ownership = self.ownership
         if not ownership.number:
-            ownership.number = await self.submit(lambda connection: ownership.register(connection, self._via, at))
+            ownership.number = await self.submit(lambda session: ownership.register(session, self._via, at))
         return ownership.number
 
     async def submit(self, job: Job[T]) -> T:
@@ -130,25 +129,24 @@ class Store:
                 connection.close()
 
     @contextmanager
-    def read_connection(self) -> Iterator[apsw.Connection]:
+    def read_session(self) -> Iterator[Session]:
         """Open a connection for a worker thread that reads, and close it at the end."""
-        connection = connect(self.path, self._durability, read_only=True)
+        session = connect(self.path, self._durability, read_only=True)
         try:
-            yield connection
+            yield session
         finally:
-            connection.close()
+            session.close()
 
-    def read_full_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
+    def read_full_text(self, session: Session, n: int, path: str) -> str | None:
         """Return the full text of the result at `path` in run number `n`, or the preview of an approval.
 
         None where there is no such result. In a run of a single phase, also finds the text that the phase was given,
         and results of the run that produced it.
         """
         if approvals.is_approval_key(path):
-            approval = approvals.find_by_key(connection, n, path)
+            approval = approvals.find_by_key(session, n, path)
             return None if approval is None else approval.preview
-        found = fetch_one(
-            connection,
+        found = session.row(
             "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
             (n, path),
         )
@@ -157,18 +155,17 @@ class Store:
             case "result":
                 kept: str | None = getattr(answer, "kept", None)
                 content: str = getattr(answer, "content", "")
-                return texts.read_text(connection, kept) if kept else content
+                return texts.read_text(session, kept) if kept else content
             case "completion":
                 text: str = getattr(answer, "content", "")
                 return text
             case _ if found is None:
-                return self._read_given_text(connection, n, path)
+                return self._read_given_text(session, n, path)
             case _:
                 return None
 
-    def _read_given_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
-        found = fetch_one(
-            connection,
+    def _read_given_text(self, session: Session, n: int, path: str) -> str | None:
+        found = session.row(
             f"select json_extract({json_or_null('run.spec')}, '$.given_text'), before.n from run"
             f" left join run before on before.id = json_extract({json_or_null('run.spec')}, '$.given_by')"
             " and before.principal = run.principal where run.n = ?",
@@ -176,8 +173,8 @@ class Store:
         )
         given_hash, giver_run = found or (None, None)
         if path == GIVEN:
-            return None if given_hash is None else texts.read_text(connection, given_hash)
-        return None if giver_run is None else self.read_full_text(connection, giver_run, path)
+            return None if given_hash is None else texts.read_text(session, given_hash)
+        return None if giver_run is None else self.read_full_text(session, giver_run, path)
 
     async def close(self) -> None:
         """Commit what is queued, then close everything that was opened."""
@@ -211,9 +208,9 @@ def _make_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-def _check_integrity(connection: apsw.Connection, path: Path) -> None:
+def _check_integrity(session: Session, path: Path) -> None:
     if path.stat().st_size > CHECKED_BYTES:
         return
-    found = fetch_one(connection, "pragma quick_check(1)")
+    found = session.row("pragma quick_check(1)")
     if found is None or found[0] != "ok":
         raise StoreCorrupt("The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew.")

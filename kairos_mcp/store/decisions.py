@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import apsw
-
 from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import approvals, settlements
 from kairos_mcp.store.approvals import LAPSED, find_by_key
-from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.runs import take_run
+from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
 
 NO_ACTOR = Actor("", "", "")
@@ -37,7 +35,7 @@ class Decision:
 
 
 def decide_approvals(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     decisions: Sequence[Decision],
     owner: int,
@@ -49,13 +47,13 @@ def decide_approvals(
 
     The same decision again is no error. Raises NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
     """
-    new = check_decisions(connection, run, decisions, at)
-    write_decisions(connection, run, new, at)
-    return take_run(connection, run.n, owner, dead) if new else None
+    new = check_decisions(session, run, decisions, at)
+    write_decisions(session, run, new, at)
+    return take_run(session, run.n, owner, dead) if new else None
 
 
 def record_responses(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     deposits: Sequence[SubmittedAnswer],
     decisions: Sequence[Decision],
@@ -72,47 +70,45 @@ def record_responses(
     Takes the run over if no living server owns it, and returns the fence then. Raises what `deposit_answers`,
     `decide_approvals` and `settlements.must_record` raise.
     """
-    new = check_decisions(connection, run, decisions, at)
+    new = check_decisions(session, run, decisions, at)
     unsettled = [
         settlement
         for settlement in settlement_requests
-        if settlements.must_record(connection, run, settlement, actor.principal)
+        if settlements.must_record(session, run, settlement, actor.principal)
     ]
-    fence = insert_submitted_answers(connection, run, deposits, by_route, owner, at, dead=dead)
-    write_decisions(connection, run, new, at)
+    fence = insert_submitted_answers(session, run, deposits, by_route, owner, at, dead=dead)
+    write_decisions(session, run, new, at)
     for settlement in unsettled:
-        settlements.record_settlement(connection, run, settlement, actor, at)
-    return take_run(connection, run.n, owner, dead) if (new or unsettled) and fence is None else fence
+        settlements.record_settlement(session, run, settlement, actor, at)
+    return take_run(session, run.n, owner, dead) if (new or unsettled) and fence is None else fence
 
 
-def check_decisions(connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
+def check_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
     """Return the decisions that are still to be recorded. Writes nothing; raises what `decide_approvals` raises."""
-    return [decision for decision in decisions if _must_record(connection, run, decision, at)]
+    return [decision for decision in decisions if _must_record(session, run, decision, at)]
 
 
-def write_decisions(connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int) -> None:
+def write_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> None:
     """Write decisions that were checked in this transaction."""
     for decision in decisions:
-        _set_verdict(connection, run.n, decision.key, decision.verdict, decision.actor, decision.feedback, at)
+        _set_verdict(session, run.n, decision.key, decision.verdict, decision.actor, decision.feedback, at)
 
 
-def only_open_decisions(
-    connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int
-) -> list[Decision]:
+def only_open_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
     """Return the decisions that still count; those that came too late or twice are left out. Writes nothing."""
 
     def counts(decision: Decision) -> bool:
         try:
-            return _must_record(connection, run, decision, at)
+            return _must_record(session, run, decision, at)
         except (NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered):
             return False
 
     return [decision for decision in decisions if counts(decision)]
 
 
-def _must_record(connection: apsw.Connection, run: RunRow, decision: Decision, at: int) -> bool:
+def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> bool:
     """Whether the decision is still to be recorded; False where the same one was before."""
-    now, found = run_by_number(connection, run.n), find_by_key(connection, run.n, decision.key)
+    now, found = run_by_number(session, run.n), find_by_key(session, run.n, decision.key)
     if found is None or now.principal != decision.actor.principal:
         raise _not_waiting_error(run, decision.key)
     if found.digest != decision.digest:
@@ -131,7 +127,7 @@ def _must_record(connection: apsw.Connection, run: RunRow, decision: Decision, a
     if found.verdict is not None:
         other = f"{decision.key!r} was decided before, otherwise."
         raise AlreadyAnswered(other, "run_status shows where the run stands.", run_id=run.id)
-    answered = fetch_one(connection, "select 1 from answer where mark = ?", (found.mark,))
+    answered = session.row("select 1 from answer where mark = ?", (found.mark,))
     if now.outcome is not None or answered is not None:
         raise _not_waiting_error(run, decision.key)
     return True
@@ -141,26 +137,25 @@ def _not_waiting_error(run: RunRow, key: str) -> NotWaiting:
     return NotWaiting(f"No approval waits under {key[:120]!r}.", "run_status shows what waits now.", run_id=run.id)
 
 
-def has_overdue(connection: apsw.Connection, at: int) -> bool:
+def has_overdue(session: Session, at: int) -> bool:
     """Whether there is an undecided approval whose time is over."""
-    return next(_list_overdue(connection, at), None) is not None
+    return next(_list_overdue(session, at), None) is not None
 
 
-def expire_overdue(connection: apsw.Connection, at: int) -> int:
+def expire_overdue(session: Session, at: int) -> int:
     """Set the verdict `expired` where the time is over, and pause each run; return how many expired.
 
     The step stays open, and a person is asked about it again when the run is resumed.
     """
-    overdue = list(_list_overdue(connection, at))
+    overdue = list(_list_overdue(session, at))
     for n, key in overdue:
-        _set_verdict(connection, n, key, "expired", Actor("", "clock", ""), None, at)
-        fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (LAPSED, n))
+        _set_verdict(session, n, key, "expired", Actor("", "clock", ""), None, at)
+        session.rows("update run set paused = ?, resume_at = null where n = ?", (LAPSED, n))
     return len(overdue)
 
 
-def _list_overdue(connection: apsw.Connection, at: int) -> Iterator[tuple[int, str]]:
-    found = fetch_all(
-        connection,
+def _list_overdue(session: Session, at: int) -> Iterator[tuple[int, str]]:
+    found = session.rows(
         "select approval.run, approval.key from approval join run on run.n = approval.run"
         " where verdict is null and not unasked and expires_at <= ? and outcome is null order by expires_at",
         (at,),
@@ -169,7 +164,7 @@ def _list_overdue(connection: apsw.Connection, at: int) -> Iterator[tuple[int, s
 
 
 def _set_verdict(
-    connection: apsw.Connection,
+    session: Session,
     n: int,
     key: str,
     verdict: str,
@@ -177,16 +172,14 @@ def _set_verdict(
     feedback: str | None,
     at: int,
 ) -> None:
-    first = fetch_all(
-        connection,
+    first = session.rows(
         "update approval set verdict = ?, by = ?, through = ?, client = ?, feedback = ?, decided_at = ?"
         " where run = ? and key = ? and verdict is null returning mark",
         (verdict, *actor, feedback, at, n, key),
     )
     if first:
-        fetch_all(
-            connection,
+        session.rows(
             "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'verdict', ?, ?, ?, ?, ?)",
             (n, key, *actor, at),
         )
-        approvals.ask_queued(connection, n, at)
+        approvals.ask_queued(session, n, at)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.units import NOTHING, Units, shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
 from kairos_mcp.core.messages import Exactness
@@ -26,8 +24,8 @@ from kairos_mcp.store.accounts import (
 )
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.commit import AnsweredStep
-from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.queries import RunRow, StepRow, read_record
+from kairos_mcp.store.session import Session
 
 _ADD_SPENT = ", ".join(f"{name} = {name} + ?" for name in unit_columns("spent"))
 _END_ACCOUNT = (
@@ -48,7 +46,7 @@ class AbandonedStep(NamedTuple):
 
 
 def force_cancel(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     fence: int,
     at: int,
@@ -61,27 +59,27 @@ def force_cancel(
     `answer_for`: gives the answer of a begun step of a kind. `known_answers`: those that have come and are not in rows
     yet, by the step's id.
     """
-    if fetch_one(connection, "select 1 from run where n = ? and fence = ? and outcome is null", (run.n, fence)) is None:
+    if session.row("select 1 from run where n = ? and fence = ? and outcome is null", (run.n, fence)) is None:
         raise FenceLost(run.id)
-    for step in (ended := list(_abandoned_steps(connection, run, answer_for, known_answers))):
+    for step in (ended := list(_abandoned_steps(session, run, answer_for, known_answers))):
         if step.answered is not None:
-            insert_answer(connection, step.answered, at)
-    _settle_accounts(connection, run, ended)
-    tool_memory.forget_calls(connection, run.n)
+            insert_answer(session, step.answered, at)
+    _settle_accounts(session, run, ended)
+    tool_memory.forget_calls(session, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
-    fetch_all(connection, end, (outcome, at, run.n))
-    approvals.ask_queued(connection, run.n, at)
+    session.rows(end, (outcome, at, run.n))
+    approvals.ask_queued(session, run.n, at)
 
 
 def _abandoned_steps(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     answer_for: Callable[[str], Answer],
     known_answers: Mapping[int, AnsweredStep],
 ) -> Iterator[AbandonedStep]:
     """Yield the unanswered steps: first those that can be read, then the others, which hold what is left."""
-    unreadable, left = [], _read_held(connection, run)
-    for step in read_record(connection, run.n):
+    unreadable, left = [], _read_held(session, run)
+    for step in read_record(session, run.n):
         if step.body is not None:
             continue
         held, shared = _read_hold(step)
@@ -120,26 +118,26 @@ def _abandon_step(
     return AbandonedStep(step.path, held, shared, settled)
 
 
-def _read_held(connection: apsw.Connection, run: RunRow) -> Units:
+def _read_held(session: Session, run: RunRow) -> Units:
     try:
-        return read_account(connection, run.account).held
+        return read_account(session, run.account).held
     except Unreadable:
         return NOTHING  # it is gone
 
 
-def _settle_accounts(connection: apsw.Connection, run: RunRow, abandoned: list[AbandonedStep]) -> None:
+def _settle_accounts(session: Session, run: RunRow, abandoned: list[AbandonedStep]) -> None:
     """Release what the run and its branches hold, and what these steps held of shared accounts; charge what they cost.
 
     An account that is not there is skipped.
     """
-    for prefix, number in {"": run.account, **read_branch_accounts(connection, run.account)}.items():
+    for prefix, number in {"": run.account, **read_branch_accounts(session, run.account)}.items():
         within = f"{prefix}/" if prefix else ""
         spent = NOTHING
         for step in abandoned:
             if step.answered is not None and step.path.startswith(within):
                 spent = spent.plus(step.answered.spent)
-        fetch_all(connection, _END_ACCOUNT, (*spent, number))
+        session.rows(_END_ACCOUNT, (*spent, number))
     for step in abandoned:
         cost = shared_part(step.answered.spent if step.answered is not None else NOTHING)
         for number in step.shared:
-            fetch_all(connection, f"{_SETTLE_SHARED} where id = ?", (*cost, *shared_part(step.held), number))
+            session.rows(f"{_SETTLE_SHARED} where id = ?", (*cost, *shared_part(step.held), number))

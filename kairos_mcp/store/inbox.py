@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import apsw
-
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.core.identity import Actor
@@ -23,12 +21,12 @@ from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.commit import AnsweredStep
-from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.notes import exceeded_cap_notes
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
+from kairos_mcp.store.session import Session
 
 ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
 
@@ -54,7 +52,7 @@ class SubmittedAnswer:
 
 
 def insert_submitted_answers(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     answers: Sequence[SubmittedAnswer],
     by_route: str,
@@ -68,12 +66,10 @@ def insert_submitted_answers(
     `by_route`: the route that the answers came by. The same answer again is no error. Returns the fence if the run was
     taken over. Raises NotWaiting, AlreadyAnswered.
     """
-    run = run_by_number(connection, run.n)
-    found = [(_find_open_step(connection, run, submitted), submitted) for submitted in answers]
+    run = run_by_number(session, run.n)
+    found = [(_find_open_step(session, run, submitted), submitted) for submitted in answers]
     new = [(step, submitted) for step, submitted in found if step is not None]
-    batch = ReservationBatch(
-        connection, read_account(connection, run.account), read_branch_accounts(connection, run.account)
-    )
+    batch = ReservationBatch(session, read_account(session, run.account), read_branch_accounts(session, run.account))
     for step, submitted in new:
         spent = submitted.tokens.plus(counts_of(step.kind))
         if isinstance(submitted.answer, Refused):
@@ -83,34 +79,34 @@ def insert_submitted_answers(
         answered = AnsweredStep(
             step.id, step.path, submitted.answer, step.held, spent, by_route, submitted.cached, submitted.exactness
         )
-        insert_answer(connection, answered, at)
+        insert_answer(session, answered, at)
         batch.settle(step.path, step.held, spent, step.shared)
-        client_requests.settle_answered(connection, batch, step, submitted.request, run.fence, at)
-        _record_dialect(connection, step, submitted.dialect)
+        client_requests.settle_answered(session, batch, step, submitted.request, run.fence, at)
+        _record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:
-            texts.keep_texts(connection, (submitted.text,))
+            texts.keep_texts(session, (submitted.text,))
     if not new:
         return None
     batch.write()
     notes = [text for _, submitted in new for text in submitted.notes]
     for text in (*exceeded_cap_notes(batch.exceeded_caps()), *notes):
-        add_note(connection, run, text)
-    return take_run(connection, run.n, owner, dead)
+        add_note(session, run, text)
+    return take_run(session, run.n, owner, dead)
 
 
-def _record_dialect(connection: apsw.Connection, step: StepRow, dialect: DialectName | None) -> None:
+def _record_dialect(session: Session, step: StepRow, dialect: DialectName | None) -> None:
     """Write the dialect in which a client was asked: it is known only with the answer, since clients differ."""
     if dialect is None or step.sent.dialect == dialect:
         return
     table = "mark" if step.newest is None else "attempt"
     newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where mark = ?)"
     statement = f"update {table} set sent = json_set(coalesce(sent, '{{}}'), '$.dialect', ?) where {newest}"
-    fetch_all(connection, statement, (dialect, step.id))
+    session.rows(statement, (dialect, step.id))
 
 
-def _find_open_step(connection: apsw.Connection, run: RunRow, submitted: SubmittedAnswer) -> StepRow | None:
+def _find_open_step(session: Session, run: RunRow, submitted: SubmittedAnswer) -> StepRow | None:
     """Return the step that this answers; None where the same answer is recorded already."""
-    found = step_at(connection, run.n, submitted.path)
+    found = step_at(session, run.n, submitted.path)
     if found is None or (found.body is None and (not found.is_open or run.outcome is not None)):
         raise NotWaiting(f"Nothing waits under {submitted.path!r}.", "run_status shows what waits now.", run_id=run.id)
     if found.body is None:
@@ -125,7 +121,7 @@ def _find_open_step(connection: apsw.Connection, run: RunRow, submitted: Submitt
 
 
 def submit_request(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     action: Action,
     body: str,
@@ -141,35 +137,32 @@ def submit_request(
     `actor`: the columns principal, via and client. `reason` is noted with it. Raises Stale.
     """
     go_on = f'Go on from it with planner_run continues="{run.id}".'
-    if run_by_number(connection, run.n).outcome is not None:
+    if run_by_number(session, run.n).outcome is not None:
         raise Stale("The run has ended.", go_on, run_id=run.id)
-    if action == "extend" and _was_limit_reached(connection, run.n):
+    if action == "extend" and _was_limit_reached(session, run.n):
         closing = f"Let its closing end: answer what waits, or wait for it. {go_on}"
         raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
-    fetch_all(
-        connection,
+    session.rows(
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
         (run.n, action, body, *actor, at),
     )
     if reason is not None:
-        add_note(connection, run, reason)
-    if action == "pause" and owner == ANY_SERVER and _pause_at_once(connection, run, body, dead, at):
+        add_note(session, run, reason)
+    if action == "pause" and owner == ANY_SERVER and _pause_at_once(session, run, body, dead, at):
         return None
-    return take_run(connection, run.n, owner, dead)
+    return take_run(session, run.n, owner, dead)
 
 
-def _pause_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
+def _pause_at_once(session: Session, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
     """Pause a run that no living server owns, in this transaction; False where one owns it and handles the request.
 
     For a caller that may not take runs over itself. Nothing of such a run is under way that would have to end first.
     """
     nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
     statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
-    if fetch_one(connection, statement, (why, run.n, *dead)) is None:
+    if session.row(statement, (why, run.n, *dead)) is None:
         return False
-    fetch_all(
-        connection, "update deposit set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n)
-    )
+    session.rows("update deposit set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
     return True
 
 
@@ -183,75 +176,75 @@ class DrainedInbox:
     settlements: Sequence[ControlRequest] = ()
 
 
-def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> DrainedInbox:
+def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) -> DrainedInbox:
     """Carry out the control requests that came: pause, route, limits. Raises FenceLost."""
-    now = run_by_number(connection, run.n)
+    now = run_by_number(session, run.n)
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
         raise FenceLost(run.id)
-    requests = pending_requests(connection, run.n)
+    requests = pending_requests(session, run.n)
     for request in requests:
         match request.kind:
             case "pause":
-                fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (request.body, run.n))
+                session.rows("update run set paused = ?, resume_at = null where n = ?", (request.body, run.n))
             case "resume":
-                fetch_all(connection, RESUME_SQL, (run.n,))
+                session.rows(RESUME_SQL, (run.n,))
             case "reroute":
-                fetch_all(connection, "update run set route = ? where n = ?", (request.body, run.n))
-                client_requests.withdraw_all(connection, run.n, at)
+                session.rows("update run set route = ? where n = ?", (request.body, run.n))
+                client_requests.withdraw_all(session, run.n, at)
             case "extend":
-                _extend(connection, run, request.body)
+                _extend(session, run, request.body)
             case "verdict":
                 pass  # the verdict is in its approval's row, which the owner reads next
             case _:
                 continue  # the commit that acts on a settlement marks it; a cancelled run ends
-        fetch_all(connection, "update deposit set taken = ? where id = ?", (at, request.id))
-    _renew_allowance(connection, run, requests)
+        session.rows("update deposit set taken = ? where id = ?", (at, request.id))
+    _renew_allowance(session, run, requests)
     kinds = {request.kind for request in requests}
     settlements = [request for request in requests if request.kind == "settle"]
-    return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settlements)
+    return DrainedInbox(run_by_number(session, run.n), "cancel" in kinds, "resume" in kinds, settlements)
 
 
-def _was_limit_reached(connection: apsw.Connection, n: int) -> bool:
+def _was_limit_reached(session: Session, n: int) -> bool:
     """Whether a limit of the run has refused a step; one of a branch ends that branch alone."""
     found = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? and body not like ?"
-    return fetch_one(connection, f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
+    return session.row(f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
 
 
-def _extend(connection: apsw.Connection, run: RunRow, body: str) -> None:
+def _extend(session: Session, run: RunRow, body: str) -> None:
     """Raise the caps to those of the request; a limit that is not set stays unset."""
     caps: Limits = decode(Limits, body)
-    now = read_account(connection, run.account).caps
+    now = read_account(session, run.account).caps
     for unit in Units._fields:
         new, old = getattr(caps, unit), getattr(now, unit)
         if new is not None and old is not None and new > old:
-            fetch_all(connection, f"update account set cap_{unit} = ? where id = ?", (new, run.account))
+            session.rows(f"update account set cap_{unit} = ? where id = ?", (new, run.account))
 
 
-def _renew_allowance(connection: apsw.Connection, run: RunRow, requests: Iterable[ControlRequest]) -> None:
+def _renew_allowance(session: Session, run: RunRow, requests: Iterable[ControlRequest]) -> None:
     """Renew the unattended allowance of a mandate's run where a person resumed it or approved a call of it.
 
     The allowance is what such a run may use until a person looks at it again; it stays within the most that the run may
     have in all.
     """
     spec: Spec = decode(Spec, run.spec)
-    if spec.stretch is None or not any(_is_from_person(connection, run, request) for request in requests):
+    if spec.stretch is None or not any(_is_from_person(session, run, request) for request in requests):
         return
-    account = read_account(connection, run.account)
+    account = read_account(session, run.account)
     for unit in ALLOWANCE_UNITS:
         more, most = getattr(spec.stretch, unit), getattr(spec.stretch.most, unit)
         if more is not None:
             cap = getattr(account.spent, unit) + getattr(account.held, unit) + more
             cap = max(cap if most is None else min(cap, most), getattr(account.caps, unit))
-            fetch_all(connection, f"update account set cap_{unit} = ? where id = ?", (cap, run.account))
+            session.rows(f"update account set cap_{unit} = ? where id = ?", (cap, run.account))
 
 
-def _is_from_person(connection: apsw.Connection, run: RunRow, request: ControlRequest) -> bool:
+def _is_from_person(session: Session, run: RunRow, request: ControlRequest) -> bool:
     """Whether a person asked for it: what comes through MCP may be a model's own word."""
     match request:
         case ControlRequest(kind="resume", via=via):
             return via != "mcp"
         case ControlRequest(kind="verdict", body=key, via=via) if via != "mcp":
             approved = "select 1 from approval where run = ? and key = ? and verdict = 'approve'"
-            return fetch_one(connection, approved, (run.n, key)) is not None
+            return session.row(approved, (run.n, key)) is not None
         case _:
             return False

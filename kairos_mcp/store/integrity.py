@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import Limits
@@ -19,57 +17,56 @@ from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.store import accounts, schema, settlements
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
-from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
 from kairos_mcp.store.queries import run_by_number
+from kairos_mcp.store.session import Session, json_or_null
 
 MAX_LISTED = 5  # runs named in one sentence
 SQLITE_DAMAGE = "SQLite finds damage"
 
 
-def find_damage(connection: apsw.Connection, outcome: Any = dict[str, Any]) -> list[str]:
+def find_damage(session: Session, outcome: Any = dict[str, Any]) -> list[str]:
     """List everything that is damaged, a sentence each. `outcome`: the type of a run's outcome, which flows define."""
-    found = [text for (text,) in fetch_all(connection, f"pragma integrity_check({MAX_LISTED})") if text != "ok"]
+    found = [text for (text,) in session.rows(f"pragma integrity_check({MAX_LISTED})") if text != "ok"]
     if found:
         return [f"{SQLITE_DAMAGE}: {'; '.join(found)}"]  # its rows can't be trusted then
-    if unlike := schema.schema_differences(connection):
+    if unlike := schema.schema_differences(session):
         return [f"{SQLITE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # the statements below may name what is missing
     loose = [
-        *_dangling_rows(connection),
-        *_missing_texts(connection),
-        *_damaged_texts(connection),
-        *_missing_accounts(connection),
+        *_dangling_rows(session),
+        *_missing_texts(session),
+        *_damaged_texts(session),
+        *_missing_accounts(session),
     ]
-    return [*loose, *_unreadable_rows(connection, outcome), *_wrong_sums(connection)]
+    return [*loose, *_unreadable_rows(session, outcome), *_wrong_sums(session)]
 
 
-def check_run_account(connection: apsw.Connection, n: int, account: int) -> None:
+def check_run_account(session: Session, n: int, account: int) -> None:
     """Raise StoreCorrupt where the account of a run, or of a branch of it, is not the sum of its rows.
 
     Nothing more may be spent of such an account.
     """
-    if (wrong := _find_difference(connection, n, account)) is not None:
+    if (wrong := _find_difference(session, n, account)) is not None:
         raise StoreCorrupt(
             f"The run's account is not the sum of its rows: {wrong}.",
             "Run `kairos-mcp doctor`; cancel the run, or go on from it with planner_run continues.",
-            run_id=run_by_number(connection, n).id,
+            run_id=run_by_number(session, n).id,
         )
 
 
-def _dangling_rows(connection: apsw.Connection) -> Iterator[str]:
+def _dangling_rows(session: Session) -> Iterator[str]:
     """Find rows that refer to a row that is not there. Owner 0 means nobody, and has no row."""
     found = [
         (table, parent)
-        for table, rowid, parent, _ in fetch_all(connection, "pragma foreign_key_check")
-        if not (parent == "owner" and fetch_one(connection, "select 1 from run where n = ? and owner = 0", (rowid,)))
+        for table, rowid, parent, _ in session.rows("pragma foreign_key_check")
+        if not (parent == "owner" and session.row("select 1 from run where n = ? and owner = 0", (rowid,)))
     ]
     for table, parent in sorted(set(found)):
         yield f"{found.count((table, parent))} rows of {table} refer to a {parent} that is not there"
 
 
-def _missing_texts(connection: apsw.Connection) -> Iterator[str]:
+def _missing_texts(session: Session) -> Iterator[str]:
     """Find runs whose spec refers to a text that is not there."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         f"select distinct run.id from run, json_each({json_or_null('run.spec')}) part"
         " where part.key like '%\\_text' escape '\\'"
         " and part.type = 'text' and not exists (select 1 from text where hash = part.value) order by 1",
@@ -78,33 +75,33 @@ def _missing_texts(connection: apsw.Connection) -> Iterator[str]:
         yield f"texts are missing of {_format_first([run_id for (run_id,) in found])}"
 
 
-def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
+def _wrong_sums(session: Session) -> Iterator[str]:
     found = [
         f"{run_id} ({wrong})"
-        for n, run_id, account in fetch_all(
-            connection, "select n, run.id, account from run join account on account.id = run.account order by n"
+        for n, run_id, account in session.rows(
+            "select n, run.id, account from run join account on account.id = run.account order by n"
         )
-        if (wrong := _find_readable_difference(connection, n, account)) is not None
+        if (wrong := _find_readable_difference(session, n, account)) is not None
     ]
     if found:
         yield f"the account is not the sum of its rows of {_format_first(found)}"
-    yield from _wrong_shared_accounts(connection)
+    yield from _wrong_shared_accounts(session)
 
 
-def _find_readable_difference(connection: apsw.Connection, n: int, account: int) -> str | None:
+def _find_readable_difference(session: Session, n: int, account: int) -> str | None:
     """As `_find_difference`; None also where an amount can't be read, which `_unreadable_rows` reports."""
     try:
-        return _find_difference(connection, n, account)
+        return _find_difference(session, n, account)
     except Unreadable:
         return None
 
 
-def _find_difference(connection: apsw.Connection, n: int, account: int) -> str | None:
+def _find_difference(session: Session, n: int, account: int) -> str | None:
     """Return the first unit in which the account, or that of a branch, differs from its rows, with both figures."""
-    spent, held = _spent_amounts(connection, n), _held_amounts(connection, n)
-    within = read_branch_accounts(connection, account)
+    spent, held = _spent_amounts(session, n), _held_amounts(session, n)
+    within = read_branch_accounts(session, account)
     for path, number in (("", account), *within.items()):
-        stored, prefix = read_account(connection, number), f"{path}/" if path else ""
+        stored, prefix = read_account(session, number), f"{path}/" if path else ""
         for name, stored_amount, amounts in (("spent", stored.spent, spent), ("held", stored.held, held)):
             found = _sum_units(amount for step, amount in amounts if step.startswith(prefix))
             for unit, by_account, by_rows in zip(Units._fields, stored_amount, found, strict=True):
@@ -113,17 +110,16 @@ def _find_difference(connection: apsw.Connection, n: int, account: int) -> str |
     return None
 
 
-def sum_rows(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
+def sum_rows(session: Session, n: int) -> tuple[Units, Units]:
     """Return what a run's rows say is spent, and held; an ended run holds nothing."""
-    return _sum_units(amount for _, amount in _spent_amounts(connection, n)), _sum_units(
-        amount for _, amount in _held_amounts(connection, n)
+    return _sum_units(amount for _, amount in _spent_amounts(session, n)), _sum_units(
+        amount for _, amount in _held_amounts(session, n)
     )
 
 
-def _spent_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
+def _spent_amounts(session: Session, n: int) -> list[tuple[str, Units]]:
     """Return every amount that a run's rows say was spent, with the path of its step."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select path, spent from mark join answer on answer.mark = mark.id where run = ?1"
         " union all select path, lost from mark join attempt on attempt.mark = mark.id where run = ?1",
         (n,),
@@ -131,11 +127,10 @@ def _spent_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units
     return [(path, decode_units(text)) for path, text in found]
 
 
-def _held_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
+def _held_amounts(session: Session, n: int) -> list[tuple[str, Units]]:
     """Return every amount that a run's rows say is held, with the path of its step."""
     held = []
-    for path, kind, own, newest in fetch_all(
-        connection,
+    for path, kind, own, newest in session.rows(
         "select path, kind, mark.held,"
         " (select held from attempt where attempt.mark = mark.id order by id desc limit 1)"
         " from run join mark on mark.run = run.n left join answer on answer.mark = mark.id"
@@ -157,19 +152,18 @@ def _sum_units(amounts: Iterable[Units]) -> Units:
     return total
 
 
-def _wrong_shared_accounts(connection: apsw.Connection) -> Iterator[str]:
+def _wrong_shared_accounts(session: Session) -> Iterator[str]:
     """Find shared accounts that say less than their rows do."""
-    for (account,) in fetch_all(connection, "select id from account where scope in ('day', 'mandate')"):
+    for (account,) in session.rows("select id from account where scope in ('day', 'mandate')"):
         try:
-            accounts.check_shared_account(connection, account)
+            accounts.check_shared_account(session, account)
         except StoreCorrupt as wrong:
             yield wrong.message.removesuffix(".")
 
 
-def _missing_accounts(connection: apsw.Connection) -> Iterator[str]:
+def _missing_accounts(session: Session) -> Iterator[str]:
     """Count the steps that are charged to an account that is not there."""
-    found = fetch_one(
-        connection,
+    found = session.row(
         "select count(*) from (select shared from mark union all select shared from attempt) as charged,"
         f" json_each({json_or_null('charged.shared')}) where value not in (select id from account)",
     )
@@ -184,16 +178,14 @@ _RUNS_USING_TEXT = f"""
 """
 
 
-def _damaged_texts(connection: apsw.Connection) -> Iterator[str]:
+def _damaged_texts(session: Session) -> Iterator[str]:
     """Find damaged texts that some run uses: one sentence that names those runs. Reads every text."""
     damaged = [
         content_hash
-        for content_hash, body in connection.execute("select hash, cast(body as blob) from text")
+        for content_hash, body in session.stream("select hash, cast(body as blob) from text")
         if sha256(body).hexdigest() != content_hash
     ]
-    users = {
-        run_id: None for damaged_hash in damaged for (run_id,) in connection.execute(_RUNS_USING_TEXT, (damaged_hash,))
-    }
+    users = {run_id: None for damaged_hash in damaged for (run_id,) in session.rows(_RUNS_USING_TEXT, (damaged_hash,))}
     if users:
         yield f"texts are damaged of {_format_first(sorted(users))}"
 
@@ -236,14 +228,14 @@ def _columns(outcome: Any) -> Iterator[CheckedColumn]:
     yield CheckedColumn("word on a lost call", settled, lambda text: decode(settlements.SettlementRequest, text))
 
 
-def _unreadable_rows(connection: apsw.Connection, outcome: Any) -> Iterator[str]:
+def _unreadable_rows(session: Session, outcome: Any) -> Iterator[str]:
     """Yield one sentence for each column that can't be decoded somewhere, with the runs and where in them.
 
     `outcome`: the type of a run's outcome, which flows define.
     """
     for column in _columns(outcome):
         found: dict[str, str] = {}  # the first place in each run
-        for run_id, where, text in connection.execute(column.statement):
+        for run_id, where, text in session.stream(column.statement):
             try:
                 column.read(text)
             except Unreadable:

@@ -9,15 +9,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import apsw
-
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import decode_fields
-from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
 from kairos_mcp.store.queries import RunRow, run_by_number
+from kairos_mcp.store.session import Session, json_or_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,65 +40,62 @@ class MandateRow:
 _COLUMNS = "principal, workspace, id, body, digest, goal_hash, saved_at, last_due"
 
 
-def save(connection: apsw.Connection, new: MandateRow) -> bool:
+def save(session: Session, new: MandateRow) -> bool:
     """Save a mandate; return whether anything changed. The same text again leaves its row as it is.
 
     A mandate whose schedule changed is due from now on, not for times of the past.
     """
-    known = find(connection, new.principal, new.workspace or "", new.id)
+    known = find(session, new.principal, new.workspace or "", new.id)
     if known is not None and known.digest == new.digest:
         return False
     last_due = known.last_due if known is not None and _read_schedule(known) == _read_schedule(new) else None
-    fetch_all(
-        connection,
+    session.rows(
         f"insert or replace into mandate({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)",
         (new.principal, new.workspace, new.id, new.body, new.digest, new.goal_hash, new.saved_at, last_due),
     )
     return True
 
 
-def move(connection: apsw.Connection, old: MandateRow, new: MandateRow) -> None:
+def move(session: Session, old: MandateRow, new: MandateRow) -> None:
     """Move a mandate to another workspace. Raises BadArguments where that workspace has one with this id.
 
     One that had no workspace keeps what its runs have used today.
     """
-    if find(connection, new.principal, new.workspace or "", new.id) is not None:
+    if find(session, new.principal, new.workspace or "", new.id) is not None:
         raise BadArguments(
             f"That workspace has a mandate {new.id!r} already.", "Look at it with mandate_list, or name another folder."
         )
-    fetch_all(
-        connection,
+    session.rows(
         "delete from mandate where principal = ? and id = ? and workspace is ?",
         (old.principal, old.id, old.workspace),
     )
-    save(connection, new)
+    save(session, new)
     if old.workspace is None:
-        fetch_all(
-            connection,
+        session.rows(
             "update account set workspace = ? where scope = 'mandate' and name = ? and workspace is null"
             " and parent in (select id from account where scope = 'day' and name = ?)",
             (new.workspace, new.id, new.principal),
         )
 
 
-def find(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> MandateRow | None:
+def find(session: Session, principal: str, workspace: str, mandate_id: str) -> MandateRow | None:
     """Return the mandate with this id in a workspace ('' for none), None where there is none."""
     statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? and workspace = ?"
-    found = fetch_one(connection, statement, (principal, mandate_id, workspace))
+    found = session.row(statement, (principal, mandate_id, workspace))
     return None if found is None else MandateRow(*found)
 
 
-def find_by_id(connection: apsw.Connection, principal: str, mandate_id: str) -> list[MandateRow]:
+def find_by_id(session: Session, principal: str, mandate_id: str) -> list[MandateRow]:
     """Return the principal's mandates with this id, in any workspace."""
     statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? order by workspace"
-    return [MandateRow(*found) for found in fetch_all(connection, statement, (principal, mandate_id))]
+    return [MandateRow(*found) for found in session.rows(statement, (principal, mandate_id))]
 
 
 _IN_WORKSPACES = "(:workspaces is null or workspace is null or workspace in (select value from json_each(:workspaces)))"
 
 
 def list_page(
-    connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, start: str = "", limit: int = -1
+    session: Session, principal: str, workspaces: Sequence[str] | None, start: str = "", limit: int = -1
 ) -> list[MandateRow]:
     """Return a principal's mandates by id and workspace, beginning with the id `start`.
 
@@ -116,13 +111,13 @@ def list_page(
         "start": start,
         "limit": limit,
     }
-    return [MandateRow(*found) for found in fetch_all(connection, statement, bindings)]
+    return [MandateRow(*found) for found in session.rows(statement, bindings)]
 
 
-def count(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None) -> int:
+def count(session: Session, principal: str, workspaces: Sequence[str] | None) -> int:
     """Count the mandates that `list_page` would list in all."""
     statement = f"select count(*) from mandate where principal = :principal and {_IN_WORKSPACES}"
-    found = fetch_one(connection, statement, {"principal": principal, "workspaces": _encode_workspaces(workspaces)})
+    found = session.row(statement, {"principal": principal, "workspaces": _encode_workspaces(workspaces)})
     assert found is not None
     return int(found[0])
 
@@ -131,45 +126,42 @@ def _encode_workspaces(workspaces: Sequence[str] | None) -> str | None:
     return None if workspaces is None else json.dumps(list(workspaces))
 
 
-def read_mandate_text(connection: apsw.Connection, run_id: str, mandate_id: str) -> str | None:
+def read_mandate_text(session: Session, run_id: str, mandate_id: str) -> str | None:
     """Return the JSON of the mandate with this id of the run's principal and workspace, None where there is none."""
     statement = (
         "select body from mandate join run on run.principal = mandate.principal and run.workspace = mandate.workspace"
         " where run.id = ? and mandate.id = ?"
     )
-    found = fetch_one(connection, statement, (run_id, mandate_id))
+    found = session.row(statement, (run_id, mandate_id))
     return None if found is None else str(found[0])
 
 
-def record_start(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str, due: int) -> None:
+def record_start(session: Session, principal: str, workspace: str, mandate_id: str, due: int) -> None:
     """Record that a mandate is run for a time of its schedule. Raises Stale where another run was started for it."""
     statement = (
         "update mandate set last_due = :due where principal = :principal and workspace = :workspace and id = :id"
         " and (last_due is null or last_due < :due) returning id"
     )
-    if (
-        fetch_one(connection, statement, {"due": due, "principal": principal, "workspace": workspace, "id": mandate_id})
-        is None
-    ):
+    if session.row(statement, {"due": due, "principal": principal, "workspace": workspace, "id": mandate_id}) is None:
         raise Stale(f"{mandate_id} was run for this time before.", "mandate_list shows its newest run.")
 
 
-def open_run(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
+def open_run(session: Session, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
     """Return the mandate's run that has not ended, None where there is none."""
     statement = "select n from run where principal = ? and workspace = ? and mandate = ? and outcome is null"
-    return _find_run(connection, statement, principal, workspace, mandate_id)
+    return _find_run(session, statement, principal, workspace, mandate_id)
 
 
 MAX_COMPARED_RUNS = 50  # runs that a phase's input is compared with
 
 
-def newest_run(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
+def newest_run(session: Session, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
     """Return the mandate's newest run, ended or not; None where there is none."""
     statement = "select n from run where principal = ? and workspace = ? and mandate = ? order by n desc limit 1"
-    return _find_run(connection, statement, principal, workspace, mandate_id)
+    return _find_run(session, statement, principal, workspace, mandate_id)
 
 
-def newest_output(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> JsonObject | None:
+def newest_output(session: Session, principal: str, workspace: str, mandate_id: str) -> JsonObject | None:
     """Return the output of the newest run that has one; a cancelled run has no output, and so no lessons."""
     statement = (
         f"select json_extract({json_or_null('outcome')}, '$.output') from run"
@@ -177,19 +169,19 @@ def newest_output(connection: apsw.Connection, principal: str, workspace: str, m
         f" and outcome is not null and json_type({json_or_null('outcome')}, '$.output.lessons') = 'array'"
         " order by n desc limit 1"
     )
-    found = fetch_one(connection, statement, (principal, workspace, mandate_id))
+    found = session.row(statement, (principal, workspace, mandate_id))
     output: JsonObject | None = None if found is None else decode_fields(found[0])
     return output
 
 
-def find_run_with_output(connection: apsw.Connection, principal: str, flow: str, output: JsonObject) -> str | None:
+def find_run_with_output(session: Session, principal: str, flow: str, output: JsonObject) -> str | None:
     """Return the id of the run of a single phase that had exactly this output, among the newest; None for none."""
     statement = (
         f"select id, json_extract({json_or_null('outcome')}, '$.output') from run where principal = ? and flow = ?"
         f" and outcome is not null and json_type({json_or_null('outcome')}, '$.output') = 'object'"
         " order by n desc limit ?"
     )
-    found = connection.execute(statement, (principal, flow, MAX_COMPARED_RUNS))
+    found = session.stream(statement, (principal, flow, MAX_COMPARED_RUNS))
     return next((run_id for run_id, encoded in found if decode_fields(encoded) == output), None)
 
 
@@ -199,7 +191,7 @@ def is_check_step(path: str) -> bool:
 
 
 def find_check_approval(
-    connection: apsw.Connection, run: RunRow, mandate_text: str, request: ApprovalRequest
+    session: Session, run: RunRow, mandate_text: str, request: ApprovalRequest
 ) -> ReusedApproval | None:
     """Return the approval that a person gave for exactly this check, in a run of the same mandate and workspace.
 
@@ -211,13 +203,13 @@ def find_check_approval(
         " and approval.key like '%/check-%'"
         f" and principal = ? and workspace = ? and json_extract({json_or_null('spec')}, '$.mandate_text') = ? limit 1"
     )
-    found = fetch_one(connection, statement, (request.digest, run.principal, run.workspace or "", mandate_text))
+    found = session.row(statement, (request.digest, run.principal, run.workspace or "", mandate_text))
     return None if found is None else ReusedApproval(request, *found)
 
 
-def _find_run(connection: apsw.Connection, statement: str, *bindings: str) -> RunRow | None:
-    found = fetch_one(connection, statement, bindings)
-    return None if found is None else run_by_number(connection, found[0])
+def _find_run(session: Session, statement: str, *bindings: str) -> RunRow | None:
+    found = session.row(statement, bindings)
+    return None if found is None else run_by_number(session, found[0])
 
 
 def _read_schedule(mandate: MandateRow) -> object:

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.reservation import WHOLE_PREFIX, ReservationRequest, minimum_hold
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL
-from kairos_mcp.store.connection import fetch_all, json_or_null
+from kairos_mcp.store.session import Session, json_or_null
 
 USED_UP_REASONS = {
     "day": "What may be used on a day is used up (`kairos-mcp budget`).",
@@ -121,15 +119,15 @@ _UNPRICED_BY_ACCOUNT = f"""
 """
 
 
-def unpriced_models(connection: apsw.Connection, n: int) -> tuple[str, ...]:
+def unpriced_models(session: Session, n: int) -> tuple[str, ...]:
     """Return the models without a known price that a run has asked, by name."""
-    return tuple(model for (model,) in fetch_all(connection, _UNPRICED_OF_RUN, (n,)))
+    return tuple(model for (model,) in session.rows(_UNPRICED_OF_RUN, (n,)))
 
 
-def unpriced_models_by_account(connection: apsw.Connection) -> dict[int, list[str]]:
+def unpriced_models_by_account(session: Session) -> dict[int, list[str]]:
     """Return the models without a known price that were charged to each shared account, by the account's id."""
     found: dict[int, list[str]] = {}
-    for account, model in fetch_all(connection, _UNPRICED_BY_ACCOUNT):
+    for account, model in session.rows(_UNPRICED_BY_ACCOUNT):
         found.setdefault(account, []).append(model)
     return found
 

@@ -6,17 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import apsw
-
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, create_requests, requests_of_ask, withdraw
 from kairos_mcp.store.codec import decode_texts
-from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers, submit_request
 from kairos_mcp.store.queries import RunRow, open_steps, run_by_number
 from kairos_mcp.store.runs import add_note
+from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
 
 Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
@@ -56,50 +54,50 @@ class NewAsk:
 
 
 def create_or_find_ask(
-    connection: apsw.Connection, run: RunRow, new_ask: NewAsk, requests: Sequence[NewRequest], owner: int
+    session: Session, run: RunRow, new_ask: NewAsk, requests: Sequence[NewRequest], owner: int
 ) -> AskRow | RequestOutcome | None:
     """Return the ask that is still outstanding, or a new one with these requests.
 
     None where the earlier ask counts as refused; a RequestOutcome where the run's owner has to do something first.
     """
-    earlier = _find_unanswered(connection, run, new_ask)
-    if earlier is not None and _is_outstanding(connection, earlier):
+    earlier = _find_unanswered(session, run, new_ask)
+    if earlier is not None and _is_outstanding(session, earlier):
         if earlier.at > new_ask.stale_at:
             return earlier
         if new_ask.unanswered is None:
             return None
-        add_note(connection, run, new_ask.unanswered)
-    outcome = create_requests(connection, run, requests, owner, new_ask.at)
-    return _insert_ask(connection, run, new_ask) if outcome.requests else outcome
+        add_note(session, run, new_ask.unanswered)
+    outcome = create_requests(session, run, requests, owner, new_ask.at)
+    return _insert_ask(session, run, new_ask) if outcome.requests else outcome
 
 
-def _is_outstanding(connection: apsw.Connection, ask: AskRow) -> bool:
+def _is_outstanding(session: Session, ask: AskRow) -> bool:
     """Whether no other client has been asked since."""
-    return all(request.ended is None for request in requests_of_ask(connection, ask.nonce).values())
+    return all(request.ended is None for request in requests_of_ask(session, ask.nonce).values())
 
 
-def create_ask_once(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow | None:
+def create_ask_once(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow | None:
     """Return the ask about approvals that is still outstanding, or a new one.
 
     None where this client left an earlier one unanswered, so that nobody seems to be there; the next call asks again.
     """
-    earlier = _find_unanswered(connection, run, new_ask)
+    earlier = _find_unanswered(session, run, new_ask)
     if earlier is None:
-        return _insert_ask(connection, run, new_ask)
+        return _insert_ask(session, run, new_ask)
     if earlier.at > new_ask.stale_at:
         return earlier
-    consume_ask(connection, run, earlier.nonce, new_ask.at)
+    consume_ask(session, run, earlier.nonce, new_ask.at)
     return None
 
 
-def consume_ask(connection: apsw.Connection, run: RunRow, nonce: str, at: int) -> bool:
+def consume_ask(session: Session, run: RunRow, nonce: str, at: int) -> bool:
     """Mark the ask as used; False for every caller but the first that brings its answers."""
     once = "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce"
-    return bool(fetch_all(connection, once, (at, nonce, run.n)))
+    return bool(session.rows(once, (at, nonce, run.n)))
 
 
 def record_ask_decisions(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     nonce: str | None,
     new_decisions: Sequence[Decision],
@@ -113,47 +111,47 @@ def record_ask_decisions(
 
     Returns the fence if the run was taken over.
     """
-    if nonce is not None and not consume_ask(connection, run, nonce, at):
+    if nonce is not None and not consume_ask(session, run, nonce, at):
         return None
-    open_decisions = decisions.only_open_decisions(connection, run, new_decisions, at)
-    open_settlements = settlements.only_open_settlements(connection, run, settlement_requests, actor.principal)
+    open_decisions = decisions.only_open_decisions(session, run, new_decisions, at)
+    open_settlements = settlements.only_open_settlements(session, run, settlement_requests, actor.principal)
     return decisions.record_responses(
-        connection, run, [], open_decisions, "", owner, at, settlement_requests=open_settlements, actor=actor
+        session, run, [], open_decisions, "", owner, at, settlement_requests=open_settlements, actor=actor
     )
 
 
 def deposit_ask_answers(
-    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
+    session: Session, run: RunRow, nonce: str, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
 ) -> int | None:
     """Consume the ask and deposit its answers; only the first caller that brings them stores anything.
 
     Requests of the ask that are not answered are withdrawn. Returns the fence if the run was taken over.
     """
-    if not consume_ask(connection, run, nonce, at):
+    if not consume_ask(session, run, nonce, at):
         return None
-    request_ids = {path: request.id for path, request in requests_of_ask(connection, nonce).items()}
+    request_ids = {path: request.id for path, request in requests_of_ask(session, nonce).items()}
     answers = [replace(deposit, request=request_ids.get(deposit.path)) for deposit in deposits]
-    fence = deposit_still_open(connection, run, answers, owner=owner, at=at)
-    withdrawal_fence = withdraw(connection, run, list(request_ids.values()), owner, at)
+    fence = deposit_still_open(session, run, answers, owner=owner, at=at)
+    withdrawal_fence = withdraw(session, run, list(request_ids.values()), owner, at)
     return withdrawal_fence if fence is None else fence
 
 
 def deposit_still_open(
-    connection: apsw.Connection, run: RunRow, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
+    session: Session, run: RunRow, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
 ) -> int | None:
     """Deposit the answers whose steps still wait; late ones store nothing.
 
     Returns the fence if the run was taken over.
     """
-    if run_by_number(connection, run.n).outcome is not None:
+    if run_by_number(session, run.n).outcome is not None:
         return None
-    waiting = open_steps(connection, run.n)
+    waiting = open_steps(session, run.n)
     still_open = [deposit for deposit in deposits if deposit.path in waiting]
-    return insert_submitted_answers(connection, run, still_open, "sampling", owner, at) if still_open else None
+    return insert_submitted_answers(session, run, still_open, "sampling", owner, at) if still_open else None
 
 
 def reroute(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     route: str,
     actor: Actor,
@@ -163,16 +161,15 @@ def reroute(
     reason: str,
 ) -> int | None:
     """Request another route, unless the run has changed its route since. Returns the fence if it was taken over."""
-    now = run_by_number(connection, run.n)
+    now = run_by_number(session, run.n)
     if now.outcome is not None or now.route != run.route:
         return None
-    return submit_request(connection, run, "reroute", route, actor, owner, at, reason=reason)
+    return submit_request(session, run, "reroute", route, actor, owner, at, reason=reason)
 
 
-def list_asks(connection: apsw.Connection, n: int) -> list[AskRow]:
+def list_asks(session: Session, n: int) -> list[AskRow]:
     """List the asks of a run, oldest first."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select nonce, run, keys, principal, client, at, consumed from ask where run = ? order by rowid",
         (n,),
     )
@@ -183,25 +180,22 @@ def _decode_keys(text: str) -> dict[str, str]:
     return {key: path for key, path in decode_texts(text).items() if path is not None}
 
 
-def _insert_ask(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow:
+def _insert_ask(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow:
     """Insert an ask. A path that was asked before gets a new key, `path#2`, so that no answer counts for two asks."""
-    used_keys = [key for ask in list_asks(connection, run.n) for key in ask.keys]
+    used_keys = [key for ask in list_asks(session, run.n) for key in ask.keys]
     keys = {_unused_key(path, used_keys): path for path in new_ask.paths}
-    fetch_all(
-        connection,
+    session.rows(
         "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
         (new_ask.nonce, run.n, json.dumps(keys), *new_ask.client, new_ask.at),
     )
     return AskRow(new_ask.nonce, run.n, keys, *new_ask.client, new_ask.at, None)
 
 
-def _find_unanswered(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow | None:
+def _find_unanswered(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow | None:
     """Return this client's newest unanswered ask of exactly these steps since the run was last rerouted, or None."""
-    rerouted = fetch_one(
-        connection, "select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,)
-    )
+    rerouted = session.row("select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,))
     assert rerouted is not None
-    for ask in reversed(list_asks(connection, run.n)):
+    for ask in reversed(list_asks(session, run.n)):
         is_same = (ask.principal, ask.client) == new_ask.client and tuple(ask.keys.values()) == new_ask.paths
         if is_same and ask.consumed is None and ask.at > rerouted[0]:
             return ask

@@ -9,10 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import apsw
-
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.store.connection import Row, fetch_all, fetch_one
+from kairos_mcp.store.session import Row, Session
 
 LOCK_FOLDER = "owners"
 ANY_SERVER = 0  # the owner of a run that was changed while there was no server to continue it
@@ -49,12 +47,12 @@ class Ownership:
                 return
             os.close(self._descriptor)  # another server removed the file between the two calls
 
-    def register(self, connection: apsw.Connection, via: str, at: int) -> int:
+    def register(self, session: Session, via: str, at: int) -> int:
         """Insert this server's row if it is not there yet, and return its id. Part of a transaction."""
         new = "insert or ignore into owner(lock, pid, via, started_at, serves) values (?, ?, ?, ?, ?)"
         serves = None if self._served_runs is None else encode(self._served_runs)
-        fetch_all(connection, new, (self.lock, os.getpid(), via, at, serves))
-        found = fetch_one(connection, "select id from owner where lock = ?", (self.lock,))
+        session.rows(new, (self.lock, os.getpid(), via, at, serves))
+        found = session.row("select id from owner where lock = ?", (self.lock,))
         assert found is not None
         return int(found[0])
 
@@ -79,16 +77,15 @@ def is_alive(home: Path, lock: str) -> bool:
     return False
 
 
-def is_owner_alive(connection: apsw.Connection, home: Path, number: int) -> bool:
+def is_owner_alive(session: Session, home: Path, number: int) -> bool:
     """Whether the server with this id as an owner still runs."""
-    found = fetch_one(connection, "select lock from owner where id = ?", (number,))
+    found = session.row("select lock from owner where id = ?", (number,))
     return found is not None and is_alive(home, found[0])
 
 
-def dead_owners(connection: apsw.Connection, home: Path, own_number: int) -> list[int]:
+def dead_owners(session: Session, home: Path, own_number: int) -> list[int]:
     """Return the owners of unfinished runs whose servers have ended, including NOBODY."""
-    owners = fetch_all(
-        connection,
+    owners = session.rows(
         "select distinct run.owner, owner.lock from run left join owner on owner.id = run.owner"
         " where run.outcome is null and run.owner is not null and run.owner <> ?",
         (own_number,),
@@ -114,17 +111,17 @@ class LivingServer:
 _SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null) from owner"
 
 
-def list_living(connection: apsw.Connection, home: Path) -> list[LivingServer]:
+def list_living(session: Session, home: Path) -> list[LivingServer]:
     """List the living servers that own runs, or owned some."""
-    return _only_living(home, fetch_all(connection, f"{_SERVERS} order by id"))
+    return _only_living(home, session.rows(f"{_SERVERS} order by id"))
 
 
-def find_serving(connection: apsw.Connection, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
+def find_serving(session: Session, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
     """Return what the server of this folder serves, and whether that server is alive.
 
     One that is alive and not stopped, else the newest that there was. A command is no server.
     """
-    found = fetch_all(connection, "select lock, pid, serves from owner where serves is not null order by id desc")
+    found = session.rows("select lock, pid, serves from owner where serves is not null order by id desc")
     newest: ServedRuns | None = None
     for lock, pid, text in found:
         served: ServedRuns = decode(ServedRuns, text)
@@ -136,9 +133,9 @@ def find_serving(connection: apsw.Connection, home: Path, workspace: str | None)
     return newest, False
 
 
-def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> LivingServer | None:
+def stopped_owner(session: Session, home: Path, number: int) -> LivingServer | None:
     """Return the owner with this id if it is alive but stopped: it keeps its runs until a person releases them."""
-    found = _only_living(home, fetch_all(connection, f"{_SERVERS} where id = ?", (number,)))
+    found = _only_living(home, session.rows(f"{_SERVERS} where id = ?", (number,)))
     return next((server for server in found if server.stopped), None)
 
 
@@ -157,14 +154,13 @@ def is_stopped(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] in ("T", "t")
 
 
-def release_runs(connection: apsw.Connection, number: int) -> int:
+def release_runs(session: Session, number: int) -> int:
     """Take all unfinished runs from an owner, for any other server to continue; return how many.
 
     Their fencing numbers rise, so that whatever that owner still commits is refused.
     """
     taken = "update run set owner = ?, fence = fence + 1 where owner = ? and outcome is null"
-    fetch_all(connection, taken, (ANY_SERVER, number))
-    return connection.changes()
+    return session.change(taken, (ANY_SERVER, number))
 
 
 def remove_dead_locks(home: Path, keep: Iterable[str] = ()) -> None:

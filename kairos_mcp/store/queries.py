@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import UnknownRun, Unreadable
 from kairos_mcp.core.messages import Exactness, JsonObject
@@ -19,7 +17,7 @@ from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
-from kairos_mcp.store.connection import Row, fetch_all, fetch_one
+from kairos_mcp.store.session import Row, Session
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
@@ -169,9 +167,9 @@ class ControlRequest:
     via: str
 
 
-def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = None) -> RunRow:
+def run_by_id(session: Session, run_id: str, principal: str | None = None) -> RunRow:
     """Return a run. Raises UnknownRun, also for a run of another principal than the given one."""
-    found = fetch_one(connection, f"select {_RUN} from run where id = ?", (run_id,))
+    found = session.row(f"select {_RUN} from run where id = ?", (run_id,))
     run = None if found is None else RunRow(*found)
     if run is None or (principal is not None and run.principal != principal):
         raise UnknownRun(
@@ -180,37 +178,35 @@ def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = 
     return run
 
 
-def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
+def run_by_number(session: Session, n: int) -> RunRow:
     """Return the run with this number in the file, which has to exist."""
-    found = fetch_one(connection, f"select {_RUN} from run where n = ?", (n,))
+    found = session.row(f"select {_RUN} from run where n = ?", (n,))
     assert found is not None
     return RunRow(*found)
 
 
-def newest_run_ids(
-    connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, limit: int
-) -> list[str]:
+def newest_run_ids(session: Session, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
     """Return the ids of a principal's newest runs in these workspaces ('' for none); None: in all."""
     among = "" if workspaces is None else f" and workspace in ({', '.join('?' * len(workspaces))})"
     statement = f"select id from run where principal = ?{among} order by n desc limit ?"
-    return [run_id for (run_id,) in fetch_all(connection, statement, (principal, *(workspaces or ()), limit))]
+    return [run_id for (run_id,) in session.rows(statement, (principal, *(workspaces or ()), limit))]
 
 
-def count_elsewhere(connection: apsw.Connection, principal: str, workspaces: Sequence[str]) -> int:
+def count_elsewhere(session: Session, principal: str, workspaces: Sequence[str]) -> int:
     """Count the principal's runs in other workspaces than these."""
     statement = (
         f"select count(*) from run where principal = ? and workspace not in ({', '.join('?' * len(workspaces))})"
     )
-    found = fetch_one(connection, statement, (principal, *workspaces))
+    found = session.row(statement, (principal, *workspaces))
     assert found is not None
     return int(found[0])
 
 
-def runs_of_owners(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
+def runs_of_owners(session: Session, owners: list[int]) -> list[RunRow]:
     """Return the unfinished runs of these owners, oldest first."""
     marks = ", ".join("?" * len(owners))
     statement = f"select {_RUN} from run where outcome is null and owner in ({marks}) order by n"
-    return [RunRow(*found) for found in fetch_all(connection, statement, owners)]
+    return [RunRow(*found) for found in session.rows(statement, owners)]
 
 
 LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the longest day, begun by a clock 48 h ahead
@@ -221,13 +217,13 @@ def is_due(resume_at: int, at: int) -> bool:
     return not at < resume_at <= at + LONGEST_PAUSE_MS
 
 
-def due_runs(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
+def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
     """Return the paused runs whose pause is over and that no living server owns (`dead`: owners that have ended)."""
     statement = (
         f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
         f" and (owner is null or owner in ({', '.join('?' * len(dead))}))"
     )
-    return [RunRow(*found) for found in fetch_all(connection, statement, (at, at + LONGEST_PAUSE_MS, *dead))]
+    return [RunRow(*found) for found in session.rows(statement, (at, at + LONGEST_PAUSE_MS, *dead))]
 
 
 _STEPS = """
@@ -240,28 +236,28 @@ _STEP = f"{_STEPS} and path = ?"
 _UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
 
 
-def step_at(connection: apsw.Connection, n: int, path: str) -> StepRow | None:
+def step_at(session: Session, n: int, path: str) -> StepRow | None:
     """Return the step at a path, None where there is none."""
-    found = fetch_one(connection, _STEP, (n, path))
-    return _step_row(connection, found) if found is not None else None
+    found = session.row(_STEP, (n, path))
+    return _step_row(session, found) if found is not None else None
 
 
-def unanswered_steps(connection: apsw.Connection, n: int) -> list[StepRow]:
+def unanswered_steps(session: Session, n: int) -> list[StepRow]:
     """Return the steps of a run that have no answer yet, oldest first."""
-    return [_step_row(connection, found) for found in fetch_all(connection, _UNANSWERED, (n,))]
+    return [_step_row(session, found) for found in session.rows(_UNANSWERED, (n,))]
 
 
-def read_record(connection: apsw.Connection, n: int) -> list[StepRow]:
+def read_record(session: Session, n: int) -> list[StepRow]:
     """Return every step of a run with its answer, oldest first."""
-    return [_step_row(connection, found) for found in fetch_all(connection, _RECORD, (n,))]
+    return [_step_row(session, found) for found in session.rows(_RECORD, (n,))]
 
 
-def _step_row(connection: apsw.Connection, found: Row) -> StepRow:
+def _step_row(session: Session, found: Row) -> StepRow:
     step = StepRow._make((*found, None))
     if not step.attempts:
         return step
     statement = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
-    newest = fetch_one(connection, statement, (step.id,))
+    newest = session.row(statement, (step.id,))
     assert newest is not None, "there are attempts"
     return step._replace(newest=NewestAttempt._make(newest))
 
@@ -299,36 +295,33 @@ _WAITING = f"""
 """
 
 
-def open_steps(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
+def open_steps(session: Session, n: int) -> dict[str, WaitingRow]:
     """Return the open steps by path, oldest first."""
-    found = fetch_all(connection, _WAITING, (n,))
+    found = session.rows(_WAITING, (n,))
     return {path: WaitingRow(mark, kind, decode_sent(sent), *rest) for path, mark, kind, sent, *rest in found}
 
 
-def answer_body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
+def answer_body_at(session: Session, n: int, path: str) -> str | None:
     """Return the encoded answer at a path, or None."""
-    found = fetch_one(
-        connection,
+    found = session.row(
         "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
         (n, path),
     )
     return found[0] if found else None
 
 
-def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest]:
+def pending_requests(session: Session, n: int) -> list[ControlRequest]:
     """Return the control requests that the run's owner has not handled yet, oldest first."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select id, kind, body, via from deposit where run = ? and taken is null order by id",
         (n,),
     )
     return [ControlRequest(*columns) for columns in found]
 
 
-def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:
+def runs_with_requests(session: Session, owner: int) -> list[int]:
     """Return the numbers of an owner's unfinished runs that have unhandled control requests."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select distinct deposit.run from deposit join run on run.n = deposit.run"
         " where deposit.taken is null and run.owner = ? and run.outcome is null",
         (owner,),
@@ -336,15 +329,15 @@ def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:
     return [n for (n,) in found]
 
 
-def read_answers(connection: apsw.Connection, marks: list[int]) -> list[tuple[int, str]]:
+def read_answers(session: Session, marks: list[int]) -> list[tuple[int, str]]:
     """Return the answers that these steps have by now: (step's id, encoded answer)."""
     places = ", ".join("?" * len(marks))
-    return list(fetch_all(connection, f"select mark, body from answer where mark in ({places})", marks))
+    return list(session.rows(f"select mark, body from answer where mark in ({places})", marks))
 
 
-def read_data_version(connection: apsw.Connection) -> int:
+def read_data_version(session: Session) -> int:
     """Return a number that changes when any other connection has committed."""
-    found = fetch_one(connection, "pragma data_version")
+    found = session.row("pragma data_version")
     assert found is not None
     return int(found[0])
 
@@ -362,10 +355,9 @@ class AttemptRow:
     sent: JsonObject
 
 
-def list_attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
+def list_attempts(session: Session, n: int) -> list[AttemptRow]:
     """Return the further attempts of a run's steps, oldest first."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select attempt.mark, attempt.at, attempt.held, attempt.lost, attempt.ended, attempt.handed_out, attempt.sent"
         " from attempt join mark on mark.id = attempt.mark where mark.run = ? order by attempt.id",
         (n,),

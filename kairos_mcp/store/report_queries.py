@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.store import client_requests
 from kairos_mcp.store.accounts import unit_path
 from kairos_mcp.store.codec import decode_answer, decode_units
-from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
 from kairos_mcp.store.notes import unpriced_models
+from kairos_mcp.store.session import Session, json_or_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,9 @@ class Tally:
     unpriced: tuple[str, ...] = ()
 
 
-def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
+def newest_calls(session: Session, n: int, limit: int) -> list[CallRow]:
     """Return the newest answered calls, newest first."""
-    found = fetch_all(
-        connection,
+    found = session.rows(
         "select path, body, spent from mark join answer on answer.mark = mark.id"
         " where run = ? and kind = 'call' order by mark.id desc limit ?",
         (n, limit),
@@ -55,10 +52,9 @@ def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRo
     return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
 
 
-def find_turn_before(connection: apsw.Connection, n: int, path: str, path_pattern: str) -> Completion | None:
+def find_turn_before(session: Session, n: int, path: str, path_pattern: str) -> Completion | None:
     """Return the model's newest turn before the step at `path`, at a path that matches a SQL `like` pattern."""
-    found = fetch_one(
-        connection,
+    found = session.row(
         "select body from mark join answer on answer.mark = mark.id where run = :run"
         " and path like :pattern and kind in ('phase', 'repair')"
         " and mark.id < (select id from mark where run = :run and path = :path)"
@@ -69,7 +65,7 @@ def find_turn_before(connection: apsw.Connection, n: int, path: str, path_patter
     return answer if isinstance(answer, Completion) else None
 
 
-def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
+def newest_model(session: Session, n: int, route: str) -> str | None:
     """Return the model of the newest completion on this route, as its answer names it, else as it was asked for.
 
     Only the newest two are read: one that waits, and one that was answered before it.
@@ -84,15 +80,14 @@ def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
         f" from asked where json_extract({json_or_null('sent')}, '$.route') = ? and model is not null"
         " order by id desc limit 1"
     )
-    found = fetch_one(connection, statement, (n, route))
+    found = session.row(statement, (n, route))
     model: str | None = None if found is None else found[0]
     return model
 
 
-def read_tally(connection: apsw.Connection, n: int) -> Tally:
+def read_tally(session: Session, n: int) -> Tally:
     """Return the figures of a run that no account holds."""
-    figures = fetch_one(
-        connection,
+    figures = session.row(
         f"select coalesce(sum({json_or_null('spent')} ->> '{unit_path('model_calls')}' > 0), 0),"
         " coalesce(sum(cached), 0), group_concat(distinct exactness)"
         " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call'",
@@ -100,8 +95,7 @@ def read_tally(connection: apsw.Connection, n: int) -> Tally:
     )
     assert figures is not None
     answered, cached, exactness = figures
-    again = fetch_one(
-        connection,
+    again = session.row(
         f"select coalesce(sum({json_or_null('lost')} ->> '{unit_path('model_calls')}' > 0), 0),"
         " coalesce(sum(ended = 'unknown'), 0),"
         f" coalesce(max({json_or_null('lost')} ->> '{unit_path('output_tokens')}' > 0), 0)"
@@ -114,20 +108,20 @@ def read_tally(connection: apsw.Connection, n: int) -> Tally:
     return Tally(
         answered + tries,
         lost,
-        client_requests.count_charged(connection, n),
+        client_requests.count_charged(session, n),
         cached,
         tuple(kinds),
-        unpriced_models(connection, n),
+        unpriced_models(session, n),
     )
 
 
-def has_private_content(connection: apsw.Connection, n: int) -> bool:
+def has_private_content(session: Session, n: int) -> bool:
     """Whether an answer of the run holds content that may be sent back to its provider alone."""
     statement = (
         "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
         f" and json_extract({json_or_null('body')}, '$.private') is not null limit 1"
     )
-    return fetch_one(connection, statement, (n,)) is not None
+    return session.row(statement, (n,)) is not None
 
 
 class DecisionRow(NamedTuple):
@@ -156,14 +150,14 @@ _LIST_DECISIONS = f"""
 """
 
 
-def list_decisions(connection: apsw.Connection, n: int) -> dict[str, list[DecisionRow]]:
+def list_decisions(session: Session, n: int) -> dict[str, list[DecisionRow]]:
     """Return the decisions about a run's steps by path, oldest first."""
     found: dict[str, list[DecisionRow]] = {}
-    for path, *rest in fetch_all(connection, _LIST_DECISIONS, (n,)):
+    for path, *rest in session.rows(_LIST_DECISIONS, (n,)):
         found.setdefault(path, []).append(DecisionRow(*rest))
     return found
 
 
-def list_notes(connection: apsw.Connection, n: int) -> list[str]:
+def list_notes(session: Session, n: int) -> list[str]:
     """List the notes of a run, oldest first."""
-    return [text for (text,) in fetch_all(connection, "select text from note where run = ? order by rowid", (n,))]
+    return [text for (text,) in session.rows("select text from note where run = ? order by rowid", (n,))]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest, reserve
 from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
@@ -26,6 +24,7 @@ from kairos_mcp.store.accounts import (
     read_branch,
     unit_columns,
 )
+from kairos_mcp.store.session import CorruptRows, Session
 
 _UPDATE_AMOUNTS = (
     f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
@@ -74,19 +73,17 @@ class ReservationBatch:
     __slots__ = (
         "_branches_read",
         "_changes",
-        "_connection",
         "_exceeded",
         "_run_account_before",
+        "_session",
         "branches",
         "run_account",
     )
 
-    def __init__(
-        self, connection: apsw.Connection, run_account: Account, branches: BranchAccountIds = NO_BRANCHES
-    ) -> None:
+    def __init__(self, session: Session, run_account: Account, branches: BranchAccountIds = NO_BRANCHES) -> None:
         self.run_account = self._run_account_before = run_account
         self.branches = branches
-        self._connection = connection
+        self._session = session
         self._branches_read: dict[int, tuple[Account, Account]] = {}  # as they were read, and as they are now
         self._changes: dict[int, SharedChange] = {}
         self._exceeded: set[int] = set()
@@ -96,7 +93,7 @@ class ReservationBatch:
         self.branches = dict(self.branches)
         for branch in openings:
             parent = self.nearest_account(branch.path)
-            number, caps = insert_branch_account(self._connection, branch, parent)
+            number, caps = insert_branch_account(self._session, branch, parent)
             self.branches[branch.path] = number
             opened = Account(number, caps, NOTHING, NOTHING, f"branch {branch.path}")
             self._branches_read[number] = opened, opened
@@ -155,12 +152,10 @@ class ReservationBatch:
         """Write what is held and spent now."""
         for before, now in ((self._run_account_before, self.run_account), *self._branches_read.values()):
             if now != before:
-                self._connection.execute(_UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
+                self._session.rows(_UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():
-            if change != _NO_CHANGE:
-                self._connection.execute(_ADD_TO_SHARED, change.as_bindings(number))
-                if not self._connection.changes():
-                    raise apsw.CorruptError(f"account {number} is not there")  # rolls the whole transaction back
+            if change != _NO_CHANGE and not self._session.change(_ADD_TO_SHARED, change.as_bindings(number)):
+                raise CorruptRows(f"account {number} is not there")
         self._changes.clear()
 
     def exceeded_caps(self) -> Iterator[tuple[Account, str]]:
@@ -189,8 +184,7 @@ class ReservationBatch:
                 else None
                 for unit in _SHARED_UNITS
             }
-            self._connection.execute(_ADD_IF_ROOM, {**change.as_bindings(number), **more})
-            if not self._connection.changes():
+            if not self._session.change(_ADD_IF_ROOM, {**change.as_bindings(number), **more}):
                 for earlier in shared[:nth]:
                     self._add_change(earlier, SharedChange(NOTHING.minus(new.held)))
                 return False
@@ -203,9 +197,9 @@ class ReservationBatch:
     def _read_shared(self, number: int) -> Account:
         """Read a shared account, and add the changes that are due."""
         try:
-            account = read_account(self._connection, number)
+            account = read_account(self._session, number)
         except StoreCorrupt as gone:
-            raise apsw.CorruptError(gone.message) from gone
+            raise CorruptRows(gone.message) from gone
         due = self._changes.get(number, _NO_CHANGE)
         held, spent = shared_part(account.held).plus(due.held), shared_part(account.spent).plus(due.spent)
         return Account(number, account.caps, held, spent, account.scope)
@@ -220,9 +214,9 @@ class ReservationBatch:
     def _branch(self, number: int) -> Account:
         if number not in self._branches_read:
             try:
-                account = read_branch(self._connection, number)
+                account = read_branch(self._session, number)
             except StoreCorrupt as gone:
-                raise apsw.CorruptError(gone.message) from gone
+                raise CorruptRows(gone.message) from gone
             self._branches_read[number] = account, account
         return self._branches_read[number][1]
 

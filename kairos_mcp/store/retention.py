@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import apsw
-
-from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
+from kairos_mcp.store.session import Session, json_or_null
 
 Key = TypeVar("Key", int, str)
 
@@ -41,24 +39,23 @@ class PrunableSize:
     bytes: int
 
 
-def find_prunable(connection: apsw.Connection, before: int) -> list[int]:
+def find_prunable(session: Session, before: int) -> list[int]:
     """Return the numbers of the runs that may be removed: ended before this moment (ms), and needed by no kept run."""
-    return [n for (n,) in fetch_all(connection, _FIND_PRUNABLE, (before,))]
+    return [n for (n,) in session.rows(_FIND_PRUNABLE, (before,))]
 
 
-def find_unreadable_runs(connection: apsw.Connection, before: int) -> list[str]:
+def find_unreadable_runs(session: Session, before: int) -> list[str]:
     """Return the ids of the runs that are kept only because their spec can't be read."""
     found = f"select id from run where {_IS_UNREADABLE} and outcome is not null and ended_at < ? order by n"
-    return [run_id for (run_id,) in fetch_all(connection, found, (before,))]
+    return [run_id for (run_id,) in session.rows(found, (before,))]
 
 
-def measure_prunable(connection: apsw.Connection, before: int) -> PrunableSize:
+def measure_prunable(session: Session, before: int) -> PrunableSize:
     """Return what removing the prunable runs would free; removes nothing."""
-    numbers = find_prunable(connection, before)
+    numbers = find_prunable(session, before)
     total = 0
     for some in _chunks(numbers):
-        found = fetch_one(
-            connection,
+        found = session.row(
             "select coalesce(sum(length(body) + 300), 0) from mark join answer on answer.mark = mark.id"
             f" where run in ({_placeholders(some)})",
             some,
@@ -67,24 +64,22 @@ def measure_prunable(connection: apsw.Connection, before: int) -> PrunableSize:
     return PrunableSize(len(numbers), total)
 
 
-def remove_runs(connection: apsw.Connection, numbers: Sequence[int], before: int) -> int:
+def remove_runs(session: Session, numbers: Sequence[int], before: int) -> int:
     """Remove those of these runs that are still prunable, with all that belongs to them; return how many.
 
     Part of a transaction.
     """
-    prunable = set(find_prunable(connection, before))
+    prunable = set(find_prunable(session, before))
     removed = [n for n in numbers if n in prunable]
     for some in _chunks(removed):
-        accounts = [
-            a for (a,) in fetch_all(connection, f"select account from run where n in ({_placeholders(some)})", some)
-        ]
-        _remove_rows(connection, _references(connection), "run", "n", some)
-        _remove_accounts(connection, accounts)
+        accounts = [a for (a,) in session.rows(f"select account from run where n in ({_placeholders(some)})", some)]
+        _remove_rows(session, _references(session), "run", "n", some)
+        _remove_accounts(session, accounts)
     return len(removed)
 
 
 def _remove_rows(
-    connection: apsw.Connection,
+    session: Session,
     references: dict[str, list[tuple[str, str]]],
     table: str,
     column: str,
@@ -93,16 +88,15 @@ def _remove_rows(
     """Remove the rows whose column is one of the keys, and before them every row that refers to them."""
     for some in _chunks(keys):
         if references.get(table):
-            found = fetch_all(connection, f"select rowid from {table} where {column} in ({_placeholders(some)})", some)
+            found = session.rows(f"select rowid from {table} where {column} in ({_placeholders(some)})", some)
             for child, child_column in references[table]:
-                _remove_rows(connection, references, child, child_column, [rowid for (rowid,) in found])
-        fetch_all(connection, f"delete from {table} where {column} in ({_placeholders(some)})", some)
+                _remove_rows(session, references, child, child_column, [rowid for (rowid,) in found])
+        session.rows(f"delete from {table} where {column} in ({_placeholders(some)})", some)
 
 
-def _remove_accounts(connection: apsw.Connection, accounts: Sequence[int]) -> None:
+def _remove_accounts(session: Session, accounts: Sequence[int]) -> None:
     """Remove the accounts of runs and of their branches; shared accounts keep what was spent of them."""
-    fetch_all(
-        connection,
+    session.rows(
         f"with recursive gone(id) as (select id from account where id in ({_placeholders(accounts)})"
         " union select account.id from account join gone on account.parent = gone.id)"
         " delete from account where id in (select id from gone) and id not in (select account from run)",
@@ -110,30 +104,30 @@ def _remove_accounts(connection: apsw.Connection, accounts: Sequence[int]) -> No
     )
 
 
-def find_unreferenced_texts(connection: apsw.Connection) -> list[str]:
+def find_unreferenced_texts(session: Session) -> list[str]:
     """Return the hashes of texts that nothing refers to.
 
     Whatever looks like a hash, in any column, counts as a reference: a text that is kept too long costs space, one that
     is removed too early is lost.
     """
-    hashes = {content_hash for (content_hash,) in fetch_all(connection, "select hash from text")}
-    for table, columns in _text_columns(connection).items():
+    hashes = {content_hash for (content_hash,) in session.rows("select hash from text")}
+    for table, columns in _text_columns(session).items():
         if not hashes:
             break
         for column in columns:
-            hashes -= _find_hashes(connection, table, column)
+            hashes -= _find_hashes(session, table, column)
     return sorted(hashes)
 
 
-def remove_texts(connection: apsw.Connection, hashes: Sequence[str]) -> None:
+def remove_texts(session: Session, hashes: Sequence[str]) -> None:
     """Remove these texts. Part of a transaction in which nothing refers to them."""
     for some in _chunks(hashes):
-        fetch_all(connection, f"delete from text where hash in ({_placeholders(some)})", some)
+        session.rows(f"delete from text where hash in ({_placeholders(some)})", some)
 
 
-def _find_hashes(connection: apsw.Connection, table: str, column: str) -> set[str]:
+def _find_hashes(session: Session, table: str, column: str) -> set[str]:
     found: set[str] = set()
-    for (value,) in connection.execute(f"select {column} from {table} where length({column}) >= 32"):
+    for (value,) in session.stream(f"select {column} from {table} where length({column}) >= 32"):
         match value:
             case str():
                 found.update(_HASH.findall(value))
@@ -144,24 +138,24 @@ def _find_hashes(connection: apsw.Connection, table: str, column: str) -> set[st
     return found
 
 
-def _text_columns(connection: apsw.Connection) -> dict[str, list[str]]:
+def _text_columns(session: Session) -> dict[str, list[str]]:
     """Return by table every column that may hold a hash of a text, except the texts' own primary key."""
-    tables = fetch_all(connection, "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
+    tables = session.rows("select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
     return {
         table: [
             name
-            for (name, kind) in fetch_all(connection, "select name, lower(type) from pragma_table_info(?)", (table,))
+            for (name, kind) in session.rows("select name, lower(type) from pragma_table_info(?)", (table,))
             if kind != "integer" and (table, name) != ("text", "hash")
         ]
         for (table,) in tables
     }
 
 
-def _references(connection: apsw.Connection) -> dict[str, list[tuple[str, str]]]:
+def _references(session: Session) -> dict[str, list[tuple[str, str]]]:
     """Return for each table the columns of other tables that refer to its rows."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for (table,) in fetch_all(connection, "select name from sqlite_master where type = 'table'"):
-        keys = fetch_all(connection, 'select "table", "from" from pragma_foreign_key_list(?)', (table,))
+    for (table,) in session.rows("select name from sqlite_master where type = 'table'"):
+        keys = session.rows('select "table", "from" from pragma_foreign_key_list(?)', (table,))
         for referred, column in keys:
             found.setdefault(referred, []).append((table, column))
     return found

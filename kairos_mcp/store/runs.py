@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import apsw
-
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.store import mandates, texts
-from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
+from kairos_mcp.store.session import Session
 
 ATTACH_MS = (
     10 * 60 * 1000
@@ -53,24 +51,24 @@ class CreatedRun:
     is_attached: bool
 
 
-def create_run(connection: apsw.Connection, new: NewRun, owner: int) -> CreatedRun:
+def create_run(session: Session, new: NewRun, owner: int) -> CreatedRun:
     """Create the run, owned by `owner`; or return the one that this start has created before.
 
     That is the one with this key, the open run of its mandate, or a recent open run of an identical start. Raises Stale
     where its mandate was run before for the time that it is due for, BadArguments where the key belongs to another
     start.
     """
-    if (same := _find_same_start(connection, new)) is not None:
+    if (same := _find_same_start(session, new)) is not None:
         return CreatedRun(same, True)
-    texts.keep_texts(connection, new.texts)
+    texts.keep_texts(session, new.texts)
     caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
-    account = _insert_row(connection, "account", {"scope": "run", **caps})
+    account = _insert_row(session, "account", {"scope": "run", **caps})
     if new.mandate is not None and new.due is not None:
-        mandates.record_start(connection, new.principal, new.workspace or "", new.mandate, new.due)
-    n = _insert_row(connection, "run", {**_run_columns(new), "account": account, "owner": owner, "fence": 1})
-    run = run_by_number(connection, n)
+        mandates.record_start(session, new.principal, new.workspace or "", new.mandate, new.due)
+    n = _insert_row(session, "run", {**_run_columns(new), "account": account, "owner": owner, "fence": 1})
+    run = run_by_number(session, n)
     for text in new.notes:
-        add_note(connection, run, text)
+        add_note(session, run, text)
     return CreatedRun(run, False)
 
 
@@ -92,17 +90,16 @@ def _run_columns(new: NewRun) -> dict[str, Any]:
     }
 
 
-def _insert_row(connection: apsw.Connection, table: str, columns: dict[str, Any]) -> int:
+def _insert_row(session: Session, table: str, columns: dict[str, Any]) -> int:
     """Insert a row, given by its columns' names, and return its id."""
     places = ", ".join("?" * len(columns))
-    fetch_all(connection, f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
-    return connection.last_insert_rowid()
+    return session.insert(f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
 
 
-def _find_same_start(connection: apsw.Connection, new: NewRun) -> RunRow | None:
+def _find_same_start(session: Session, new: NewRun) -> RunRow | None:
     if new.key is not None:
         by_key = "select n, id, start_digest from run where principal = ? and workspace = ? and key = ?"
-        found = fetch_one(connection, by_key, (new.principal, new.workspace or "", new.key))
+        found = session.row(by_key, (new.principal, new.workspace or "", new.key))
         if found is None:
             return None
         if found[2] != new.start_digest:
@@ -111,43 +108,42 @@ def _find_same_start(connection: apsw.Connection, new: NewRun) -> RunRow | None:
                 "Use another key, or call run_status for that run.",
                 run_id=found[1],
             )
-        return run_by_number(connection, found[0])
+        return run_by_number(session, found[0])
     if new.mandate is not None:
-        return mandates.open_run(connection, new.principal, new.workspace or "", new.mandate)
-    found = fetch_one(
-        connection,
+        return mandates.open_run(session, new.principal, new.workspace or "", new.mandate)
+    found = session.row(
         "select n from run where start_digest = ? and principal = ? and workspace = ? and key is null"
         " and outcome is null and created_at > ? order by n desc limit 1",
         (new.start_digest, new.principal, new.workspace or "", new.at - ATTACH_MS),
     )
-    return run_by_number(connection, found[0]) if found else None
+    return run_by_number(session, found[0]) if found else None
 
 
-def take_run(connection: apsw.Connection, n: int, owner: int, dead: Sequence[int]) -> int | None:
+def take_run(session: Session, n: int, owner: int, dead: Sequence[int]) -> int | None:
     """Take the run over if no living server owns it: return the new fencing number, or None."""
     places = ", ".join("?" * len(dead))
     statement = (
         "update run set owner = ?, fence = fence + 1"
         f" where n = ? and outcome is null and (owner is null or owner in ({places})) returning fence"
     )
-    found = fetch_one(connection, statement, (owner, n, *dead))
+    found = session.row(statement, (owner, n, *dead))
     return found[0] if found else None
 
 
 RESUME_SQL = "update run set paused = null, resume_at = null where n = ?"
 
 
-def take_due_run(connection: apsw.Connection, n: int, owner: int, at: int, dead: Sequence[int] = ()) -> int | None:
+def take_due_run(session: Session, n: int, owner: int, at: int, dead: Sequence[int] = ()) -> int | None:
     """Take over and resume a run whose pause is over, if no other server was first: its new fencing number, or None."""
-    run = run_by_number(connection, n)
+    run = run_by_number(session, n)
     if run.resume_at is None or not is_due(run.resume_at, at):
         return None
-    fence = take_run(connection, n, owner, dead)
+    fence = take_run(session, n, owner, dead)
     if fence is not None:
-        fetch_all(connection, RESUME_SQL, (n,))
+        session.rows(RESUME_SQL, (n,))
     return fence
 
 
-def add_note(connection: apsw.Connection, run: RunRow, text: str) -> None:
+def add_note(session: Session, run: RunRow, text: str) -> None:
     """Add a note to a run: what was done otherwise than asked. The same text is stored once."""
-    fetch_all(connection, "insert or ignore into note(run, text) values (?, ?)", (run.n, text))
+    session.rows("insert or ignore into note(run, text) values (?, ?)", (run.n, text))

@@ -46,7 +46,8 @@ import apsw
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt, StoreTooNew
-from kairos_mcp.store.connection import fetch_all
+from kairos_mcp.store.connection import SqliteSession
+from kairos_mcp.store.session import Session
 
 _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]
 _UNIT_COLUMNS = ", ".join(
@@ -213,30 +214,30 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 
-def migrate(connection: apsw.Connection) -> None:
+def migrate(session: SqliteSession) -> None:
     """Migrate the file to the newest version, in one transaction.
 
     Raises StoreTooNew for a newer file, StoreCorrupt for one whose tables are not those of its version.
     """
-    if _read_version(connection) == len(MIGRATIONS):
+    if _read_version(session) == len(MIGRATIONS):
         return
-    connection.execute("begin immediate")
-    version = _read_version(connection)
+    session.execute("begin immediate")
+    version = _read_version(session)
     try:
         for statements in MIGRATIONS[version:]:
-            connection.execute(statements)
-        connection.execute(f"pragma user_version = {len(MIGRATIONS)}")
+            session.execute(statements)
+        session.execute(f"pragma user_version = {len(MIGRATIONS)}")
     except apsw.SQLError as error:
-        connection.execute("rollback")
+        session.execute("rollback")
         raise _wrong_version_error(version) from error
     except BaseException:
-        connection.execute("rollback")
+        session.execute("rollback")
         raise
-    connection.execute("commit")
+    session.execute("commit")
 
 
-def _read_version(connection: apsw.Connection) -> int:
-    version = connection.pragma("user_version")
+def _read_version(session: SqliteSession) -> int:
+    version = session.pragma("user_version")
     assert isinstance(version, int)
     if version < 0:
         raise _wrong_version_error(version)
@@ -255,12 +256,12 @@ def _wrong_version_error(version: int) -> StoreCorrupt:
     )
 
 
-def schema_differences(connection: apsw.Connection) -> list[str]:
+def schema_differences(session: Session) -> list[str]:
     """List the tables and indexes of this version that the file lacks or has otherwise; further ones do no harm."""
-    fresh = apsw.Connection(":memory:")
+    fresh = SqliteSession(":memory:")
     try:
         migrate(fresh)
-        expected, found = _schema_statements(fresh), _schema_statements(connection)
+        expected, found = _schema_statements(fresh), _schema_statements(session)
     finally:
         fresh.close()
     return [
@@ -270,8 +271,6 @@ def schema_differences(connection: apsw.Connection) -> list[str]:
     ]
 
 
-def _schema_statements(connection: apsw.Connection) -> dict[tuple[str, str], str]:
-    statements = fetch_all(
-        connection, "select type, name, sql from sqlite_master where sql is not null order by type, name"
-    )
+def _schema_statements(session: Session) -> dict[tuple[str, str], str]:
+    statements = session.rows("select type, name, sql from sqlite_master where sql is not null order by type, name")
     return {(kind, name): " ".join(sql.split()) for kind, name, sql in statements}

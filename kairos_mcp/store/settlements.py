@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-import apsw
-
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.store.connection import fetch_all
 from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_steps, run_by_number
+from kairos_mcp.store.session import Session
 
 KEY_SUFFIX = "/settle"  # a waiting key is the step's path with it
 DEPOSIT_KIND = "settle"
@@ -49,29 +47,27 @@ def settlement_digest(run: RunRow, path: str, step: WaitingRow) -> str:
     return sha256(canonical_json(about).encode()).hexdigest()
 
 
-def current_digest(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
+def current_digest(session: Session, run: RunRow, path: str) -> str | None:
     """Return the digest of the call of unknown outcome that waits at this path now; None where there is none."""
-    step = open_steps(connection, run.n).get(path)
+    step = open_steps(session, run.n).get(path)
     return settlement_digest(run, path, step) if step is not None and step.needs_settlement else None
 
 
-def pending_paths(connection: apsw.Connection, n: int) -> set[str]:
+def pending_paths(session: Session, n: int) -> set[str]:
     """Return the paths of calls whose settlement the run's owner has not handled yet."""
-    found = fetch_all(
-        connection, "select body from deposit where run = ? and kind = ? and taken is null", (n, DEPOSIT_KIND)
-    )
+    found = session.rows("select body from deposit where run = ? and kind = ? and taken is null", (n, DEPOSIT_KIND))
     return {decode(SettlementRequest, body).path for (body,) in found}
 
 
-def must_record(connection: apsw.Connection, run: RunRow, request: SettlementRequest, principal: str) -> bool:
+def must_record(session: Session, run: RunRow, request: SettlementRequest, principal: str) -> bool:
     """Whether a settlement is still to be recorded; False where the same one was before.
 
     Raises NotWaiting, ApprovalMismatch, AlreadyAnswered.
     """
     key = f"{request.path}{KEY_SUFFIX}"[:120]
-    now = run_by_number(connection, run.n)
-    step = open_steps(connection, run.n).get(request.path) if now.outcome is None else None
-    before, taken = _newest_settlement(connection, run.n, request.path)
+    now = run_by_number(session, run.n)
+    step = open_steps(session, run.n).get(request.path) if now.outcome is None else None
+    before, taken = _newest_settlement(session, run.n, request.path)
     if now.principal != principal:
         raise NotWaiting(f"Nothing waits under {key!r}.", "run_status shows what waits now.", run_id=run.id)
     if step is not None and step.needs_settlement and (before is None or taken):
@@ -90,35 +86,32 @@ def must_record(connection: apsw.Connection, run: RunRow, request: SettlementReq
     return False
 
 
-def record_settlement(
-    connection: apsw.Connection, run: RunRow, request: SettlementRequest, actor: Actor, at: int
-) -> None:
+def record_settlement(session: Session, run: RunRow, request: SettlementRequest, actor: Actor, at: int) -> None:
     """Insert the deposit for the run's owner; `must_record` has checked it in this transaction."""
-    fetch_all(
-        connection,
+    session.rows(
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
         (run.n, DEPOSIT_KIND, encode(request), *actor, at),
     )
 
 
 def only_open_settlements(
-    connection: apsw.Connection, run: RunRow, requests: Sequence[SettlementRequest], principal: str
+    session: Session, run: RunRow, requests: Sequence[SettlementRequest], principal: str
 ) -> list[SettlementRequest]:
     """Return the settlements that still count; those too late or about something else are left out. Writes nothing."""
 
     def counts(request: SettlementRequest) -> bool:
         try:
-            return must_record(connection, run, request, principal)
+            return must_record(session, run, request, principal)
         except (NotWaiting, ApprovalMismatch, AlreadyAnswered):
             return False
 
     return [request for request in requests if counts(request)]
 
 
-def _newest_settlement(connection: apsw.Connection, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
+def _newest_settlement(session: Session, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
     """Return the newest settlement of this call, and whether the owner has handled it."""
     statement = "select body, taken from deposit where run = ? and kind = ? order by id desc"
-    for body, taken in fetch_all(connection, statement, (run, DEPOSIT_KIND)):
+    for body, taken in session.rows(statement, (run, DEPOSIT_KIND)):
         request: SettlementRequest = decode(SettlementRequest, body)
         if request.path == path:
             return request, taken is not None

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import sha256
 
-import apsw
-
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.store.connection import fetch_all, fetch_one
+from kairos_mcp.store.session import Session
 
 _KEEP = (
     "insert into text(hash, body) values (?, ?) on conflict(hash) do update set body = excluded.body"
@@ -25,15 +23,15 @@ class DamagedText(Unreadable):
         self.body = body
 
 
-def keep_texts(connection: apsw.Connection, texts: Iterable[tuple[str, str]]) -> None:
+def keep_texts(session: Session, texts: Iterable[tuple[str, str]]) -> None:
     """Store texts, given as (hash, body). A damaged one that is stored already is replaced."""
     for text in texts:
-        fetch_all(connection, _KEEP, text)
+        session.rows(_KEEP, text)
 
 
-def read_text(connection: apsw.Connection, content_hash: str) -> str | None:
+def read_text(session: Session, content_hash: str) -> str | None:
     """Return the text with this hash, None where there is none. Raises DamagedText."""
-    found = fetch_one(connection, _READ, (content_hash,))
+    found = session.row(_READ, (content_hash,))
     if found is None:
         return None
     body: bytes = found[0]

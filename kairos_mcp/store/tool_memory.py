@@ -6,10 +6,8 @@ were, including any secrets. `check_owner` tells a call right before it is made 
 
 from __future__ import annotations
 
-import apsw
-
 from kairos_mcp.core.errors import FenceLost, Stale
-from kairos_mcp.store.connection import fetch_all, fetch_one
+from kairos_mcp.store.session import Session
 
 _INTENT, _AFTER_INTENTS = "intent ", "intent!"  # the prefix of intents' names, and the first name after all of them
 _RECALL_FROM_CALLS = (
@@ -25,49 +23,49 @@ def intent_name(path: str) -> str:
     return f"{_INTENT}{path}"
 
 
-def keep_text(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
+def keep_text(session: Session, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
     """Store a text under a name; the same text again is no error.
 
     Raises FenceLost, ValueError for another text under the same name, and Stale for the intent of a call that has its
     answer, since nothing would delete it any more.
     """
-    check_owner(connection, run, run_id, owner, fence)
-    known = recall(connection, run, name)
+    check_owner(session, run, run_id, owner, fence)
+    known = recall(session, run, name)
     if known is None:
-        if name.startswith(_INTENT) and _is_answered(connection, run, name.removeprefix(_INTENT)):
+        if name.startswith(_INTENT) and _is_answered(session, run, name.removeprefix(_INTENT)):
             raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
-        fetch_all(connection, "insert into memory(run, name, body) values (?, ?, ?)", (run, name, text))
+        session.rows("insert into memory(run, name, body) values (?, ?, ?)", (run, name, text))
     elif known != text:
         raise ValueError(f"{name} is kept already, otherwise")
 
 
-def _is_answered(connection: apsw.Connection, run: int, path: str) -> bool:
-    return fetch_one(connection, _HAS_ANSWER, (run, path)) is not None
+def _is_answered(session: Session, run: int, path: str) -> bool:
+    return session.row(_HAS_ANSWER, (run, path)) is not None
 
 
-def forget_call(connection: apsw.Connection, run: int, path: str) -> None:
+def forget_call(session: Session, run: int, path: str) -> None:
     """Delete the intent of the call at this path, which has its answer or begins again. Part of a transaction."""
-    fetch_all(connection, "delete from memory where run = ? and name = ?", (run, intent_name(path)))
+    session.rows("delete from memory where run = ? and name = ?", (run, intent_name(path)))
 
 
-def forget_calls(connection: apsw.Connection, run: int) -> None:
+def forget_calls(session: Session, run: int) -> None:
     """Delete the intents of all calls of a run that ends, including those of unknown outcome."""
-    fetch_all(connection, "delete from memory where run = ? and name >= ? and name < ?", (run, _INTENT, _AFTER_INTENTS))
+    session.rows("delete from memory where run = ? and name >= ? and name < ?", (run, _INTENT, _AFTER_INTENTS))
 
 
-def check_owner(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int) -> None:
+def check_owner(session: Session, run: int, run_id: str, owner: int, fence: int) -> None:
     """Raise FenceLost where the run does not belong to this owner with this fencing number."""
-    if fetch_one(connection, "select 1 from run where n = ? and owner = ? and fence = ?", (run, owner, fence)) is None:
+    if session.row("select 1 from run where n = ? and owner = ? and fence = ?", (run, owner, fence)) is None:
         raise FenceLost(run_id)
 
 
-def recall(connection: apsw.Connection, run: int, name: str) -> str | None:
+def recall(session: Session, run: int, name: str) -> str | None:
     """Return the text that this run has stored under the name, or None.
 
     A single call, which is a run of its own, also finds what other single calls of the same principal and workspace
     have stored, such as a plan of edits.
     """
-    found = fetch_one(connection, "select body from memory where run = ? and name = ?", (run, name))
+    found = session.row("select body from memory where run = ? and name = ?", (run, name))
     if found is None and not name.startswith(_INTENT):
-        found = fetch_one(connection, _RECALL_FROM_CALLS, (run, name))
+        found = session.row(_RECALL_FROM_CALLS, (run, name))
     return found[0] if found else None

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import apsw
-
 from kairos_mcp.core.errors import ApprovalsFull, NotFound
-from kairos_mcp.store.connection import connect, fetch_all, fetch_one, translate_errors
+from kairos_mcp.store.connection import connect, translate_errors
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.session import Session
 
 State = Literal["approved", "pending", "removed"]
 FIRST_USE = "first use"  # who approved what a server listed when it was met first
@@ -53,22 +52,20 @@ class DefinitionTable:
 
     def read_source(self, source: str) -> tuple[DefinitionRow, ...] | None:
         """Return a source's definitions by name; None if the source was never seen."""
-        with self._open_connection() as connection:
-            return _read_source(connection, source)
+        with self._open_session() as session:
+            return _read_source(session, source)
 
     def is_approved(self, source: str, name: str, content_hash: str) -> bool:
         """Whether exactly this definition is approved now."""
         key = (source, name, content_hash)
-        with self._open_connection() as connection:
-            found = fetch_one(
-                connection, "select state from definition where source = ? and name = ? and hash = ?", key
-            )
+        with self._open_session() as session:
+            found = session.row("select state from definition where source = ? and name = ? and hash = ?", key)
         return found is not None and found[0] == "approved"
 
     def list_pending(self) -> tuple[DefinitionRow, ...]:
         """Return the definitions of all sources that wait for a person."""
-        with self._open_connection() as connection:
-            return _select(connection, "where state = 'pending' order by source, name, at")
+        with self._open_session() as session:
+            return _select(session, "where state = 'pending' order by source, name, at")
 
     def resolve_source(self, source: str, earlier: str, at: int) -> str:
         """Return the source under which a server's definitions are stored: its own, or its name in an earlier version.
@@ -76,17 +73,17 @@ class DefinitionTable:
         Earlier versions named a source with less (`earlier`). That one is adopted by the first source that asks for it
         and by no other: so nobody is asked about what already ran, and whatever changes later is another source.
         """
-        with self._open_connection() as connection:
-            if (adopter := _find_adopter(connection, earlier)) == "":
-                with _transaction(connection):
-                    fetch_all(connection, _INSERT_ADOPTION, (earlier, SOURCE_ROW, "", source, "approved", at, ADOPTED))
-                adopter = _find_adopter(connection, earlier)
+        with self._open_session() as session:
+            if (adopter := _find_adopter(session, earlier)) == "":
+                with _transaction(session):
+                    session.rows(_INSERT_ADOPTION, (earlier, SOURCE_ROW, "", source, "approved", at, ADOPTED))
+                adopter = _find_adopter(session, earlier)
             return earlier if adopter == source else source
 
     def list_adopted(self) -> Mapping[str, str]:
         """Return the adopted sources of earlier versions, by the source of today that adopted them."""
-        with self._open_connection() as connection:
-            found = _select(connection, "where name = ? and by = ? order by source", (SOURCE_ROW, ADOPTED))
+        with self._open_session() as session:
+            found = _select(session, "where name = ? and by = ? order by source", (SOURCE_ROW, ADOPTED))
         return {definition.body: definition.source for definition in found}
 
     def record_listing(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
@@ -96,22 +93,22 @@ class DefinitionTable:
         that was not seen before waits for a person. So does everything of a source whose server's name another source
         had before: a person knew that name as another program or address. What a person has removed stays removed.
         """
-        with self._open_connection() as connection, _transaction(connection):
-            known = _read_source(connection, source)
-            trusted = known is None and not _has_namesake(connection, source)
+        with self._open_session() as session, _transaction(session):
+            known = _read_source(session, source)
+            trusted = known is None and not _has_namesake(session, source)
             if known is None:
                 _insert(
-                    connection, DefinitionRow(source, SOURCE_ROW, "", "", "approved", at, FIRST_USE if trusted else "")
+                    session, DefinitionRow(source, SOURCE_ROW, "", "", "approved", at, FIRST_USE if trusted else "")
                 )
             seen = {(definition.name, definition.hash) for definition in known or ()}
             for name, (content_hash, body) in found.items():
                 if (name, content_hash) in seen:
                     continue
                 if trusted:
-                    _insert(connection, DefinitionRow(source, name, content_hash, body, "approved", at, FIRST_USE))
+                    _insert(session, DefinitionRow(source, name, content_hash, body, "approved", at, FIRST_USE))
                 else:
-                    _insert_pending(connection, DefinitionRow(source, name, content_hash, body, "pending", at, ""))
-            return _read_source(connection, source) or ()
+                    _insert_pending(session, DefinitionRow(source, name, content_hash, body, "pending", at, ""))
+            return _read_source(session, source) or ()
 
     def propose(self, name: str, content_hash: str, body: str, by: str, at: int) -> State:
         """Insert an agent's proposal, which waits for a person in place of an earlier one with its name.
@@ -120,127 +117,116 @@ class DefinitionTable:
         ApprovalsFull.
         """
         key = (REGISTERED, name, content_hash)
-        with self._open_connection() as connection, _transaction(connection):
-            found = fetch_one(
-                connection, "select state from definition where source = ? and name = ? and hash = ?", key
-            )
+        with self._open_session() as session, _transaction(session):
+            found = session.row("select state from definition where source = ? and name = ? and hash = ?", key)
             if found is not None:
                 return cast(State, found[0])
             others = "select count(*) from definition where source = ? and state = 'pending' and name <> ?"
-            waiting = fetch_one(connection, others, (REGISTERED, name))
+            waiting = session.row(others, (REGISTERED, name))
             if waiting is not None and waiting[0] >= MAX_PROPOSED:
                 raise ApprovalsFull(
                     f"{waiting[0]} proposals wait for a person already.",
                     "They are decided by `kairos-mcp tools list`, `tools approve` and `tools remove`.",
                 )
-            _insert_pending(connection, DefinitionRow(REGISTERED, name, content_hash, body, "pending", at, by))
+            _insert_pending(session, DefinitionRow(REGISTERED, name, content_hash, body, "pending", at, by))
         return "pending"
 
     def approve(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
         """Approve a definition; every other of its name is removed. Raises NotFound."""
-        with self._open_connection() as connection, _transaction(connection):
-            _require_definition(connection, source, name, content_hash)
-            fetch_all(
-                connection,
+        with self._open_session() as session, _transaction(session):
+            _require_definition(session, source, name, content_hash)
+            session.rows(
                 "update definition set state = 'removed', at = ?, by = ? "
                 "where source = ? and name = ? and hash <> ? and state <> 'removed'",
                 (at, by, source, name, content_hash),
             )
-            _set_state(connection, "approved", (source, name, content_hash), by, at)
+            _set_state(session, "approved", (source, name, content_hash), by, at)
 
     def remove(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
         """Remove a definition, approved or pending. Raises NotFound."""
-        with self._open_connection() as connection, _transaction(connection):
-            _require_definition(connection, source, name, content_hash)
-            _set_state(connection, "removed", (source, name, content_hash), by, at)
+        with self._open_session() as session, _transaction(session):
+            _require_definition(session, source, name, content_hash)
+            _set_state(session, "removed", (source, name, content_hash), by, at)
 
     @contextmanager
-    def _open_connection(self) -> Iterator[apsw.Connection]:
-        connection = connect(self._path, "full")  # what a person removed must stay so after a loss of power
+    def _open_session(self) -> Iterator[Session]:
+        session = connect(self._path, "full")  # what a person removed must stay so after a loss of power
         try:
             with translate_errors():
-                yield connection
+                yield session
         finally:
-            connection.close()
+            session.close()
 
 
-def _read_source(connection: apsw.Connection, source: str) -> tuple[DefinitionRow, ...] | None:
-    found = _select(connection, "where source = ? order by name, at", (source,))
+def _read_source(session: Session, source: str) -> tuple[DefinitionRow, ...] | None:
+    found = _select(session, "where source = ? order by name, at", (source,))
     return tuple(definition for definition in found if definition.name != SOURCE_ROW) if found else None
 
 
-def _find_adopter(connection: apsw.Connection, source: str) -> str | None:
+def _find_adopter(session: Session, source: str) -> str | None:
     """Return the source of today that has adopted this one; '' if none has; None if the source is unknown."""
-    found = fetch_one(connection, "select body from definition where source = ? and name = ?", (source, SOURCE_ROW))
+    found = session.row("select body from definition where source = ? and name = ?", (source, SOURCE_ROW))
     if found is not None:
         return str(found[0])
-    return None if fetch_one(connection, "select 1 from definition where source = ? limit 1", (source,)) is None else ""
+    return None if session.row("select 1 from definition where source = ? limit 1", (source,)) is None else ""
 
 
-def _has_namesake(connection: apsw.Connection, source: str) -> bool:
+def _has_namesake(session: Session, source: str) -> bool:
     """Whether there is another source with the same server's name, which is the part before the @."""
     name = source.partition("@")[0] + "@"
     others = "select 1 from definition where substr(source, 1, ?) = ? and source <> ? limit 1"
-    return fetch_one(connection, others, (len(name), name, source)) is not None
+    return session.row(others, (len(name), name, source)) is not None
 
 
-def _select(connection: apsw.Connection, condition: str, bindings: Sequence[str] = ()) -> tuple[DefinitionRow, ...]:
+def _select(session: Session, condition: str, bindings: Sequence[str] = ()) -> tuple[DefinitionRow, ...]:
     return tuple(
-        DefinitionRow(*found)
-        for found in fetch_all(connection, f"select {_COLUMNS} from definition {condition}", bindings)
+        DefinitionRow(*found) for found in session.rows(f"select {_COLUMNS} from definition {condition}", bindings)
     )
 
 
-def _insert(connection: apsw.Connection, new: DefinitionRow) -> None:
-    fetch_all(
-        connection,
+def _insert(session: Session, new: DefinitionRow) -> None:
+    session.rows(
         f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)",
         (new.source, new.name, new.hash, new.body, new.state, new.at, new.by),
     )
 
 
-def _insert_pending(connection: apsw.Connection, new: DefinitionRow) -> None:
+def _insert_pending(session: Session, new: DefinitionRow) -> None:
     """Insert a pending definition in place of an earlier pending one of its name.
 
     Beyond MAX_PENDING nothing is stored: a definition that can't be approved is not offered either.
     """
     gone = "delete from definition where source = ? and name = ? and state = 'pending'"
-    fetch_all(connection, gone, (new.source, new.name))
-    waiting = fetch_one(
-        connection, "select count(*) from definition where source = ? and state = 'pending'", (new.source,)
-    )
+    session.rows(gone, (new.source, new.name))
+    waiting = session.row("select count(*) from definition where source = ? and state = 'pending'", (new.source,))
     if waiting is not None and waiting[0] < MAX_PENDING:
-        _insert(connection, new)
+        _insert(session, new)
 
 
-def _require_definition(connection: apsw.Connection, source: str, name: str, content_hash: str) -> None:
+def _require_definition(session: Session, source: str, name: str, content_hash: str) -> None:
     key = (source, name, content_hash)
-    if (
-        not name
-        or fetch_one(connection, "select 1 from definition where source = ? and name = ? and hash = ?", key) is None
-    ):
+    if not name or session.row("select 1 from definition where source = ? and name = ? and hash = ?", key) is None:
         raise NotFound(f"There is no such definition of {name[:80]!r}.", "`kairos-mcp tools list` shows what waits.")
 
 
-def _set_state(connection: apsw.Connection, state: State, key: tuple[str, str, str], by: str, at: int) -> None:
-    fetch_all(
-        connection,
+def _set_state(session: Session, state: State, key: tuple[str, str, str], by: str, at: int) -> None:
+    session.rows(
         "update definition set state = ?, at = ?, by = ? where source = ? and name = ? and hash = ?",
         (state, at, by, *key),
     )
 
 
-def list_registered(connection: apsw.Connection) -> tuple[DefinitionRow, ...]:
+def list_registered(session: Session) -> tuple[DefinitionRow, ...]:
     """Return what agents proposed, by name, in whatever state; quick enough for the event loop."""
-    return _select(connection, "where source = ? order by name, at", (REGISTERED,))
+    return _select(session, "where source = ? order by name, at", (REGISTERED,))
 
 
 @contextmanager
-def _transaction(connection: apsw.Connection) -> Iterator[None]:
-    connection.execute("begin immediate")
+def _transaction(session: Session) -> Iterator[None]:
+    session.rows("begin immediate")
     try:
         yield
     except BaseException:
-        connection.execute("rollback")
+        session.rows("rollback")
         raise
-    connection.execute("commit")
+    session.rows("commit")

@@ -19,10 +19,11 @@ import apsw
 
 from kairos_mcp.core.errors import KairosError, NotForCallers
 from kairos_mcp.settings.settings import Durability
-from kairos_mcp.store.connection import as_store_error, connect, make_busy_handler
+from kairos_mcp.store.connection import SqliteSession, as_store_error, connect, make_busy_handler
+from kairos_mcp.store.session import Session
 
 T = TypeVar("T")
-Job = Callable[[apsw.Connection], T]
+Job = Callable[[Session], T]
 
 CHECKPOINT_PAGES = 1_000  # a passive checkpoint each time the log has grown by this much
 GATHER_S = 0.001  # after a commit, wait so long for the next jobs of those it served; a sync takes longer anyway
@@ -50,7 +51,7 @@ class _QueuedJob:
 class Writer:
     """Commits jobs: in the event loop while one run is active, in groups while several are."""
 
-    def __init__(self, path: Path, durability: Durability, connection: apsw.Connection) -> None:
+    def __init__(self, path: Path, durability: Durability, connection: SqliteSession) -> None:
         self.commits = 0
         self._path = path
         self._durability: Durability = durability
@@ -189,7 +190,7 @@ class Writer:
             self._is_checkpointing = False
 
 
-def _commit(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
+def _commit(connection: SqliteSession, group: list[_QueuedJob]) -> None:
     """Run all jobs in one transaction; if that fails, each in its own. Raises BusyError only."""
     try:
         _transact(connection, group)
@@ -207,7 +208,7 @@ def _commit(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
                 queued.error = as_store_error(alone)
 
 
-def _transact(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
+def _transact(connection: SqliteSession, group: list[_QueuedJob]) -> None:
     connection.execute("begin immediate")
     try:
         for queued in group:

@@ -57,8 +57,8 @@ def read_mandate_tool(store: Store) -> Tool:
 
     def read_mandate(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         mandate_id: str = arguments["id"]
-        with store.read_connection() as connection:
-            body = mandates.read_mandate_text(connection, ctx.run_id, mandate_id)
+        with store.read_session() as session:
+            body = mandates.read_mandate_text(session, ctx.run_id, mandate_id)
         if body is None:
             raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save creates it again.")
         try:

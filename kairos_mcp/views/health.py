@@ -11,8 +11,9 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.store import integrity, ownership, retention
-from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null, translate_errors
+from kairos_mcp.store.connection import translate_errors
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.session import Session, json_or_null
 
 OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
 
@@ -48,9 +49,9 @@ def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
         return found | _servers_and_runs(store) | {"prunable": prunable}
 
 
-def _quick_check(reader: apsw.Connection) -> str:
+def _quick_check(reader: Session) -> str:
     try:
-        return "; ".join(str(line) for (line,) in fetch_all(reader, "pragma quick_check(5)"))
+        return "; ".join(str(line) for (line,) in reader.rows("pragma quick_check(5)"))
     except KairosError as damage:
         return damage.message
 
@@ -58,9 +59,9 @@ def _quick_check(reader: apsw.Connection) -> str:
 def _find_damage(store: Store) -> list[str]:
     """Find damage, in one state of the file, since others may write meanwhile."""
     try:
-        with store.read_connection() as connection:
-            fetch_all(connection, "begin")
-            return integrity.find_damage(connection, Outcome)
+        with store.read_session() as session:
+            session.rows("begin")
+            return integrity.find_damage(session, Outcome)
     except KairosError as damage:
         return [f"{integrity.SQLITE_DAMAGE}: {damage.message}"]
 
@@ -72,12 +73,11 @@ def _servers_and_runs(store: Store) -> JsonObject:
     }
 
 
-def _runs(reader: apsw.Connection) -> JsonObject:
-    counts = fetch_all(
-        reader,
+def _runs(reader: Session) -> JsonObject:
+    counts = reader.rows(
         f"select coalesce(json_extract({json_or_null('outcome')}, '$.status'), iif(outcome is not null, 'unreadable',"
         " iif(paused is null, 'open', 'paused'))), count(*)"
         " from run group by 1 order by 1",
     )
-    total = fetch_one(reader, "select count(*) from run")
+    total = reader.row("select count(*) from run")
     return {"total": total[0] if total else 0, **dict(list(counts))}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import apsw
-
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
@@ -24,6 +22,7 @@ from kairos_mcp.store import mandates, report_queries, texts
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
 
 _PAUSES = {"checkpoint": CHECKPOINT_PAUSE, "drift": DRIFT_PAUSE, "risk": RISK_PAUSE}
 _PAUSE_REASONS: Mapping[str, str] = {
@@ -49,14 +48,14 @@ def call_after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
     return "run_control", {"run_id": run.id, "action": action}, _PAUSE_REASONS[word]
 
 
-def call_after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
+def call_after_phase(session: Session, run: RunRow) -> tuple[str, JsonObject, str] | None:
     """Return the call that takes a phase's output; None where there is no output, and for every other run."""
     phase = load_ooda.phase_of(run.flow)
     outcome: Outcome = decode(Outcome, run.outcome or "")
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
-    arguments = {**_mandate_reference(connection, run), INPUT_NAMES[following]: placeholders.OUTPUT}
+    arguments = {**_mandate_reference(session, run), INPUT_NAMES[following]: placeholders.OUTPUT}
     why = f"It takes what {phase} gave; name the same mandate as before."
     return load_ooda.PHASE_FLOWS[following], arguments, why
 
@@ -68,23 +67,21 @@ _CONTINUABLE: Mapping[str, str] = {
 }
 
 
-def call_after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
+def call_after_cycles(session: Session, run: RunRow) -> tuple[str, JsonObject, str] | None:
     """Return the call that goes on with a mandate whose run ended early; None for every other run."""
     outcome: Outcome = decode(Outcome, run.outcome or "")
     if run.flow != RUN_FLOW or outcome.stop_reason not in _CONTINUABLE:
         return None
     why = f"{_CONTINUABLE[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
-    return RUN_FLOW, _mandate_reference(connection, run), why
+    return RUN_FLOW, _mandate_reference(session, run), why
 
 
-def _mandate_reference(connection: apsw.Connection, run: RunRow) -> JsonObject:
+def _mandate_reference(session: Session, run: RunRow) -> JsonObject:
     """Return the arguments that name this run's mandate: its id only where exactly this mandate is saved under it."""
-    mandate = _mandate(connection, decode(Spec, run.spec))
+    mandate = _mandate(session, decode(Spec, run.spec))
     if mandate == Mandate(mandate.goal):
         return {"goal": mandate.goal}
-    saved = (
-        mandates.find(connection, run.principal, run.workspace or "", mandate.id) if mandate.id is not None else None
-    )
+    saved = mandates.find(session, run.principal, run.workspace or "", mandate.id) if mandate.id is not None else None
     if saved is not None and saved.digest == mandate.digest:
         return {"mandate_id": mandate.id}
     return {"mandate": placeholders.MANDATE}
@@ -131,23 +128,23 @@ def _output_so_far(steps: Mapping[str, Step]) -> JsonObject:
     return next((step.progress for step in steps.values() if isinstance(step, Pause)), {})
 
 
-def find_tool_name(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
+def find_tool_name(session: Session, run: RunRow, path: str) -> str | None:
     """Return the name of the tool that a step of OODA calls, from the record; None where the record does not say."""
     spec = decode(Spec, run.spec)
     match split_path(path):
         case [*_, ("goal", _)]:
             return "read_mandate"
         case [*_, ("check", number)]:
-            wanted = _mandate(connection, spec).acceptance[number - 1]
+            wanted = _mandate(session, spec).acceptance[number - 1]
             return "run_command" if wanted.kind == "command" else "check_file"
         case [*_, ("observe", _), ("call", number)]:
-            return _mandate(connection, spec).observe[number - 1].tool
+            return _mandate(session, spec).observe[number - 1].tool
         case [*_, ("read", 1), ("call", _)]:
             return "read_file"
         case [*_, ("act", _), ("call", _)]:
-            return _decided_tool(connection, run, spec, path)
+            return _decided_tool(session, run, spec, path)
         case [*_, ("decide", _), _, ("call", number)]:
-            turn = report_queries.find_turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
+            turn = report_queries.find_turn_before(session, run.n, path, f"{path.partition('/read-')[0]}%")
             calls = turn.tool_calls if turn is not None else ()
             return calls[number - 1].name if len(calls) >= number else None
         case _:
@@ -157,12 +154,12 @@ def find_tool_name(connection: apsw.Connection, run: RunRow, path: str) -> str |
 _EDIT_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
 
 
-def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
+def _decided_tool(session: Session, run: RunRow, spec: Spec, path: str) -> str | None:
     """Return the tool of an act, from the decision that the phase was given or that was made before it."""
     if spec.given_text is not None:
-        decision = decode_fields(texts.read_text(connection, spec.given_text) or "")
+        decision = decode_fields(texts.read_text(session, spec.given_text) or "")
     else:
-        turn = report_queries.find_turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
+        turn = report_queries.find_turn_before(session, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
         try:
             decision = decode_object(turn.content) if turn is not None else {}
         except Undecodable:
@@ -171,8 +168,8 @@ def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: st
     return tool
 
 
-def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
-    return read_mandate(texts.read_text(connection, spec.mandate_text or "") or "")
+def _mandate(session: Session, spec: Spec) -> Mandate:
+    return read_mandate(texts.read_text(session, spec.mandate_text or "") or "")
 
 
 def _awaited_act(waits: WaitingItems) -> JsonObject | None:

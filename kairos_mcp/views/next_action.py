@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-import apsw
-
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import LOCAL
@@ -15,6 +13,7 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.store import approvals
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
+from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.waiting import MAX_DIALOG_CHARS, answer_template, decision_command, resume_command
 
@@ -26,7 +25,7 @@ BROKEN_OFF = ("llm_error", "length", "format_errors", "empty_answer")  # what an
 
 
 def next_call(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     status: str,
     items: Sequence[JsonObject],
@@ -54,7 +53,7 @@ def next_call(
             return (
                 _next_for_paused(run, pause, lacks)
                 if run.paused or not unasked
-                else _next_for_queued_approvals(connection, run)
+                else _next_for_queued_approvals(session, run)
             )
         case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
             go_on = {"goal": "Go on.", "continues": run.id}
@@ -62,9 +61,9 @@ def next_call(
         case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
-        case "completed" | "failed" if (again := mandate_view.call_after_cycles(connection, run)) is not None:
+        case "completed" | "failed" if (again := mandate_view.call_after_cycles(session, run)) is not None:
             return _call(*again)
-        case "completed" if (following := mandate_view.call_after_phase(connection, run)) is not None:
+        case "completed" if (following := mandate_view.call_after_phase(session, run)) is not None:
             return _call(*following)
         case _:
             return None
@@ -100,10 +99,10 @@ def _wait_for_news(run: RunRow, why: str) -> JsonObject:
     return _call("run_status", {"run_ids": [run.id], "until": "news", "since": run.seq}, why)
 
 
-def _next_for_queued_approvals(connection: apsw.Connection, run: RunRow) -> JsonObject:
+def _next_for_queued_approvals(session: Session, run: RunRow) -> JsonObject:
     """Return the call for a run whose approvals wait for a free place; the reason names the oldest approval."""
-    held = approvals.list_pending(connection, run.n, 0)
-    oldest = f"; the oldest: `{decision_command(run_by_id(connection, held[0][0]), held[0][1])}`" if held else ""
+    held = approvals.list_pending(session, run.n, 0)
+    oldest = f"; the oldest: `{decision_command(run_by_id(session, held[0][0]), held[0][1])}`" if held else ""
     why = f"{len(held)} approvals of this workspace wait for a person, and have to be decided first{oldest}."
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 

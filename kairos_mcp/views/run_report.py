@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import apsw
-
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError, Unreadable
@@ -29,6 +27,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.next_action import Decides, next_call
 from kairos_mcp.views.waiting import BackOff, current_waits, format_time, waiting_items
@@ -127,7 +126,7 @@ def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
 
 
 def make_report(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     view: ServerView,
     steps: Steps | None,
@@ -137,11 +136,11 @@ def make_report(
     `steps` is called only where open steps are shown. Without it, waiting items are keys and kinds, and a mandate's
     pause is its status alone.
     """
-    account = read_account(connection, run.account)
-    waits = NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(connection, run.n)
+    account = read_account(session, run.account)
+    waits = NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(session, run.n)
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    tally = report_queries.read_tally(connection, run.n)
+    tally = report_queries.read_tally(session, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
         **_identity_fields(run, view.caller),
@@ -153,19 +152,19 @@ def make_report(
         else mandate_view.mandate_output(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
-        model=_model(connection, run),
+        model=_model(session, run),
         resume_at=None if run.resume_at is None or run.outcome is not None else format_timestamp(run.resume_at),
         usage=_usage(account.spent, tally),
         remaining=_remaining_limits(account),
-        calls=tuple(newest_calls(connection, run)),
+        calls=tuple(newest_calls(session, run)),
         plan=(),
         waiting=items,
         degraded=(
-            *_degraded_notes(connection, run, view, tally, waits),
-            *(current_waits(connection, run, view.at, view.backing_off) if status == "working" else ()),
+            *_degraded_notes(session, run, view, tally, waits),
+            *(current_waits(session, run, view.at, view.backing_off) if status == "working" else ()),
         ),
         next=next_call(
-            connection,
+            session,
             run,
             status,
             items,
@@ -178,24 +177,22 @@ def make_report(
     )
 
 
-def _model(connection: apsw.Connection, run: RunRow) -> str | None:
+def _model(session: Session, run: RunRow) -> str | None:
     """Return the model in use: the newest on the run's route, by the name that its answer reported if there is one;
     before the first request, the model that the run was started with."""
     spec: Spec = decode(Spec, run.spec)
-    return report_queries.newest_model(connection, run.n, run.route) or (
-        spec.model if run.route == spec.route else None
-    )
+    return report_queries.newest_model(session, run.n, run.route) or (spec.model if run.route == spec.route else None)
 
 
-def make_unreadable_report(connection: apsw.Connection, run: RunRow, view: ServerView) -> RunReport:
+def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> RunReport:
     """Make the report of a run whose rows can't be read (`view.trouble`): its account, and how to go on."""
     outcome = _readable_outcome(run)
     try:
-        account = read_account(connection, run.account)
+        account = read_account(session, run.account)
     except Unreadable:
         account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
     status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
-    tally = report_queries.read_tally(connection, run.n)
+    tally = report_queries.read_tally(session, run.n)
     return RunReport(
         **_identity_fields(run, view.caller),
         status=status,
@@ -211,8 +208,8 @@ def make_unreadable_report(connection: apsw.Connection, run: RunRow, view: Serve
         calls=(),
         plan=(),
         waiting=(),
-        degraded=_degraded_notes(connection, run, view, tally),
-        next=next_call(connection, run, status, (), view.decides, view.trouble, None) if run.outcome is None else None,
+        degraded=_degraded_notes(session, run, view, tally),
+        next=next_call(session, run, status, (), view.decides, view.trouble, None) if run.outcome is None else None,
     )
 
 
@@ -246,12 +243,12 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
     return found
 
 
-def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
+def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
     """Return the newest answered calls, oldest first, as {round, name, ok, ms, preview, ref}."""
     found = []
-    for row in report_queries.newest_calls(connection, run.n, limit):
+    for row in report_queries.newest_calls(session, run.n, limit):
         result = decode_answer(row.body)
-        name = _call_name(connection, run, row.path)
+        name = _call_name(session, run, row.path)
         content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
         found.append(
             {
@@ -266,11 +263,11 @@ def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_C
     return found[::-1]
 
 
-def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
+def _call_name(session: Session, run: RunRow, path: str) -> str:
     if run.flow in load_ooda.VERSIONS:
-        return mandate_view.find_tool_name(connection, run, path) or run.flow
+        return mandate_view.find_tool_name(session, run, path) or run.flow
     turn, number = turn_of(path)
-    body = queries.answer_body_at(connection, run.n, turn) if number else None
+    body = queries.answer_body_at(session, run.n, turn) if number else None
     match decode_answer(body) if body is not None else None:
         case Completion(tool_calls=calls):
             return calls[number - 1].name
@@ -304,7 +301,7 @@ def _remaining_limits(account: Account) -> JsonObject:
     return limits_to_json(account.remaining)
 
 
-def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems) -> list[str]:
+def _held_up_calls(session: Session, run: RunRow, waits: WaitingItems) -> list[str]:
     """Return notes about calls that need an approval which nobody is asked for now."""
     texts = [
         f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
@@ -317,24 +314,24 @@ def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems
 
 
 def _degraded_notes(
-    connection: apsw.Connection,
+    session: Session,
     run: RunRow,
     view: ServerView,
     tally: report_queries.Tally,
     waits: WaitingItems = NOTHING_WAITS,
 ) -> tuple[str, ...]:
-    texts = report_queries.list_notes(connection, run.n)
+    texts = report_queries.list_notes(session, run.n)
     if view.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
     if view.trouble is not None:
         texts.append(f"The run stands still: {view.trouble}" if run.outcome is None else str(view.trouble))
-    texts += _held_up_calls(connection, run, waits)
+    texts += _held_up_calls(session, run, waits)
     if view.lacks:
         texts.append(f"No server goes on with this run: it needs one with {' and '.join(view.lacks)}.")
     if run.resume_at is not None and run.outcome is None:
         texts.append(f"Paused: {run.paused}")
-    if run.route != "provider" and report_queries.has_private_content(connection, run.n):
+    if run.route != "provider" and report_queries.has_private_content(session, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"

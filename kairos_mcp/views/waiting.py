@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import apsw
-
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
@@ -17,6 +15,7 @@ from kairos_mcp.models import dialects
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow, StepRow, WaitingRow
+from kairos_mcp.store.session import Session
 
 MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 
@@ -122,10 +121,10 @@ class BackOff(NamedTuple):
     of: int
 
 
-def current_waits(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
+def current_waits(session: Session, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
     """Yield a sentence for each step that is being performed, or is repeated after a pause."""
     pauses = {each.path: each for each in backing_off}
-    for step in queries.unanswered_steps(connection, run.n):
+    for step in queries.unanswered_steps(session, run.n):
         pause = pauses.get(step.path)
         if pause is not None:
             again = f"it is asked again at {format_time(pause.retry_at)} (attempt {pause.attempt} of {pause.of})"

@@ -43,6 +43,7 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, queries
 from kairos_mcp.store.approvals import LAPSED, MAX_PER_RUN, MAX_PER_WORKSPACE
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.views.waiting import decision_command
@@ -295,9 +296,9 @@ async def test_a_key_that_waits_nowhere_names_those_that_wait(place):
 
 
 @contextmanager
-def writing(place: Place) -> Iterator[apsw.Connection]:
+def writing(place: Place) -> Iterator[SqliteSession]:
     """A transaction as the writer runs a job in: what a job refuses is not rolled back, so it must refuse first."""
-    connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = SqliteSession(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(2_000)
         connection.execute("begin immediate")
@@ -418,7 +419,7 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
     async with opened(place) as app:
         await waiting(app, place)
         at = now_in(place)
-        connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = SqliteSession(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             late = at + LASTS_MS
             assert (decisions.has_overdue(connection, late - 1), decisions.has_overdue(connection, late)) == (

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import apsw
 import pytest
 from support.app import ME, Place, rests, says
 from support.reviewers import KEY, Person, accepts, opened, seated, verdicts, waiting
@@ -37,6 +36,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity
 from kairos_mcp.store.accounts import unit_columns
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.tool_pins import REGISTERED
 
 LOST = "round-1/call-1/settle"
@@ -60,7 +60,7 @@ def lose_the_call(place: Place) -> None:
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
-    connection = apsw.Connection(str(place.db))
+    connection = SqliteSession(str(place.db))
     with contextlib.closing(connection):
         spent, held = integrity.sum_rows(connection, 1)
         changed = ", ".join(f"{name} = ?" for name in unit_columns("spent", "held"))
@@ -219,11 +219,12 @@ def stopped_owner(place: Place) -> Iterator[int]:
 
 
 OWNS = """
-import sys, time, apsw
+import sys, time
 from pathlib import Path
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.ownership import Ownership
 home = Path(sys.argv[1])
-ownership, connection = Ownership(home), apsw.Connection(str(home / "kairos.db"))
+ownership, connection = Ownership(home), SqliteSession(str(home / "kairos.db"))
 print(ownership.register(connection, "mcp", 0), flush=True)
 connection.close()
 time.sleep(600)

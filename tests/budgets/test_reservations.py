@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from dataclasses import asdict, dataclass, field
 
-import apsw
 import pytest
 
 from kairos_mcp.budget.reservation import (
@@ -21,8 +20,10 @@ from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, s
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import NewBranch, SharedAccountIds, branches_above, read_account, unit_columns
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.schema import MIGRATIONS
+from kairos_mcp.store.session import CorruptRows
 
 PURPOSES = ("round", "round", "repair", "compact", "closing", "call")
 SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")
@@ -78,15 +79,15 @@ def some_caps(chance: random.Random, units: tuple[str, ...]) -> Limits:
 
 
 @pytest.fixture
-def connection() -> apsw.Connection:
+def connection() -> SqliteSession:
     """An empty store in memory."""
-    connection = apsw.Connection(":memory:")
+    connection = SqliteSession(":memory:")
     for statements in MIGRATIONS:
         connection.execute(statements)
     return connection
 
 
-def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
+def open_accounts(connection: SqliteSession, caps: list[Limits]) -> None:
     """An account for each of these caps, the first a run's own."""
     connection.execute("delete from account")
     for number, each in enumerate(caps, OWN):
@@ -97,7 +98,7 @@ def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
         )
 
 
-def assert_history_adds_up(connection: apsw.Connection, seed: int) -> None:
+def assert_history_adds_up(connection: SqliteSession, seed: int) -> None:
     """One history: a few transactions, each of which opens branches, requests and settles."""
     chance = random.Random(seed)
     numbers = tuple(range(2, 2 + chance.randint(0, 3)))
@@ -190,7 +191,7 @@ def settle(batch: ReservationBatch, each: Held, chance: random.Random, books: Bo
     books.add(books.spent, each.path, each.shared, spent)
 
 
-def agree(connection: apsw.Connection, books: Books, numbers: SharedAccountIds) -> None:
+def agree(connection: SqliteSession, books: Books, numbers: SharedAccountIds) -> None:
     for number in (OWN, *numbers, *books.opened.values()):
         account = read_account(connection, number)
         assert account.held == books.held.get(number, NOTHING)
@@ -264,7 +265,7 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
 CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400, 1_000, 1, Price(1, 2))
 
 
-def opened(connection: apsw.Connection, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
+def opened(connection: SqliteSession, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
     """Branches with accounts of their own, outer ones first."""
     batch = ReservationBatch(connection, read_account(connection, OWN))
     batch.open_branches([NewBranch(path, BranchShare(caps, 1)) for path in paths])
@@ -273,7 +274,7 @@ def opened(connection: apsw.Connection, *paths: str, caps: Limits = UNLIMITED) -
 
 
 def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_change(
-    connection: apsw.Connection,
+    connection: SqliteSession,
 ) -> None:
     open_accounts(connection, [Limits(), Limits()])
     known = opened(connection, "task", "task/try")
@@ -296,7 +297,7 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
     assert (read_account(connection, 2).held, read_account(connection, 2).spent) == (day.held, day.spent)
 
 
-def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: apsw.Connection) -> None:
+def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: SqliteSession) -> None:
     open_accounts(connection, [Limits()])
     known = opened(connection, "task")
     batch = ReservationBatch(connection, read_account(connection, OWN), known)
@@ -309,7 +310,7 @@ def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: apsw.Co
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "nano_usd"])
 @pytest.mark.parametrize("excess", [0, 1])
 def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap(
-    connection: apsw.Connection, unit: str, excess: int
+    connection: SqliteSession, unit: str, excess: int
 ) -> None:
     """Of each unit alone: what was read, what was written, what it cost. What is only just held names nothing."""
     cap = Limits(**{unit: 1_000})
@@ -325,7 +326,7 @@ def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap
 
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "nano_usd"])
 def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_cap(
-    connection: apsw.Connection, unit: str
+    connection: SqliteSession, unit: str
 ) -> None:
     """It was named when it was taken there."""
     open_accounts(connection, [Limits(**{unit: 1_000})])
@@ -336,7 +337,7 @@ def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_c
     assert list(batch.exceeded_caps()) == []
 
 
-def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: apsw.Connection) -> None:
+def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: SqliteSession) -> None:
     open_accounts(connection, [Limits(output_tokens=1_000)])
     connection.execute("update account set held_output_tokens = 10")
     batch = ReservationBatch(connection, read_account(connection, OWN))
@@ -345,7 +346,7 @@ def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(con
     assert list(batch.exceeded_caps()) == []
 
 
-def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw.Connection) -> None:
+def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: SqliteSession) -> None:
     open_accounts(connection, [Limits(output_tokens=1_000)])
     connection.execute("update account set held_output_tokens = 600")
     batch = ReservationBatch(connection, read_account(connection, OWN))
@@ -354,15 +355,15 @@ def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw
     assert [(account.id, unit) for account, unit in batch.exceeded_caps()] == [(OWN, "output_tokens")]
 
 
-def test_an_account_that_is_not_there_undoes_the_transaction(connection: apsw.Connection) -> None:
+def test_an_account_that_is_not_there_undoes_the_transaction(connection: SqliteSession) -> None:
     open_accounts(connection, [Limits()])
     batch = ReservationBatch(connection, read_account(connection, OWN))
     batch.settle("step", NOTHING, Units(model_calls=1), (99,))
-    with pytest.raises(apsw.CorruptError):
+    with pytest.raises(CorruptRows):
         batch.write()
-    with pytest.raises(apsw.CorruptError):
+    with pytest.raises(CorruptRows):
         ReservationBatch(connection, read_account(connection, OWN)).reserve("step", CALL_OF_A_TASK, (98,))
-    with pytest.raises(apsw.CorruptError):
+    with pytest.raises(CorruptRows):
         ReservationBatch(connection, read_account(connection, OWN), {"task": 97}).reserve(
             "task/step", CALL_OF_A_TASK, ()
         )
@@ -390,7 +391,7 @@ HELD = Units(rounds=1, model_calls=1, input_tokens=60, output_tokens=30, total_t
 )
 @pytest.mark.parametrize("whose", ["run", "branch", "day"])
 def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once_it_has_let_go(
-    connection: apsw.Connection, whose: str, caps: dict[str, int], read: int, written: int, cost: int
+    connection: SqliteSession, whose: str, caps: dict[str, int], read: int, written: int, cost: int
 ) -> None:
     """Of the tokens that it may have read and written, those that it read come first."""
     limits = Limits(**caps)
@@ -408,7 +409,7 @@ def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once
     assert charged == batch.cap_to_remaining("task/step", HELD, SPENT, (2,))
 
 
-def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: apsw.Connection) -> None:
+def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: SqliteSession) -> None:
     open_accounts(connection, [Limits(total_tokens=5, nano_usd=10, milliseconds=1, model_calls=1)])
     batch = ReservationBatch(connection, read_account(connection, OWN))
     batch.settle("step", NOTHING, Units(model_calls=3, milliseconds=9), ())
@@ -416,7 +417,7 @@ def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: aps
     assert list(batch.exceeded_caps()) == []
 
 
-def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw.Connection) -> None:
+def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: SqliteSession) -> None:
     """The first has room, the second has not: what was taken of the first is given back."""
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=300)])
     for _ in range(2):
@@ -428,7 +429,7 @@ def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw
         assert [set(read_account(connection, number).held) for number in (1, 2, 3)] == [{0}] * 3
 
 
-def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connection: apsw.Connection) -> None:
+def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connection: SqliteSession) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=400)])
     batch = ReservationBatch(connection, read_account(connection, OWN))
     outcome = batch.reserve("step", CALL_OF_A_TASK, (2, 3))
@@ -440,7 +441,7 @@ def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connectio
 
 
 def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_at_once(
-    connection: apsw.Connection,
+    connection: SqliteSession,
 ) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=500, model_calls=2)])
     batch = ReservationBatch(connection, read_account(connection, OWN))
@@ -457,13 +458,13 @@ def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_
     assert (day.held, day.spent) == (shared_part(second.held), Units(0, 1, 10, 40, 50))
 
 
-def test_random_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection) -> None:
+def test_random_histories_never_pass_a_cap_and_add_up(connection: SqliteSession) -> None:
     for seed in range(SAMPLE):
         assert_history_adds_up(connection, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
-def test_100000_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection, part: int) -> None:
+def test_100000_histories_never_pass_a_cap_and_add_up(connection: SqliteSession, part: int) -> None:
     for seed in range(part * WHOLE_SWEEP // 10, (part + 1) * WHOLE_SWEEP // 10):
         assert_history_adds_up(connection, seed)

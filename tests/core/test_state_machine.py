@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -24,7 +23,7 @@ from support.forked_apps import Apart, Forks
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.store import integrity, ownership, queries
-from kairos_mcp.store.connection import connect
+from kairos_mcp.store.connection import SqliteSession, connect
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 
 HOSTS = st.sampled_from((0, 1))
@@ -293,7 +292,7 @@ class Servers(RuleBasedStateMachine):
             assert self.app(0)("replay", run=run, principal=principal) == {"ok": None}
         self.the_record_holds()
         self.no_effect_is_made_twice()
-        connection = apsw.Connection(str(self.place.db))
+        connection = SqliteSession(str(self.place.db))
         try:
             assert integrity.find_damage(connection) == []
         finally:

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import apsw
@@ -86,6 +87,16 @@ def test_processes_that_migrate_at_once_make_one_schema(place: Place) -> None:
     assert codes == [0] * 4
     assert place.rows("pragma user_version") == [(len(schema.MIGRATIONS),)]
     assert place.rows("pragma integrity_check") == [("ok",)]
+
+
+def test_a_new_file_that_another_server_is_writing_is_opened_once_that_has_ended(tmp_path: Path) -> None:
+    other = apsw.Connection(str(tmp_path / "kairos.db"))
+    other.execute("create table t(x); begin immediate")
+    ended = threading.Timer(0.2, other.execute, ("commit",))
+    ended.start()
+    opened = connect(tmp_path / "kairos.db", "full")
+    ended.join()
+    assert opened.pragma("journal_mode") == "wal"
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "dangling link", "fifo"])

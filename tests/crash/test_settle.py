@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from support import sandboxed
 from support.app import ME, Books, Place, rests, says, started
@@ -30,6 +29,7 @@ from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.codec import encode_units
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.diff import hash_of
 
@@ -205,7 +205,7 @@ def lose(place: Place) -> None:
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
-    connection = apsw.Connection(str(place.db))
+    connection = SqliteSession(str(place.db))
     spent, held = integrity.sum_rows(connection, 1)
     connection.execute(
         f"update account set {', '.join(f'{name} = ?' for name in unit_columns('spent', 'held'))} where scope = 'run'",

@@ -52,14 +52,14 @@ ONE_OWNER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "inbox_changed = is_idle and has_news(connection, commit.run, commit.open_marks)",
+        "inbox_changed = is_idle and has_news(session, commit.run, commit.open_marks)",
         "inbox_changed = False",
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
         quick=True,
     ),
     Guard(
         "store/apply_commit.py",
-        "    if has_news(connection, commit.run, commit.open_marks):\n        return False\n",
+        "    if has_news(session, commit.run, commit.open_marks):\n        return False\n",
         "",
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
     ),
@@ -179,7 +179,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        if not _is_answered(connection, mark):\n            batch.settle(path, held, NOTHING, shared)",
+        "        if not _is_answered(session, mark):\n            batch.settle(path, held, NOTHING, shared)",
         "        if mark:\n            batch.settle(path, held, NOTHING, shared)",
         OWNERS + "what_was_answered_meanwhile_is_not_released_as_well",
     ),
@@ -329,7 +329,7 @@ SPENDING = (
     ),
     Guard(
         "store/inbox.py",
-        'if action == "extend" and _was_limit_reached(connection, run.n):',
+        'if action == "extend" and _was_limit_reached(session, run.n):',
         "if False:",
         RUNS + "a_run_that_a_limit_has_refused_can_not_be_extended",
     ),
@@ -350,7 +350,7 @@ SPENDING = (
 LEAVES = (
     Guard(
         "store/approvals.py",
-        "for _ in range(MAX_PER_WORKSPACE - count_pending(connection, run, at)):",
+        "for _ in range(MAX_PER_WORKSPACE - count_pending(session, run, at)):",
         "for _ in range(MAX_PER_WORKSPACE):",
         DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
     ),
@@ -362,19 +362,19 @@ LEAVES = (
     ),
     Guard(
         "store/decisions.py",
-        "        approvals.ask_queued(connection, n, at)\n",
+        "        approvals.ask_queued(session, n, at)\n",
         "",
         DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
     ),
     Guard(
         "store/apply_commit.py",
-        "        approvals.ask_queued(connection, commit.run, commit.at)\n",
+        "        approvals.ask_queued(session, commit.run, commit.at)\n",
         "",
         DECISIONS + "a_run_that_ends_gives_its_places_up[cancelled]",
     ),
     Guard(
         "store/force_cancel.py",
-        "    approvals.ask_queued(connection, run.n, at)\n",
+        "    approvals.ask_queued(session, run.n, at)\n",
         "",
         DECISIONS + "a_run_that_ends_gives_its_places_up[broken off]",
     ),
@@ -615,9 +615,15 @@ LEAVES = (
 FILES = (
     Guard(
         "store/apply_commit.py",
-        "            tool_memory.forget_call(connection, commit.run, answered.path)\n",
+        "            tool_memory.forget_call(session, commit.run, answered.path)\n",
         "            pass\n",
         EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
+    ),
+    Guard(
+        "store/connection.py",
+        "            if time.monotonic() >= deadline:\n                raise\n            time.sleep(BUSY_STEP_S)\n",
+        "            raise\n",
+        "core/test_store.py::test_a_new_file_that_another_server_is_writing_is_opened_once_that_has_ended",
     ),
     Guard(
         "store/connection.py",
@@ -627,14 +633,14 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        tool_memory.forget_calls(connection, commit.run)\n",
+        "        tool_memory.forget_calls(session, commit.run)\n",
         "",
         "crash/test_settle.py::"
         "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
     ),
     Guard(
         "store/apply_commit.py",
-        "    if not attempt.request.external:\n        tool_memory.forget_call(connection, commit.run, attempt.path)\n",
+        "    if not attempt.request.external:\n        tool_memory.forget_call(session, commit.run, attempt.path)\n",
         "",
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),
@@ -1281,7 +1287,7 @@ SERVERS_OF_OTHERS = (
     ),
     Guard(
         "store/tool_pins.py",
-        "trusted = known is None and not _has_namesake(connection, source)",
+        "trusted = known is None and not _has_namesake(session, source)",
         "trusted = known is None",
         ANOTHER_LINE + "[argument]",
         quick=True,
@@ -1405,13 +1411,13 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "                client_requests.charge_abandoned(connection, batch, step, commit.fence, commit.at)\n",
+        "                client_requests.charge_abandoned(session, batch, step, commit.fence, commit.at)\n",
         "                pass\n",
         GIVEN_UP + "what_is_in_the_air_when_a_run_is_cancelled_stays_charged",
     ),
     Guard(
         "store/client_requests.py",
-        "            _refund_bound(connection, batch, step, answered.charged)\n",
+        "            _refund_bound(session, batch, step, answered.charged)\n",
         "            pass\n",
         GIVEN_UP + "a_late_answer_alone_is_charged_with_what_it_cost",
     ),

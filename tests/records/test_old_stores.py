@@ -6,7 +6,6 @@ import re
 import shutil
 from pathlib import Path
 
-import apsw
 import pytest
 from support.app import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
 from support.stdio_server import Gone, StdioClient
@@ -15,6 +14,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreTooNew
 from kairos_mcp.server.results import NEWEST
 from kairos_mcp.store import schema
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.schema import MIGRATIONS
 from kairos_mcp.views.trace import TraceQuery
@@ -42,7 +42,7 @@ def test_every_version_before_this_one_has_a_store() -> None:
 
 
 def test_the_head_of_the_schema_lists_every_table() -> None:
-    connection = apsw.Connection(":memory:")
+    connection = SqliteSession(":memory:")
     try:
         schema.migrate(connection)
         tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}

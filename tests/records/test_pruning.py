@@ -126,7 +126,7 @@ async def test_no_run_that_is_needed_ever_goes(
         assert left(place) == needed
         assert done.runs == before - len(needed)
         assert_all_lawful(app)
-        with app._store.read_connection() as connection:
+        with app._store.read_session() as connection:
             assert find_unreferenced_texts(connection) == []
 
 
@@ -149,7 +149,7 @@ async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(
     async with App.open(place.settings(says("done")), via="mcp") as app:
         await started(app, "one")
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
-        with app._store.read_connection() as watch:
+        with app._store.read_session() as watch:
             seen = read_data_version(watch)
             assert await app._store.submit(_text_removal_job(["c" * 64], watch, seen - 1)) is False
             await started(app, "two", key="two")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-import apsw
 import mcp_types as wire
 import pytest
 from support.app import assert_all_lawful, says
@@ -37,6 +36,7 @@ from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
+from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 
@@ -130,7 +130,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         ((run_id,),) = place.rows("select id from run")
         await app.client_requests.store_reply(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
         before = bodies(place, run_id)
-        connection = apsw.Connection(str(place.db))
+        connection = SqliteSession(str(place.db))
         try:
             run = queries.run_by_id(connection, run_id)
             late = [SubmittedAnswer("task-1/round-1", Completion("late"))]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import apsw
 import pytest
 from support.app import ASK, Place, asks, rests, says, started, watched
 
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import tool_memory
+from kairos_mcp.store.connection import SqliteSession
 
 KEY = "zebra-9124-quagga-5577-okapi"  # of no known shape: no mask would take it out
 LONG = "".join(f"line {n}\n" for n in range(40))  # so that no diff shows what stands below it
@@ -67,7 +67,7 @@ async def test_a_call_that_has_its_answer_keeps_nothing_more(place: Place) -> No
     keys_in(place)
     async with watched(settings) as app:
         run_id = await started(app, tools=TOOLS, caller_tools=(ASK,))
-    connection = apsw.Connection(str(place.db))
+    connection = SqliteSession(str(place.db))
     connection.execute("begin; update run set owner = 1, fence = 9")
     with pytest.raises(Stale):
         tool_memory.keep_text(connection, 1, run_id, 1, 9, tool_memory.intent_name("round-1/call-1"), KEY)

@@ -4,43 +4,42 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import apsw
-
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
 from kairos_mcp.specs.build import VERSIONS, load_spec
 from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.connection import connect, fetch_all
+from kairos_mcp.store.connection import connect
+from kairos_mcp.store.session import Session
 
 
 def differences(db: Path) -> list[str]:
     """What is wrong with the runs of this store; empty where nothing is. Runs of another version are passed over."""
-    connection = connect(db, "process", read_only=True)
+    session = connect(db, "process", read_only=True)
     try:
-        if fetch_all(connection, "pragma user_version")[0][0] != len(schema.MIGRATIONS):
+        if session.rows("pragma user_version")[0][0] != len(schema.MIGRATIONS):
             return []
-        fetch_all(connection, "begin")
-        numbers = [n for (n,) in fetch_all(connection, "select n from run order by n")]
+        session.rows("begin")
+        numbers = [n for (n,) in session.rows("select n from run order by n")]
         return [
-            *integrity.find_damage(connection),
-            *(said for n in numbers if (said := _difference(connection, n)) is not None),
+            *integrity.find_damage(session),
+            *(said for n in numbers if (said := _difference(session, n)) is not None),
         ]
     finally:
-        connection.close()
+        session.close()
 
 
-def _difference(connection: apsw.Connection, n: int) -> str | None:
+def _difference(session: Session, n: int) -> str | None:
     """Where a run asks something else than it did."""
-    run = queries.run_by_number(connection, n)
+    run = queries.run_by_number(session, n)
     if VERSIONS.get(run.flow) != run.version:
         return None
     entries = [
         RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-        for row in queries.read_record(connection, n)
+        for row in queries.read_record(session, n)
     ]
     try:
-        loaded = load_spec(run.spec, lambda content_hash: texts.read_text(connection, content_hash) or "")
+        loaded = load_spec(run.spec, lambda content_hash: texts.read_text(session, content_hash) or "")
         found = replay(Recording(run.id, loaded, entries, run.outcome))
     except KairosError as unreadable:
         return f"{run.id}: {unreadable}"

@@ -20,6 +20,7 @@ from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
+from kairos_mcp.store.connection import SqliteSession
 from support.app import ASK, ME, Place, asks, rests, says
 from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Door, capability, reaching
 
@@ -140,7 +141,7 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
         base_hashes={"a.txt": "0" * 64},
         valid_for_ms=LASTS_MS,
     )
-    connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = SqliteSession(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(2_000)
         with connection:

@@ -1,0 +1,57 @@
+"""What functions of the store are given to read and write rows: statements in, rows out, no driver named.
+
+Statements use the SQL that SQLite and PostgreSQL share, but for taking JSON apart and for the tables that each keeps
+about itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+Row = tuple[Any, ...]
+Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:name)
+
+
+class Session(Protocol):
+    """A connection to the store, within the transaction of whoever hands it out."""
+
+    def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
+        """Execute a statement and return all of its rows; none for a statement that only writes."""
+        ...
+
+    def row(self, statement: str, bindings: Bindings = ()) -> Row | None:
+        """Execute a statement and return its first row; None where there is none."""
+        ...
+
+    def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
+        """Execute a statement and yield its rows one by one: for more of them than memory should hold."""
+        ...
+
+    def insert(self, statement: str, bindings: Bindings = ()) -> int:
+        """Insert one row and return the integer key that it was given."""
+        ...
+
+    def change(self, statement: str, bindings: Bindings = ()) -> int:
+        """Execute a statement that writes and return how many rows it changed."""
+        ...
+
+    def one_state(self) -> AbstractContextManager[None]:
+        """Read everything within from one state of the store, whatever others write meanwhile. Await nothing within."""
+        ...
+
+
+class CorruptRows(Exception):
+    """Rows contradict each other, which is found only after something was written: the whole transaction is undone.
+
+    A KairosError from a job refuses that job alone, before its first write; this one ends its transaction.
+    """
+
+
+def json_or_null(column: str) -> str:
+    """Return SQL for a JSON column that is null where the column holds no JSON.
+
+    So one damaged row does not make a statement fail for all others.
+    """
+    return f"case when json_valid({column}) then {column} end"
