@@ -9,7 +9,7 @@ from importlib import import_module
 
 NAMES = (
     *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
-    *("asked", "transports"),
+    *("lengths", "asked", "transports"),
 )
 
 

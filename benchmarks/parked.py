@@ -43,13 +43,13 @@ async def _park(app: App, runs: int, rounds: int, name: str) -> None:
         await answered(app, run, rounds)
 
 
-async def answered(app: App, run: str, rounds: int) -> None:
-    """Bring the answers of so many rounds; the run then waits for the next one."""
+async def answered(app: App, run: str, rounds: int, first: int = 1) -> None:
+    """Bring the answers of so many rounds, from this one on; the run then waits for the next one."""
     await app.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
-    for n in range(1, rounds + 1):
+    for n in range(first, first + rounds):
         await app.answers.submit(run, {f"round-{n}": subjects.turn(n, "read_file")}, subjects.ME)
         await app.runs.wait([run], until="rest", wait_s=60, caller=subjects.ME)
-    assert [item["key"] for item in app.runs.report(run, subjects.ME).waiting] == [f"round-{rounds + 1}"]
+    assert [item["key"] for item in app.runs.report(run, subjects.ME).waiting] == [f"round-{first + rounds}"]
 
 
 def _size() -> int:

@@ -17,13 +17,13 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Settings
 
 
-def _settings(folder: Path) -> Settings:
+def waiting_settings(folder: Path) -> Settings:
     return replace(subjects.settings(folder, 1, "process"), script=None)
 
 
 async def waiting(folder: Path, rounds: int) -> str:
     """A run of so many rounds whose next answer is to come; its id."""
-    async with App.open(_settings(folder), via="serve") as app:
+    async with App.open(waiting_settings(folder), via="serve") as app:
         request = PlannerRequest("measured", route="caller", limits=Limits(rounds=rounds + 5))
         run = (await app.runs.start_planner(request, subjects.ME)).run_id
         await answered(app, run, rounds)
@@ -32,7 +32,7 @@ async def waiting(folder: Path, rounds: int) -> str:
 
 async def resume(folder: Path, run: str) -> tuple[float, float]:
     """CPU seconds: of folding the rows alone, and of bringing the last answer until the run has ended."""
-    async with App.open(_settings(folder), via="serve") as app:
+    async with App.open(waiting_settings(folder), via="serve") as app:
         other = await app.runs.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
         await answered(app, other.run_id, 2)
         began = time.process_time()

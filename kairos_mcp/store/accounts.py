@@ -209,25 +209,46 @@ _ATTEMPT_BEFORE = (
     "(select {} from attempt as one where one.mark = mark.id and one.id < attempt.id order by one.id desc limit 1)"
 )
 _SUMS = ", ".join(f"coalesce(sum(json_extract(spent, '$[{n}]')), 0)" for n in range(_UNIT_COUNT))
+_EACH_SHARED = """
+    with recursive each(shared) as (select min(shared) from {0} where shared is not null union all
+        select (select min(shared) from {0} where shared > each.shared) from each where each.shared is not null)
+    select shared from each where shared is not null
+"""
+"""SQL for the different texts in a column `shared`, one step in its index for each: a day's calls have the same."""
+
+_SHARED_WITH_ACCOUNT = (
+    f"select shared from ({{}}) as texts"
+    f" where exists (select 1 from json_each({json_or_null('texts.shared')}) where value = ?1)"
+)
+_STEPS_OF_ACCOUNT = f"""
+    select id from mark where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("mark"))}) union
+    select mark from attempt where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("attempt"))})
+"""
+"""SQL for the steps of which any attempt is charged to a shared account."""
+
 CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {_amount_or_null("spent")} as spent,
     {json_or_null("shared")} as shared from (
     select coalesce({_NEWEST_ATTEMPT.format("sent")}, mark.sent) as sent, spent,
         iif({_NEWEST_ATTEMPT.format("id")} is null, mark.shared, {_NEWEST_ATTEMPT.format("shared")}) as shared
-    from mark join answer on answer.mark = mark.id where kind <> 'call' and mark.shared is not null
+    from mark join answer on answer.mark = mark.id
+    where kind <> 'call' and mark.shared is not null and mark.id in ({{steps}})
     union all
     select coalesce({_ATTEMPT_BEFORE.format("sent")}, mark.sent), lost,
         iif({_ATTEMPT_BEFORE.format("id")} is null, mark.shared, {_ATTEMPT_BEFORE.format("shared")})
-    from attempt join mark on mark.id = attempt.mark where mark.shared is not null)
+    from attempt join mark on mark.id = attempt.mark where mark.shared is not null and mark.id in ({{steps}}))
 """
-"""Every charge of a model call to shared accounts: what was sent, the amount, the accounts.
+"""Every charge of model calls of some steps to shared accounts: what was sent, the amount, the accounts.
+
+`{steps}` stands for SQL for the steps.
 
 A further attempt's row says what the attempt before it cost. What can't be read is null and missing from the sum, so
 that the account exceeds the sum; the run with that row spends nothing more.
 """
 
 _MANDATE = "(select name from account, json_each(shared) where account.id = value and account.scope = 'mandate')"
-_WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL})"  # each row is looked at for damage once
-_CHARGES_OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) where value = ?)"
+# Materialized, so that each row is looked at for damage once.
+_WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL.format(steps=_STEPS_OF_ACCOUNT)})"
+_CHARGES_OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) where value = ?1)"
 
 
 def list_usage_shares(session: Session, account: int) -> list[UsageShare]:
@@ -250,16 +271,23 @@ _HOLDS_SQL = f"""select coalesce({_amount_or_null("held")}, '[]') as held, {json
     select iif({_NEWEST_ATTEMPT.format("id")} is null, mark.held, {_NEWEST_ATTEMPT.format("held")}) as held,
         iif({_NEWEST_ATTEMPT.format("id")} is null, mark.shared, {_NEWEST_ATTEMPT.format("shared")}) as shared
     from mark join run on run.n = mark.run left join answer on answer.mark = mark.id
-    where answer.mark is null and run.outcome is null and mark.shared is not null)
+    where answer.mark is null and run.outcome is null and mark.shared is not null and mark.id in ({_STEPS_OF_ACCOUNT}))
 """
 _HELD_SUMS = ", ".join(
     f"sum(coalesce(json_extract(held, '$[{n}]'), {int(unit == 'model_calls')}))" for n, unit in enumerate(Units._fields)
 )
+_SHARED_WITH_NONE = (
+    f"select shared from ({{}}) as texts, json_each({json_or_null('texts.shared')})"
+    " where value not in (select id from account)"
+)
+# `|| ''` keeps SQLite from walking all runs of the principal.
 _FIND_LOST_ACCOUNT = f"""
-    select 1 from (select run, at, shared from mark union all
-        select mark.run, attempt.at, attempt.shared from attempt join mark on mark.id = attempt.mark) as charged
-    join run on run.n = charged.run, json_each({json_or_null("charged.shared")})
-    where principal = ? and charged.at >= ? and value not in (select id from account) limit 1
+    select 1 from run where principal || '' = ?1 and n in (
+        select run from mark where at >= ?2
+            and shared in ({_SHARED_WITH_NONE.format(_EACH_SHARED.format("mark"))}) union all
+        select run from attempt where at >= ?2
+            and shared in ({_SHARED_WITH_NONE.format(_EACH_SHARED.format("attempt"))}))
+    limit 1
 """
 
 
@@ -271,7 +299,7 @@ def check_shared_account(session: Session, account: int) -> None:
     stored = read_account(session, account)
     spent = session.row(f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,))
     held = session.row(
-        f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where exists (select 1 from json_each(shared) where value = ?)",
+        f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where exists (select 1 from json_each(shared) where value = ?1)",
         (account,),
     )
     for kind, by_account, sums in (("spent", stored.spent, spent), ("held", stored.held, held)):

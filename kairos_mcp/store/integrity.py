@@ -17,7 +17,7 @@ from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.store import accounts, schema, settlements
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
-from kairos_mcp.store.queries import run_by_number
+from kairos_mcp.store.queries import IS_OPEN, run_by_number
 from kairos_mcp.store.session import Session, json_or_null
 
 MAX_LISTED = 5  # runs named in one sentence
@@ -36,6 +36,7 @@ def find_damage(session: Session, outcome: Any = dict[str, Any]) -> list[str]:
         *_missing_texts(session),
         *_damaged_texts(session),
         *_missing_accounts(session),
+        *_wrong_figures(session),
     ]
     return [*loose, *_unreadable_rows(session, outcome), *_wrong_sums(session)]
 
@@ -73,6 +74,29 @@ def _missing_texts(session: Session) -> Iterator[str]:
     )
     if found:
         yield f"texts are missing of {_format_first([run_id for (run_id,) in found])}"
+
+
+_OPEN_STEPS = f"""
+    select run, mark.id from mark left join answer on answer.mark = mark.id where answer.mark is null and {IS_OPEN}
+"""
+_WRONG_FIGURES = """
+    select id from run where cached <> (select coalesce(sum(answer.cached), 0) from mark join answer
+            on answer.mark = mark.id where run = n and kind <> 'call')
+        or exists (select 1 from mark join answer on answer.mark = mark.id
+            where run = n and kind <> 'call' and not instr(run.exactness, answer.exactness || ','))
+"""
+
+
+def _wrong_figures(session: Session) -> Iterator[str]:
+    """Find what is stored beside the steps of a run, so that a look at it is quick, and differs from the steps."""
+    unlike = session.row(
+        f"select count(*) from (select * from (select run, mark from waiting except {_OPEN_STEPS})"
+        f" union all select * from ({_OPEN_STEPS} except select run, mark from waiting))"
+    )
+    if unlike is not None and unlike[0]:
+        yield f"{unlike[0]} rows of waiting do not fit the steps"
+    if found := session.rows(_WRONG_FIGURES):
+        yield f"the figures do not fit the answers of {_format_first([run_id for (run_id,) in found])}"
 
 
 def _wrong_sums(session: Session) -> Iterator[str]:
@@ -121,7 +145,7 @@ def _spent_amounts(session: Session, n: int) -> list[tuple[str, Units]]:
     """Return every amount that a run's rows say was spent, with the path of its step."""
     found = session.rows(
         "select path, spent from mark join answer on answer.mark = mark.id where run = ?1"
-        " union all select path, lost from mark join attempt on attempt.mark = mark.id where run = ?1",
+        " union all select path, lost from mark join attempt on attempt.mark = mark.id where mark.run = ?1",
         (n,),
     )
     return [(path, decode_units(text)) for path, text in found]

@@ -14,6 +14,7 @@ from kairos_mcp.budget.reservation import WHOLE_PREFIX, ReservationRequest, mini
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL
+from kairos_mcp.store.schema import UNPRICED
 from kairos_mcp.store.session import Session, json_or_null
 
 USED_UP_REASONS = {
@@ -109,12 +110,18 @@ def _format_amount(unit: str, amount: int) -> str:
 
 _UNPRICED_OF_RUN = f"""
     select distinct json_extract(sent, '$.model') from (
-        select {json_or_null("sent")} as sent from (select sent from mark where run = ?1 union all
-            select attempt.sent from attempt join mark on mark.id = attempt.mark where run = ?1))
+        select {json_or_null("sent")} as sent from (select sent from mark where run = ?1 and {UNPRICED} union all
+            select sent from attempt where run = ?1 and {UNPRICED}))
     where json_extract(sent, '$.unpriced') order by 1
 """
+# SQLite would look at every row: it does not know how few such rows there are.
+_UNPRICED_STEPS = f"""
+    select id from mark indexed by mark_unpriced where {UNPRICED} union
+    select mark from attempt indexed by attempt_unpriced where {UNPRICED}
+"""
 _UNPRICED_BY_ACCOUNT = f"""
-    select distinct value, json_extract(sent, '$.model') from ({CHARGES_SQL}), json_each(shared)
+    select distinct value, json_extract(sent, '$.model') from ({CHARGES_SQL.format(steps=_UNPRICED_STEPS)}),
+        json_each(shared)
     where json_extract(sent, '$.unpriced') order by 1, 2
 """
 

@@ -233,7 +233,8 @@ _STEPS = """
 """
 _RECORD = f"{_STEPS} order by mark.id"
 _STEP = f"{_STEPS} and path = ?"
-_UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
+_UNANSWERED = f"""{_STEPS} and mark.id in (select mark.id from mark left join answer on answer.mark = mark.id
+    where run = ?1 and answer.mark is null) order by mark.id"""
 
 
 def step_at(session: Session, n: int, path: str) -> StepRow | None:
@@ -290,8 +291,7 @@ IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
 _WAITING = f"""
     select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
         (select attempt.id {_NEWEST}), digest
-    from mark left join answer on answer.mark = mark.id
-    where run = ? and answer.mark is null and {IS_OPEN} order by mark.id
+    from waiting join mark on mark.id = waiting.mark where waiting.run = ? order by mark.id
 """
 
 

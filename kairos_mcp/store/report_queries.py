@@ -34,7 +34,6 @@ class Tally:
     `unpriced`: models without a known price, whose cost is missing from the run's dollars.
     """
 
-    attempts: int
     lost: int
     withdrawn: int
     cached: int
@@ -87,26 +86,17 @@ def newest_model(session: Session, n: int, route: str) -> str | None:
 
 def read_tally(session: Session, n: int) -> Tally:
     """Return the figures of a run that no account holds."""
-    figures = session.row(
-        f"select coalesce(sum({json_or_null('spent')} ->> '{unit_path('model_calls')}' > 0), 0),"
-        " coalesce(sum(cached), 0), group_concat(distinct exactness)"
-        " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call'",
+    figures = session.row("select cached, exactness from run where n = ?", (n,))
+    again = session.row(
+        "select coalesce(sum(ended = 'unknown'), 0),"
+        f" coalesce(max({json_or_null('lost')} ->> '{unit_path('output_tokens')}' > 0), 0) from attempt where run = ?",
         (n,),
     )
     assert figures is not None
-    answered, cached, exactness = figures
-    again = session.row(
-        f"select coalesce(sum({json_or_null('lost')} ->> '{unit_path('model_calls')}' > 0), 0),"
-        " coalesce(sum(ended = 'unknown'), 0),"
-        f" coalesce(max({json_or_null('lost')} ->> '{unit_path('output_tokens')}' > 0), 0)"
-        " from attempt join mark on mark.id = attempt.mark where run = ?",
-        (n,),
-    )
     assert again is not None
-    tries, lost, charged = again
-    kinds = [*(exactness.split(",") if exactness else ()), *(["bounded"] if charged else ())]
+    (cached, exactness), (lost, charged) = figures, again
+    kinds = [*filter(None, exactness.split(",")), *(["bounded"] if charged else ())]
     return Tally(
-        answered + tries,
         lost,
         client_requests.count_charged(session, n),
         cached,

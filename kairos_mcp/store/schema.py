@@ -3,8 +3,10 @@
 run         a flow with its encoded spec. `owner`, `fence`: the server that owns it now. `workspace`: the real path of
             the one folder that it works in, '' for none; it is part of the identity of a start and of its `key`.
             `outcome`: once it has ended. `seq` rises with each commit of the run; `news_seq` is its value at the newest
-            change that matters to whoever waits for the run
+            change that matters to whoever waits for the run. `cached`, `exactness`: of its answered completions, the
+            tokens that came from a cache, and the kinds of count that there were (each with a comma behind it)
 mark        a step. `held`: what it has reserved; null while it is open (handed out, not begun here)
+waiting     the marks that are open and have no answer, so that a look at them costs the same in a run of any length
 answer      the one answer of a mark; its primary key makes a second one impossible
 attempt     a further attempt at a step. `ended`: how the one before it did; `lost`: what that stays charged with.
             `handed_out`: it waits, and is not begun here
@@ -101,6 +103,9 @@ _SEQ = "\n".join(
     end;"""
     for table, event, run, news in _SEQ_TRIGGERS
 )
+
+UNPRICED = """instr(sent, '"unpriced":true')"""
+"""SQL for whether a model without a known price was asked: the words of the index of such rows."""
 
 MIGRATIONS: tuple[str, ...] = (
     f"""
@@ -210,6 +215,50 @@ MIGRATIONS: tuple[str, ...] = (
     update mark set sent = replace(sent, '"route":"house"', '"route":"server"') where sent like '%"route":"house"%';
     update attempt set sent = replace(sent, '"route":"house"', '"route":"server"') where sent like '%"route":"house"%';
     update answer set by_route = 'server' where by_route = 'house';
+    """,
+    # What a look at a run costs no longer grows with its steps, nor the first call of a day with all steps of the file.
+    f"""
+    create table waiting(run integer not null references run, mark integer not null references mark,
+        primary key(run, mark)) without rowid;
+    insert into waiting select run, mark.id from mark left join answer on answer.mark = mark.id
+        where answer.mark is null and coalesce((select handed_out from attempt where attempt.mark = mark.id
+            order by attempt.id desc limit 1), mark.held is null);
+    create trigger mark_waits after insert on mark when new.held is null begin
+        insert into waiting values (new.run, new.id);
+    end;
+    create trigger attempt_waits after insert on attempt when new.handed_out begin
+        insert into waiting select run, id from mark where id = new.mark
+            and not exists (select 1 from answer where mark = new.mark) on conflict do nothing;
+    end;
+    create trigger attempt_begins after insert on attempt when not new.handed_out begin
+        delete from waiting where run = {_RUN_OF_MARK} and mark = new.mark;
+    end;
+
+    create index mark_run on mark(run);
+    create index mark_shared on mark(shared) where shared is not null;
+    create index mark_unpriced on mark(run) where {UNPRICED};
+    alter table attempt add column run integer references run;
+    update attempt set run = (select run from mark where id = attempt.mark);
+    create index attempt_run on attempt(run);
+    create index attempt_unpriced on attempt(run) where {UNPRICED};
+    create index attempt_shared on attempt(shared) where shared is not null;
+    create index request_charged on request(run) where charged is not null;
+
+    alter table run add column cached integer not null default 0;
+    alter table run add column exactness text not null default '';
+    update run set cached = (select coalesce(sum(cached), 0) from mark join answer on answer.mark = mark.id
+            where run = run.n and kind <> 'call'),
+        exactness = (select coalesce(group_concat(exactness || ',', ''), '') from (select distinct exactness
+            from mark join answer on answer.mark = mark.id
+            where run = run.n and kind <> 'call' and exactness is not null));
+    drop trigger answer_insert_seq;
+    create trigger answer_insert_seq after insert on answer begin
+        delete from waiting where run = {_RUN_OF_MARK} and mark = new.mark;
+        update run set seq = seq + 1, cached = cached + new.cached, exactness = exactness || case
+                when new.exactness is null or instr(exactness, new.exactness || ',') then ''
+                else new.exactness || ',' end
+            where n = {_RUN_OF_MARK};
+    end;
     """,
 )
 

@@ -285,7 +285,7 @@ def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
 def _usage(spent: Units, tally: report_queries.Tally) -> JsonObject:
     return {
         "model_calls": spent.model_calls,
-        "attempts": tally.attempts,
+        "attempts": spent.model_calls,
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
         "cached_tokens": tally.cached,

@@ -626,6 +626,25 @@ FILES = (
         "core/test_store.py::test_a_new_file_that_another_server_is_writing_is_opened_once_that_has_ended",
     ),
     Guard(
+        "store/schema.py",
+        "    create index mark_run on mark(run);\n",
+        "",
+        "records/test_lengths.py::test_a_look_at_a_run_costs_the_same_at_any_length",
+    ),
+    Guard(
+        "store/schema.py",
+        "    create index mark_shared on mark(shared) where shared is not null;\n",
+        "",
+        "records/test_lengths.py::test_the_first_call_of_a_day_costs_the_same_however_many_there_were_before",
+    ),
+    Guard(
+        "store/schema.py",
+        "    create trigger answer_insert_seq after insert on answer begin\n"
+        "        delete from waiting where run = {_RUN_OF_MARK} and mark = new.mark;\n",
+        "    create trigger answer_insert_seq after insert on answer begin\n",
+        "records/test_lengths.py::test_what_is_stored_beside_the_steps_and_differs_is_damage",
+    ),
+    Guard(
         "store/connection.py",
         "pragma secure_delete = on",
         "pragma secure_delete = off",

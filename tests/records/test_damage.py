@@ -92,7 +92,7 @@ GONE = {
     "a table": ("drop table approval", "table approval is missing"),
     "the table of owners": ("drop table owner", "table owner is missing"),
     "an index that makes a second answer impossible": ("drop index mark_path", "index mark_path is missing"),
-    "a column": ("alter table mark drop column shared", "table mark is not as this version makes it"),
+    "a column": ("alter table mark drop column kind", "table mark is not as this version makes it"),
 }
 
 

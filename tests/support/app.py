@@ -211,7 +211,7 @@ class Books:
         ]
         lost = [
             _units(text)
-            for (text,) in all_of("select lost from attempt join mark on mark.id = attempt.mark where run = ?", n)
+            for (text,) in all_of("select lost from attempt join mark on mark.id = attempt.mark where mark.run = ?", n)
         ]
         held = []
         for mark, kind, text in all_of(

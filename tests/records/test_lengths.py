@@ -1,0 +1,100 @@
+"""What SQLite does for a look at a run, and for the first call of a day, does not grow with what was recorded before.
+
+Counted, not timed: the steps of SQLite's virtual machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import apsw
+import pytest
+from support.app import ASK, Place, answered, asks, reads, says, started
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.limits import UNLIMITED, Limits
+from kairos_mcp.store import accounts, approvals, queries, report_queries
+from kairos_mcp.store.connection import SqliteSession
+
+LOOKS: dict[str, Callable[[SqliteSession, int], Any]] = {
+    "what waits": approvals.read_waiting_items,
+    "open steps": queries.open_steps,
+    "the newest calls": lambda session, n: report_queries.newest_calls(session, n, 5),
+    "the newest model": lambda session, n: report_queries.newest_model(session, n, "scripted"),
+    "the figures that no account holds": report_queries.read_tally,
+}
+
+
+def count_steps(session: SqliteSession, look: Callable[[], Any]) -> int:
+    """How many steps SQLite's virtual machine takes for what `look` executes."""
+    steps: list[int] = []
+    session.trace_v2(
+        apsw.SQLITE_TRACE_PROFILE, lambda event: steps.append(event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"])
+    )
+    try:
+        look()
+    finally:
+        session.trace_v2(0)
+    assert steps
+    return sum(steps)
+
+
+async def steps_after(place: Place, rounds: int) -> dict[str, int]:
+    """The steps of each look at a run of so many rounds that waits for its caller."""
+    for n in range(rounds):
+        (place.workspace / f"{n}.txt").write_text(f"{n}\n")
+    lines = [*(reads(f"{n}.txt") for n in range(rounds)), asks("why"), says("done")]
+    async with App.open(place.settings(*lines), via="mcp") as app:
+        run_id = await started(app, caller_tools=(ASK,), limits=Limits(rounds=rounds + 2))
+        session, ((n,),) = app._store.reader, place.rows("select n from run where id = ?", run_id)
+        assert len(place.rows("select 1 from mark where run = ?", n)) == 2 * rounds + 2
+        found = {what: count_steps(session, lambda look=look: look(session, n)) for what, look in LOOKS.items()}
+        assert (await answered(app, run_id, **{f"round_{rounds + 1}__call_1": {"content": "so"}})).summary == "done"
+    return found
+
+
+async def test_a_look_at_a_run_costs_the_same_at_any_length(place: Place) -> None:
+    few, many = await steps_after(place, 6), await steps_after(place, 40)
+    assert {what: steps <= few[what] + 20 for what, steps in many.items()} == dict.fromkeys(LOOKS, True), (few, many)
+
+
+async def steps_of_a_first_call(app: App, day: str) -> tuple[int, int]:
+    """The steps of both checks before the first call of a day."""
+    account = await app._store.submit(lambda session: accounts.ensure_day_account(session, "local", day, UNLIMITED).id)
+    session = app._store.reader
+    sums = count_steps(session, lambda: accounts.check_shared_account(session, account))
+    return sums, count_steps(session, lambda: accounts.check_day_accounts_exist(session, "local", 0))
+
+
+async def test_the_first_call_of_a_day_costs_the_same_however_many_there_were_before(place: Place) -> None:
+    async with App.open(place.settings(*[says("done")] * 40), via="mcp") as app:
+        await started(app, "first")
+        few = await steps_of_a_first_call(app, "2999-01-01")
+        for number in range(30):
+            await started(app, str(number))
+        many = await steps_of_a_first_call(app, "2999-01-02")
+    assert all(later <= earlier + 20 for earlier, later in zip(few, many, strict=True)), (few, many)
+
+
+FORGED = {
+    "a step that waits is listed no more": ("delete from waiting", "1 rows of waiting do not fit the steps"),
+    "a step is listed that was answered": (
+        "insert into waiting select run, min(id) from mark",
+        "1 rows of waiting do not fit the steps",
+    ),
+    "tokens of a cache": ("update run set cached = 7", "the figures do not fit the answers"),
+    "a kind of count": ("update run set exactness = ''", "the figures do not fit the answers"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+@pytest.mark.unreplayed
+async def test_what_is_stored_beside_the_steps_and_differs_is_damage(place: Place, what: str) -> None:
+    usage = {"input_tokens": 10, "output_tokens": 2}
+    async with App.open(place.settings(reads("a.txt", usage=usage), asks("why")), via="mcp") as app:
+        await started(app, caller_tools=(ASK,))
+        assert app.health(thorough=True)["damage"] == []
+        statement, message = FORGED[what]
+        place.rows(statement)
+        assert message in " ".join(app.health(thorough=True)["damage"])
