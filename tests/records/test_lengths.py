@@ -92,8 +92,9 @@ FORGED = {
 @pytest.mark.unreplayed
 async def test_what_is_stored_beside_the_steps_and_differs_is_damage(place: Place, what: str) -> None:
     usage = {"input_tokens": 10, "output_tokens": 2}
-    async with App.open(place.settings(reads("a.txt", usage=usage), asks("why")), via="mcp") as app:
-        await started(app, caller_tools=(ASK,))
+    async with App.open(place.settings(reads("a.txt", usage=usage), asks("why"), asks("so")), via="mcp") as app:
+        run_id = await started(app, caller_tools=(ASK,))
+        await answered(app, run_id, round_2__call_1={"content": "because"})
         assert app.health(thorough=True)["damage"] == []
         statement, message = FORGED[what]
         place.rows(statement)
