@@ -37,8 +37,8 @@ _INSERT_MARK = (
 )
 _INSERT_ANSWER = "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_ATTEMPT = (
-    "insert into attempt(run, mark, fence, at, held, sent, lost, ended, handed_out, shared)"
-    " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
+    " values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -248,8 +248,7 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = attempt.request.external or refusal is not None
     figures = encode_units(reserved.held), encode(sent), encode_units(lost)
-    row = (commit.run, attempt.mark, commit.fence, commit.at)
-    bindings = (*row, *figures, attempt.previous_end, is_open, encode_shared(shared))
+    bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.previous_end, is_open, encode_shared(shared))
     number = session.insert(_INSERT_ATTEMPT, bindings)
     client_requests.record_charge(session, attempt.withdrawn_requests, number)
     return StepStarted(attempt.mark, reserved, None, sent, is_open, shared, refusal)

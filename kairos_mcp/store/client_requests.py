@@ -228,12 +228,11 @@ def _charge_requests(
         lost = batch.cap_to_remaining(step.path, NOTHING, request.bound, step.shared)
         batch.settle(step.path, NOTHING, lost, step.shared)
         attempt = session.insert(
-            "insert into attempt(run, mark, fence, at, held, sent, lost, ended, handed_out, shared)"
-            " select run, id, ?, ?, ?, ?, ?, ?, 1, ? from mark where id = ?",
+            "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
+            " values (?, ?, ?, ?, ?, ?, ?, 1, ?)",
             (
-                *(fence, at, encode_units(counts_of(step.kind)._replace(rounds=0))),
+                *(step.id, fence, at, encode_units(counts_of(step.kind)._replace(rounds=0))),
                 *((step.newest or step).sent_text, encode_units(lost), WITHDRAWN, (step.newest or step).shared_text),
-                step.id,
             ),
         )
         ended = "update request set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ? where id = ?"

@@ -239,6 +239,9 @@ MIGRATIONS: tuple[str, ...] = (
     create index mark_unpriced on mark(run) where {UNPRICED};
     alter table attempt add column run integer references run;
     update attempt set run = (select run from mark where id = attempt.mark);
+    create trigger attempt_of_run after insert on attempt begin
+        update attempt set run = {_RUN_OF_MARK} where id = new.id;
+    end;
     create index attempt_run on attempt(run);
     create index attempt_unpriced on attempt(run) where {UNPRICED};
     create index attempt_shared on attempt(shared) where shared is not null;
