@@ -58,6 +58,10 @@ class ReadingSession(SqliteSession):
         with translate_errors():
             return self.execute(statement, bindings).fetchall()
 
+    def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
+        with translate_errors():
+            yield from self.execute(statement, bindings)
+
 
 def connect(path: Path, durability: Durability, *, reads: bool = False, read_only: bool = False) -> SqliteSession:
     """Open the state file in WAL mode; nothing is checked or migrated. Raises the store's errors.
@@ -95,7 +99,7 @@ def _use_wal(connection: apsw.Connection) -> None:
         except apsw.BusyError:
             if time.monotonic() >= deadline:
                 raise
-            time.sleep(BUSY_STEP_S)
+            time.sleep(BUSY_STEP_S)  # nothing signals that the other server has written
         else:
             return
 

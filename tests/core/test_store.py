@@ -89,6 +89,13 @@ def test_processes_that_migrate_at_once_make_one_schema(place: Place) -> None:
     assert place.rows("pragma integrity_check") == [("ok",)]
 
 
+async def test_a_statement_that_fails_while_it_is_read_row_by_row_is_the_stores_own_error(place: Place) -> None:
+    store = Store(place.home, "process", "test")
+    with pytest.raises(StoreCorrupt):
+        list(store.reader.stream("select * from nothing"))
+    await store.close()
+
+
 def test_a_new_file_that_another_server_is_writing_is_opened_once_that_has_ended(tmp_path: Path) -> None:
     other = apsw.Connection(str(tmp_path / "kairos.db"))
     other.execute("create table t(x); begin immediate")

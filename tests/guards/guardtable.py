@@ -621,7 +621,7 @@ FILES = (
     ),
     Guard(
         "store/connection.py",
-        "            if time.monotonic() >= deadline:\n                raise\n            time.sleep(BUSY_STEP_S)\n",
+        "            if time.monotonic() >= deadline:\n                raise\n",
         "            raise\n",
         "core/test_store.py::test_a_new_file_that_another_server_is_writing_is_opened_once_that_has_ended",
     ),

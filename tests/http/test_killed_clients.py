@@ -220,7 +220,8 @@ SAMPLE = [(case, way) for case in CASES for way in WAYS if way != "sse" or case.
 
 @pytest.mark.parametrize(("case", "way"), SAMPLE)
 async def test_clients_that_are_killed_or_give_up_in_the_middle_of_a_push(case: str, way: str, tmp_path: Path) -> None:
-    await CASES[case](way, tmp_path / "ground", random.Random(f"{case} {way}"))
+    assert_case = CASES[case]
+    await assert_case(way, tmp_path / "ground", random.Random(f"{case} {way}"))
 
 
 @pytest.mark.slow
@@ -229,5 +230,6 @@ async def test_clients_that_are_killed_or_give_up_in_the_middle_of_a_push(case: 
 async def test_50_clients_that_are_killed_or_give_up_in_the_middle_of_a_push(
     case: str, way: str, tmp_path: Path
 ) -> None:
+    assert_case = CASES[case]
     for seed in range(MANY):
-        await CASES[case](way, tmp_path / f"ground-{seed}", random.Random(seed))
+        await assert_case(way, tmp_path / f"ground-{seed}", random.Random(seed))

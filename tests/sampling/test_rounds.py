@@ -180,6 +180,7 @@ async def test_a_state_of_another_run_is_foreign(place):
         one, two = [run_id for (run_id,) in place.rows("select id from run order by n")]
         state = (await door.asked("run_continue", {"run_id": one})).request_state
         await refused(door, "run_continue", {"run_id": two}, state)
+        assert (bodies(place, one), bodies(place, two)) == ({}, {})
 
 
 async def test_a_state_ends_with_its_time_and_outlives_a_restart(place):

@@ -211,6 +211,7 @@ def test_a_hangup_from_somebody_else_does_not_end_it(started):
     peer.greet()
     peer.server.send_signal(signal.SIGHUP)
     peer.still_answers()
+    assert peer.server.poll() is None
 
 
 PARENT = """

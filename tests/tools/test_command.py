@@ -618,7 +618,7 @@ def _descendants(parent: int) -> list[int]:
     return [pid for pid in pids if read_parent_pid(pid) == parent]
 
 
-def killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> None:
+def assert_killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> None:
     """Kill a server so long after something of its program is there: its starter, the sandbox, or the program."""
     mark = token(7306)
     beside = f"setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &)"  # one whose parents end
@@ -632,14 +632,14 @@ def killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> No
 
 @pytest.mark.parametrize("mode", BOTH)
 def test_the_death_of_the_server_ends_its_programs(workspace: Path, mode: str) -> None:
-    killed_server_leaves_nothing(workspace, mode, 0.3)
+    assert_killed_server_leaves_nothing(workspace, mode, 0.3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", BOTH)
 def test_the_death_of_the_server_at_any_moment_of_the_start_ends_its_programs(workspace: Path, mode: str) -> None:
     for n in range(60):
-        killed_server_leaves_nothing(workspace, mode, n * 0.001 if mode == "sandboxed" else n * 0.003)
+        assert_killed_server_leaves_nothing(workspace, mode, n * 0.001 if mode == "sandboxed" else n * 0.003)
 
 
 @pytest.mark.parametrize("how", ["time", "exit", "stop"])
