@@ -15,7 +15,7 @@ from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
-from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.execution.run_state import RunState, read_stored_run
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import Store
@@ -124,7 +124,7 @@ class RunPool:
         self._factory.check_version(run)
         worker = self._make_worker(run, run.fence)
         try:
-            worker.state.rebuild(self._store.reader)
+            worker.state.rebuild(read_stored_run(self._store.reader, run))
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
         except Unreadable as error:
@@ -175,8 +175,9 @@ class RunPool:
             self._launch(worker)
 
     def _make_worker(self, run: RunRow, fence: int) -> RunWorker:
-        def summarize() -> str:
-            return transcript.summarize_run(queries.read_record(self._store.reader, run.n))
+        async def summarize() -> str:
+            record = await self._store.read(lambda session: queries.read_record(session, run.n))
+            return transcript.summarize_run(record)
 
         return RunWorker(
             self._store,

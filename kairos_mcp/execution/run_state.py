@@ -6,7 +6,7 @@ All of it can be thrown away and rebuilt from the rows. Nothing here performs a 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, outage_pause, restore_step
-from kairos_mcp.store import approvals, queries
+from kairos_mcp.store import approvals, client_requests, queries
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     BranchAccountIds,
@@ -29,11 +29,11 @@ from kairos_mcp.store.accounts import (
     SharedAccountIds,
     read_branch_accounts,
 )
-from kairos_mcp.store.approvals import ApprovalRequest
+from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit
-from kairos_mcp.store.queries import WAITED, RunRow
+from kairos_mcp.store.queries import WAITED, RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import ProbeResult
@@ -52,6 +52,47 @@ class ChargedAccounts(NamedTuple):
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     pause_when_used_up: Paused | None = None
     is_barred: bool = False
+
+
+class StoredRun(NamedTuple):
+    """The rows that a run is rebuilt from: its steps, its branch accounts by path, and the newest approvals of its
+    unanswered steps by path."""
+
+    record: Sequence[StepRow]
+    branches: BranchAccountIds
+    approvals: Mapping[str, ApprovalRow]
+
+
+def read_stored_run(session: Session, run: RunRow) -> StoredRun:
+    """Read what `RunState.rebuild` needs. Raises StoreCorrupt."""
+    branches = read_branch_accounts(session, run.account)
+    return StoredRun(queries.read_record(session, run.n), branches, approvals.newest_approvals(session, run.n))
+
+
+class AwaitedSteps(NamedTuple):
+    """What others may bring to run number `n`: answers of its open steps (paths by id), and verdicts."""
+
+    n: int
+    open_steps: Mapping[int, str]
+    awaits_approval: bool
+
+
+class Arrivals(NamedTuple):
+    """What others have written for a run's open steps: withdrawn requests, answers (step's id, encoded answer), and
+    the newest approvals by path."""
+
+    withdrawals: Sequence[WithdrawnRequest]
+    answers: Sequence[tuple[int, str]]
+    approvals: Mapping[str, ApprovalRow]
+
+
+def read_arrivals(session: Session, awaited: AwaitedSteps) -> Arrivals:
+    """Read what has come for a run."""
+    return Arrivals(
+        client_requests.list_uncharged(session, awaited.n),
+        queries.read_answers(session, list(awaited.open_steps)) if awaited.open_steps else (),
+        approvals.newest_approvals(session, awaited.n) if awaited.awaits_approval else {},
+    )
 
 
 @dataclass(slots=True)
@@ -73,18 +114,18 @@ class RunState:
     handled_requests: list[int] = field(default_factory=list)
     branches: BranchAccountIds = field(default_factory=dict)
 
-    def rebuild(self, session: Session, running: Iterable[str] = ()) -> None:
+    def rebuild(self, stored: StoredRun, running: Iterable[str] = ()) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
 
         The outcome of steps that were begun, and are not in `running`, is unknown. Raises ReplayDiffers, StoreCorrupt.
         """
         still_running = {path: self.pending[path] for path in running}
         self.runner = Runner(self.make_flow())
-        self.pending, self.branches = {}, read_branch_accounts(session, self.run.account)
+        self.pending, self.branches = {}, stored.branches
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         with _without_garbage_collector():
-            for row in queries.read_record(session, self.run.n):
+            for row in stored.record:
                 answer, sent = row.answer, row.sent
                 step = self.runner.replay(row.path, row.digest, answer)
                 self.executor.restore_step(step, sent, row.at)
@@ -92,12 +133,12 @@ class RunState:
                     self.executor.record_answer(row.path, step, answer, sent.route)
                 else:
                     self.pending[row.path] = still_running.get(row.path) or restore_step(row, step)
-        self._restore_approvals(session)
+        self._restore_approvals(stored.approvals)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
             if finished.path in self.pending:  # else the commit that seemed to fail had been written
                 self.finish_step(finished.path, finished.result, finished.by)
-        self.apply_verdicts(session)
+        self._apply_verdicts(stored.approvals)
 
     def finish_step(self, path: str, result: StepResult, by: str) -> None:
         """Feed an answer to the flow; the next commit writes it. `by`: the route, or who it came from."""
@@ -106,14 +147,27 @@ class RunState:
         self.finished.append(FinishedStep(path, step, result, by))
         self.runner.answer(path, result.answer)
 
-    def collect_answers(self, session: Session) -> None:
-        """Feed the answers that others have written for open steps."""
-        open_steps = {step.id: path for path, step in self.pending.items() if step.is_open}
-        for step_id, body in queries.read_answers(session, list(open_steps)) if open_steps else ():
-            path, answer = open_steps[step_id], decode_answer(body)
+    def what_is_awaited(self) -> AwaitedSteps:
+        """Return which of the pending steps others may have answered or decided."""
+        return AwaitedSteps(
+            self.run.n,
+            {step.id: path for path, step in self.pending.items() if step.is_open},
+            self._awaits_approval,
+        )
+
+    @property
+    def _awaits_approval(self) -> bool:
+        return any(step.awaits_approval and step.is_open for step in self.pending.values())
+
+    def apply_arrivals(self, awaited: AwaitedSteps, arrived: Arrivals) -> None:
+        """Go on with what others have written for open steps."""
+        self._apply_withdrawals(arrived.withdrawals)
+        for step_id, body in arrived.answers:
+            path, answer = awaited.open_steps[step_id], decode_answer(body)
             step = self.pending.pop(path)
             self.executor.record_answer(path, step.step, answer, step.sent.route)
             self.runner.answer(path, answer)
+        self._apply_verdicts(arrived.approvals)
 
     def calls_to_probe(self) -> list[tuple[str, CallTool, PendingStep]]:
         """Calls of unknown outcome whose tool can tell whether they were carried out: set their `probe_result` before
@@ -142,7 +196,7 @@ class RunState:
                     settlement.path, StepResult(settlement_result(settlement, via), counts_of("call")), "person"
                 )
 
-    def apply_withdrawals(self, withdrawals: Iterable[WithdrawnRequest]) -> None:
+    def _apply_withdrawals(self, withdrawals: Iterable[WithdrawnRequest]) -> None:
         """Charge the requests that a client's model left unanswered, before their steps are asked again."""
         for request in withdrawals:
             step = self.pending.get(request.path)
@@ -163,19 +217,19 @@ class RunState:
             )
         ]
 
-    def _restore_approvals(self, session: Session) -> None:
+    def _restore_approvals(self, newest: Mapping[str, ApprovalRow]) -> None:
         """Set which of the pending steps wait for a person's approval, and which have it."""
-        for path, row in approvals.newest_approvals(session, self.run.n).items():
+        for path, row in newest.items():
             if (step := self.pending.get(path)) is not None:
                 step.awaits_approval = True
                 step.apply_approval(row)
 
-    def apply_verdicts(self, session: Session) -> None:
+    def _apply_verdicts(self, newest: Mapping[str, ApprovalRow]) -> None:
         """Apply what people decided: start an approved call of this server's tools, answer a denied one, and ask anew
         where an approval has expired."""
-        if not any(step.awaits_approval and step.is_open for step in self.pending.values()):
+        if not self._awaits_approval:
             return
-        for path, row in approvals.newest_approvals(session, self.run.n).items():
+        for path, row in newest.items():
             step = self.pending.get(path)
             if step is None or not step.is_open or row.verdict is None:
                 continue

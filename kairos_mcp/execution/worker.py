@@ -26,12 +26,13 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
 from kairos_mcp.execution.pending_step import FinishedStep, PendingStep, is_outage, retry_delay_s
-from kairos_mcp.execution.run_state import ChargedAccounts, RunState
-from kairos_mcp.store import apply_commit, client_requests, integrity, queries, tool_memory
+from kairos_mcp.execution.run_state import ChargedAccounts, RunState, StoredRun, read_arrivals, read_stored_run
+from kairos_mcp.store import apply_commit, integrity, queries, tool_memory
 from kairos_mcp.store.commit import CommitResult, RunCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import decode_settlement
 from kairos_mcp.tools.tool import ToolMemory
 
@@ -56,7 +57,7 @@ class RunWorker:
     fence: int
     clock: Callable[[], int]
     on_change: Callable[[], None]
-    summarize: Callable[[], str]
+    summarize: Callable[[], Awaitable[str]]
     find_accounts: Callable[[RunRow, str | None, int], Awaitable[ChargedAccounts]]
     is_rebuilt: bool = False
     error: KairosError | None = None
@@ -120,7 +121,7 @@ class RunWorker:
         """Read the inbox, commit, perform: once each. Returns True when nothing is left to do here."""
         # Whatever went wrong before, the rows are right: memory is rebuilt from them, never repaired.
         if not self.is_rebuilt:
-            self._rebuild()
+            await self._rebuild()
         # The inbox comes first, so that a cancel or a pause is obeyed before anything more is begun or paid for. The
         # flag is cleared before the rows are read: what comes while they are read sets it again.
         if self._inbox_changed:
@@ -156,27 +157,31 @@ class RunWorker:
             return False
         return await self._perform_steps(group, commit, startable)
 
-    def _rebuild(self) -> None:
+    async def _rebuild(self) -> None:
         """Rebuild the state from the run's rows.
 
         A run can still be cancelled, though nothing else, where its record no longer fits its flow, its rows can't be
         read, or its account is not the sum of its rows: then no error is raised if a cancel waits in the inbox.
         """
         run = self.state.run
-        inbox = queries.pending_requests(self.store.reader, run.n)
+        inbox = await self.store.read(lambda session: queries.pending_requests(session, run.n))
         is_cancelled = any(request.kind == "cancel" for request in inbox)
-        try:
-            reader = self.store.reader
-            with reader.one_state():
-                self.state.rebuild(reader, self._running)
-                if not is_cancelled:
-                    integrity.check_run_account(reader, run.n, run.account)
-        except ReplayDiffers:
+
+        def read_checked(session: Session) -> StoredRun:
+            stored = read_stored_run(session, run)
             if not is_cancelled:
-                raise
-            self.state.pending.clear()
-            record = queries.read_record(self.store.reader, self.state.run.n)
-            self._mismatched_steps = [row for row in record if row.body is None]
+                integrity.check_run_account(session, run.n, run.account)
+            return stored
+
+        try:
+            stored = await self.store.read(read_checked, one_state=True)
+            try:
+                self.state.rebuild(stored, self._running)
+            except ReplayDiffers:
+                if not is_cancelled:
+                    raise
+                self.state.pending.clear()
+                self._mismatched_steps = [row for row in stored.record if row.body is None]
         except StoreCorrupt:
             if not is_cancelled:
                 raise
@@ -206,12 +211,12 @@ class RunWorker:
 
     async def _read_inbox(self) -> bool:
         """Carry out the requests and take over the answers that others left. Returns True if that ended the run."""
-        reader, run = self.store.reader, self.state.run
+        run = self.state.run
         if self._is_unreadable:
             await self._cancel_running_steps()
             await self._force_cancel()
             return True
-        if inbox := queries.pending_requests(reader, run.n):
+        if inbox := await self.store.read(lambda session: queries.pending_requests(session, run.n)):
             owner, fence, at = self.owner, self.fence, self.clock()
             try:
                 drained = await self.store.submit(lambda session: drain_inbox(session, run, owner, fence, at))
@@ -230,9 +235,8 @@ class RunWorker:
             self.state.apply_settlements(
                 (request.id, decode_settlement(request), request.via) for request in drained.settlements
             )
-        self.state.apply_withdrawals(client_requests.list_uncharged(reader, run.n))
-        self.state.collect_answers(reader)
-        self.state.apply_verdicts(reader)
+        awaited = self.state.what_is_awaited()
+        self.state.apply_arrivals(awaited, await self.store.read(lambda session: read_arrivals(session, awaited)))
         return False
 
     # -- performing --------------------------------------------------------------------------------------------
@@ -313,9 +317,10 @@ class RunWorker:
     async def _cancel_run(self) -> None:
         """End the run: stop what is performed, record it as stopped, and summarize from the rows what was done."""
         await self._cancel_running_steps()
+        summary = await self.summarize()
         try:
             await self._commit(
-                final_commit(self.state, self._mismatched_steps, self.owner, self.fence, self.clock(), self.summarize())
+                final_commit(self.state, self._mismatched_steps, self.owner, self.fence, self.clock(), summary)
             )
         except (StoreCorrupt, StoreUnavailable, FenceLost):  # its account may be gone, or not the sum of its rows
             await self._force_cancel()
@@ -324,8 +329,9 @@ class RunWorker:
 
     async def _force_cancel(self) -> None:
         """End the run from its rows alone, as far as they can be read."""
+        summary = await self.summarize()
         known = {finished.step.id: finished.to_answered_step() for finished in self.state.finished}
-        job = force_cancel_job(self.state.run, self.fence, self.clock(), self.summarize(), known)
+        job = force_cancel_job(self.state.run, self.fence, self.clock(), summary, known)
         await self.store.submit(job)
         self.is_rebuilt = False
 

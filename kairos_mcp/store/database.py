@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +100,18 @@ class Store:
         if not ownership.number:
             ownership.number = await self.submit(lambda session: ownership.register(session, self._via, at))
         return ownership.number
+
+    async def read(self, read: Callable[[Session], T], *, one_state: bool = False) -> T:
+        """Call a function with a session that reads, and return its value: one call for all that an act reads.
+
+        `one_state`: it reads everything from one state of the store, whatever others write meanwhile. On SQLite it is
+        called at once, since a thread costs more than the statements. Where a driver waits for a network, others run
+        meanwhile: the function takes values and returns values, and changes nothing.
+        """
+        if one_state:
+            with self.reader.one_state():
+                return read(self.reader)
+        return read(self.reader)
 
     async def submit(self, job: Job[T]) -> T:
         """Run the job in a transaction and commit it; see Writer.submit.

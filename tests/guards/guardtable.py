@@ -323,7 +323,7 @@ SPENDING = (
     ),
     Guard(
         "execution/worker.py",
-        "integrity.check_run_account(reader, run.n, run.account)",
+        "integrity.check_run_account(session, run.n, run.account)",
         "pass",
         OWNERS + "an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more",
     ),
