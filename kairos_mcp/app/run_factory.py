@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
@@ -25,7 +25,7 @@ from kairos_mcp.gate import Default, Gate
 from kairos_mcp.models.model import Model, ModelInput, ModelOptions, redact_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
-from kairos_mcp.models.scripted import Script
+from kairos_mcp.models.scripted import Script, ScriptedAnswer
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build, rebuilt_texts
@@ -306,10 +306,13 @@ class RunFactory:
 def scripted_model(script: Script) -> Model:
     """Make a model of a script: each completion takes the line that was reserved for its step."""
 
-    async def complete(model_input: ModelInput) -> Completion | Failure:
+    async def answer_late(line: ScriptedAnswer) -> Completion | Failure:
+        await asyncio.sleep(line.delay_s)
+        return line.answer
+
+    def complete(model_input: ModelInput) -> Completion | Failure | Awaitable[Completion | Failure]:
         number = -1 if model_input.sent.line is None else model_input.sent.line
         line = script.answer_for(model_input.path, number, model_input.step)
-        await asyncio.sleep(line.delay_s)  # without a delay it still lets others run
-        return line.answer
+        return answer_late(line) if line.delay_s else line.answer
 
     return complete

@@ -263,11 +263,19 @@ class StepExecutor:
                 self._private_parts[conversation].keep(step.name, answer)
 
     async def perform(
-        self, path: str, step: Step, sent: Sent, grant: Reservation, base: BaseHashes | None = None
+        self,
+        path: str,
+        step: Step,
+        sent: Sent,
+        grant: Reservation,
+        base: BaseHashes | None = None,
+        *,
+        is_alone: bool = False,
     ) -> StepResult:
         """Perform the step. Raises nothing but a cancellation: every failure is an answer.
 
-        `base`: the files as they were when a person was asked for the approval of this call.
+        `base`: the files as they were when a person was asked for the approval of this call. `is_alone`: nothing else
+        is to be done meanwhile.
         """
         began = time.monotonic()
         match step:
@@ -281,22 +289,24 @@ class StepExecutor:
                 took_ms, paid = _elapsed_ms(began, grant), sent.route in self.paid_models
                 return completion_result(path, step, answer, took_ms, grant.held, paid=paid, notes=notes)
             case CallTool():
-                result = await self._call(path, step, grant, began, base)
+                result = await self._call(path, step, grant, began, base, is_alone=is_alone)
                 return self._call_result(path, step, result, _elapsed_ms(began, grant))
             case Pause():
                 raise AssertionError("a pause is never performed")
 
     async def _complete(self, model_input: ModelInput, grant: Reservation) -> Completion | Failure:
-        model = self.models[model_input.sent.route or ""]
+        answer = self.models[model_input.sent.route or ""](model_input)
+        if isinstance(answer, Completion | Failure):
+            return answer
         try:
             async with asyncio.timeout(grant.timeout_ms / 1000):
-                return await model(model_input)
+                return await answer
         except TimeoutError:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
     async def _call(
-        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None
+        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, *, is_alone: bool
     ) -> ToolResult:
         """Call the tool.
 
@@ -321,6 +331,7 @@ class StepExecutor:
             tool,
             step.call.arguments,
             ctx,
+            in_place=is_alone and tool.spec.effect == "read",  # others may wait for this loop, to keep what they change
         )
         try:
             return await (_stop_after(calling, seconds, stop) if grace_s else calling)

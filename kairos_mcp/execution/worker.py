@@ -7,6 +7,7 @@ finish the steps under way, commit their answers, and begin nothing new.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from kairos_mcp.store.settlements import decode_settlement
 from kairos_mcp.tools.tool import ToolMemory
 
 COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses between tries of a commit that the store refuses for now
+KEEPS_LOOP_S = 0.001  # a run lets others have the event loop at least so often
 COMMIT_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool never waits for a loop that has ended
 
 
@@ -68,6 +70,7 @@ class RunWorker:
     _performs_inline: bool = False  # a step is performed in `_task` itself
     _is_interrupted: bool = False
     _is_stopping: bool = False
+    _yields_at: float = 0.0
     _mismatched_steps: list[StepRow] = field(default_factory=list)  # unanswered, of a record that the flow can't replay
     _is_unreadable: bool = False  # cancelled, and its rows can't be read
 
@@ -119,6 +122,9 @@ class RunWorker:
 
     async def _step(self, group: asyncio.TaskGroup) -> bool:
         """Read the inbox, commit, perform: once each. Returns True when nothing is left to do here."""
+        if time.monotonic() > self._yields_at:
+            await asyncio.sleep(0)  # a model and tools that answer at once let others have the event loop all the same
+            self._yields_at = time.monotonic() + KEEPS_LOOP_S
         # Whatever went wrong before, the rows are right: memory is rebuilt from them, never repaired.
         if not self.is_rebuilt:
             await self._rebuild()
@@ -268,7 +274,7 @@ class RunWorker:
         """Perform the only step there is in the worker's own task: another task costs more than a commit."""
         self._performs_inline = True
         try:
-            await self._perform(path, step, step.take_grant())
+            await self._perform(path, step, step.take_grant(), is_alone=self.store.writer.has_one_run)
         except asyncio.CancelledError:
             if not self._is_interrupted or self._task is None:
                 raise
@@ -281,9 +287,11 @@ class RunWorker:
         await self._perform(path, step, grant)
         self._nudge_event.set()
 
-    async def _perform(self, path: str, step: PendingStep, grant: Reservation) -> None:
+    async def _perform(self, path: str, step: PendingStep, grant: Reservation, *, is_alone: bool = False) -> None:
         """Perform one attempt, and wait out the pause after it where another one follows."""
-        result = await self.state.executor.perform(path, step.step, step.sent, grant, step.approved_base)
+        result = await self.state.executor.perform(
+            path, step.step, step.sent, grant, step.approved_base, is_alone=is_alone
+        )
         delay_s = retry_delay_s(step, result)
         backs_off = is_outage(step, result, self.state.executor.paid_models)
         if delay_s is not None or backs_off:

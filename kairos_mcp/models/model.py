@@ -30,7 +30,11 @@ class ModelInput:
     find_private: Callable[[Message], Private | None] = _no_private_part
 
 
-Model = Callable[[ModelInput], Awaitable[Completion | Failure]]
+RemoteModel = Callable[[ModelInput], Awaitable[Completion | Failure]]
+"""A model that has to be waited for."""
+
+Model = RemoteModel | Callable[[ModelInput], Awaitable[Completion | Failure] | Completion | Failure]
+"""A model that may also answer at once, as a script does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class PrivateParts:
         return self._by_turn.get((message.content, tuple(call.id for call in message.tool_calls)))
 
 
-def redact_model(model: Model, redactor: Redactor) -> Model:
+def redact_model(model: RemoteModel, redactor: Redactor) -> RemoteModel:
     """Wrap a model so that no secret stands in its answers."""
 
     async def complete(model_input: ModelInput) -> Completion | Failure:

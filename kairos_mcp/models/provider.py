@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.model import Model, ModelInput, ModelOptions
+from kairos_mcp.models.model import ModelInput, ModelOptions, RemoteModel
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_errors import key_variable
 
@@ -38,7 +38,7 @@ class Provider:
         self._key = key
         self._connecting: asyncio.Task[ProviderConnection] | None = None
 
-    def make_model(self, options: ModelOptions) -> Model:
+    def make_model(self, options: ModelOptions) -> RemoteModel:
         """Make the Model of a run with these options."""
 
         async def complete(model_input: ModelInput) -> Completion | Failure:

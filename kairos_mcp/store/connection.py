@@ -104,12 +104,15 @@ def _use_wal(connection: apsw.Connection) -> None:
             return
 
 
-def make_busy_handler() -> Callable[[int], bool]:
-    """Make a busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
+def make_busy_handler(may_wait: Callable[[], bool] = lambda: True) -> Callable[[int], bool]:
+    """Make a busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S, or at
+    once where it may not wait."""
     since = 0.0
 
     def wait(tries: int) -> bool:
         nonlocal since
+        if not may_wait():
+            return False
         now = time.monotonic()
         if tries == 0:
             since = now

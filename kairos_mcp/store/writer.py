@@ -56,7 +56,8 @@ class Writer:
         self._path = path
         self._durability: Durability = durability
         self._connection = connection
-        self._busy_handler = make_busy_handler()
+        self._may_wait = True  # for the lock: in the event loop it may not
+        connection.set_busy_handler(make_busy_handler(lambda: self._may_wait))
         self._queue: list[_QueuedJob] = []
         self._active_runs = 0
         self._is_flush_scheduled = False
@@ -76,13 +77,18 @@ class Writer:
         finally:
             self._active_runs -= 1
 
+    @property
+    def has_one_run(self) -> bool:
+        """Whether no more than one run is active."""
+        return self._active_runs <= 1
+
     async def submit(self, job: Job[T]) -> T:
         """Run the job in a transaction and return its result once it is durable.
 
         Raises what the job raises, or the store's errors.
         """
         queued = _QueuedJob(job)
-        if self._active_runs <= 1 and not self._is_committing and not self._queue and self._commit_here([queued]):
+        if self.has_one_run and not self._is_committing and not self._queue and self._commit_here([queued]):
             if queued.error is not None:
                 raise queued.error
             done: T = queued.value
@@ -126,13 +132,13 @@ class Writer:
 
     def _commit_here(self, group: list[_QueuedJob]) -> bool:
         """Commit in the event loop without waiting; False where another process holds the lock."""
-        self._connection.set_busy_handler(None)
+        self._may_wait = False
         try:
             _commit(self._connection, group)
         except apsw.BusyError:
             return False
         finally:
-            self._connection.set_busy_handler(self._busy_handler)
+            self._may_wait = True
         self.commits += 1
         self._checkpoint_if_grown()
         return True

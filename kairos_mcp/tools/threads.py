@@ -14,19 +14,28 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar, TypeVarTuple
 
+IN_PLACE_S = 0.001  # most calls of tools that read take less
+
 A = TypeVarTuple("A")
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _ThreadJob:
-    """A call to run in a thread, the future of its result, and the timer of its timeout."""
+    """A call to run in a thread, the future of its result, and the timer of its timeout.
+
+    `ended` is held until the function has ended, where the caller waits for that in place; None once it does not.
+    """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Any]
-    timer: asyncio.TimerHandle
+    timer: asyncio.TimerHandle | None = None
+    ended: threading.Lock | None = None
+    value: Any = None
+    error: BaseException | None = None
+    is_finished: bool = False
 
 
 class WorkerThreads:
@@ -39,22 +48,31 @@ class WorkerThreads:
         self._idle: list[SimpleQueue[_ThreadJob | None]] = []  # the last one is the warmest
         self._backlog: deque[_ThreadJob] = deque()
 
-    def call(self, timeout_s: float, function: Callable[[*A], T], *arguments: *A) -> asyncio.Future[T]:
+    def call(
+        self, timeout_s: float, function: Callable[[*A], T], *arguments: *A, in_place: bool = False
+    ) -> asyncio.Future[T]:
         """Run a function in a thread. The future has its result, or TimeoutError after `timeout_s` seconds, which
         include waiting for a thread.
 
-        The thread itself can't be stopped: a function that should end early has to be told by other means.
+        `in_place`: wait up to IN_PLACE_S for the result before returning. Where nothing else is to be done meanwhile,
+        a short call then costs a third, since the event loop need not be woken. The thread itself can't be stopped: a
+        function that should end early has to be told by other means.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        job = _ThreadJob(function, arguments, loop, done, loop.call_later(timeout_s, _set_timeout, done))
-        if self._idle:
+        job = _ThreadJob(function, arguments, loop, loop.create_future())
+        if in_place and self._idle:
+            queue = self._idle.pop()
+            if self._ends_in_place(queue, job):
+                self._finish_job(queue, job)
+                return job.done
+        elif self._idle:
             self._idle.pop().put(job)
         elif len(self._queues) < self._max_threads:
             self._start_thread().put(job)
         else:
             self._backlog.append(job)
-        return done
+        job.timer = loop.call_later(timeout_s, _set_timeout, job.done)
+        return job.done
 
     def close(self) -> None:
         """Start nothing more. What is running ends by itself; its daemon thread does not keep the process alive."""
@@ -71,29 +89,45 @@ class WorkerThreads:
         threading.Thread(target=self._run_jobs, args=(queue,), name=name, daemon=True).start()
         return queue
 
+    def _ends_in_place(self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob) -> bool:
+        """Give the thread of this queue the job and wait a moment; return whether it ended within it."""
+        ended = job.ended = threading.Lock()
+        ended.acquire()
+        queue.put(job)
+        if ended.acquire(timeout=IN_PLACE_S):
+            return True
+        job.ended = None  # from here on the thread reports to the event loop, if it has not ended just now
+        return ended.acquire(blocking=False)
+
     def _run_jobs(self, queue: SimpleQueue[_ThreadJob | None]) -> None:
         """Run one job after another, in a worker thread, until it is told to end."""
         while (job := queue.get()) is not None:
-            value, error = None, None
             try:
-                value = job.function(*job.arguments)
+                job.value = job.function(*job.arguments)
             except BaseException as raised:  # every failure has to reach the waiting caller
-                error = raised
-            try:
-                job.loop.call_soon_threadsafe(self._finish_job, queue, job, value, error)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits any more
-            del job, value, error  # an idle thread keeps nothing alive
+                job.error = raised
+            ended = job.ended
+            if ended is not None:
+                ended.release()
+            if job.ended is None:
+                try:
+                    job.loop.call_soon_threadsafe(self._finish_job, queue, job)
+                except RuntimeError:
+                    return  # the loop is closed: nobody waits any more
+            del job, ended  # an idle thread keeps nothing alive
 
-    def _finish_job(
-        self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob, value: object, error: BaseException | None
-    ) -> None:
-        job.timer.cancel()
+    def _finish_job(self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob) -> None:
+        """Hand over the result, once: the thread and the caller who waits in place may both have found the end."""
+        if job.is_finished:
+            return
+        job.is_finished = True
+        if job.timer is not None:
+            job.timer.cancel()
         if not job.done.done():
-            if error is None:
-                job.done.set_result(value)
+            if job.error is None:
+                job.done.set_result(job.value)
             else:
-                job.done.set_exception(error)
+                job.done.set_exception(job.error)
         while self._backlog:
             waiting = self._backlog.popleft()
             if not waiting.done.done():  # else its time is over, or nobody wants it any more
