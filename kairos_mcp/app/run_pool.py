@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
 from kairos_mcp.execution.run_state import RunState, read_stored_run
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs
+from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, with_run_id
 from kairos_mcp.views import transcript

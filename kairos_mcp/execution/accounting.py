@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
-from kairos_mcp.core.messages import Completion, Exactness, Usage
-from kairos_mcp.core.steps import Answer, Failure, RequestCompletion
+from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.steps import Failure, RequestCompletion
+from kairos_mcp.store.commit import StepResult
 
 MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
 TAIL_TOKENS = 320  # of the status line, which is at most so many bytes
 MESSAGE_TOKENS = 16  # around each message
-
-
-class StepResult(NamedTuple):
-    """The result of performing a step: its answer, what it cost, a long text to store (hash, body), and notes."""
-
-    answer: Answer
-    spent: Units
-    cached: int = 0
-    exactness: Exactness | None = None
-    text: tuple[str, str] | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

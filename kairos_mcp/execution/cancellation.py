@@ -9,12 +9,11 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import make_outcome
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Failure
-from kairos_mcp.execution.accounting import StepResult
-from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
+from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import force_cancel
 from kairos_mcp.store.codec import encode
-from kairos_mcp.store.commit import AnsweredStep, RunCommit
+from kairos_mcp.store.commit import AnsweredStep, RunCommit, StepResult
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.writer import Job
 
@@ -30,28 +29,16 @@ def final_commit(
     begun = [(path, step) for path, step in state.pending.items() if not step.is_open]
     late = {path: state.executor.late_results.pop(path, None) for path, _ in begun}
     state.finished += [
-        FinishedStep(path, step, result, SERVER_ROUTE) for path, step in begun if (result := late[path]) is not None
+        step.answered(path, result, SERVER_ROUTE) for path, step in begun if (result := late[path]) is not None
     ]
-    stopped = [_stop_step(path, step).to_answered_step() for path, step in begun if late[path] is None]
+    stopped = [_stop_step(path, step) for path, step in begun if late[path] is None]
     released = [(step.id, path, step.held, step.shared) for path, step in state.pending.items() if step.is_open]
     for row in mismatched:
         if row.is_open:
             released.append((row.id, row.path, row.held, row.shared))
         else:
             result = _stopped_result(row.kind, row.held)
-            stopped.append(
-                AnsweredStep(
-                    row.id,
-                    row.path,
-                    result.answer,
-                    row.held,
-                    result.spent,
-                    SERVER_ROUTE,
-                    exactness=result.exactness,
-                    shared=row.shared,
-                )
-            )
-    answers = (*(finished.to_answered_step() for finished in state.finished), *stopped)
+            stopped.append(AnsweredStep(row.id, row.path, result, row.held, SERVER_ROUTE, row.shared))
     return RunCommit(
         run.n,
         run.id,
@@ -59,9 +46,7 @@ def final_commit(
         fence,
         run.account,
         at,
-        answers,
-        notes=[note for finished in state.finished for note in finished.result.notes],
-        texts=[finished.result.text for finished in state.finished if finished.result.text],
+        (*state.finished, *stopped),
         dropped_steps=released,
         branches=state.branches,
         outcome=encode(make_outcome("cancelled", summary)),
@@ -81,13 +66,13 @@ def force_cancel_job(run: RunRow, fence: int, at: int, summary: str, known: Mapp
     return lambda session: force_cancel.force_cancel(session, run, fence, at, outcome, answer, known)
 
 
-def _stop_step(path: str, step: PendingStep) -> FinishedStep:
+def _stop_step(path: str, step: PendingStep) -> AnsweredStep:
     """Answer a begun step as cancelled."""
     if step.failed_result is None:
-        return FinishedStep(path, step, _stopped_result(step.kind, step.held), SERVER_ROUTE)
+        return step.answered(path, _stopped_result(step.kind, step.held), SERVER_ROUTE)
     # It was between two attempts: what the failed one cost is known, and nothing was under way.
     answer = Failure("cancelled", "The run was cancelled before the model was asked again.")
-    return FinishedStep(path, step, step.failed_result._replace(answer=answer), step.sent.route or SERVER_ROUTE)
+    return step.answered(path, step.failed_result._replace(answer=answer), step.sent.route or SERVER_ROUTE)
 
 
 def _stopped_result(kind: str, held: Units) -> StepResult:

@@ -27,12 +27,12 @@ from kairos_mcp.core.steps import (
     Sent,
     Step,
 )
-from kairos_mcp.execution.accounting import InputEstimator, StepResult, completion_result, drop_impossible_usage
+from kairos_mcp.execution.accounting import InputEstimator, completion_result, drop_impossible_usage
 from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
 from kairos_mcp.gate import Gate
 from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApproval
-from kairos_mcp.store.commit import NewStep
+from kairos_mcp.store.commit import NewStep, StepResult
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import server_failures, shorten
 from kairos_mcp.tools.threads import WorkerThreads

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, RequestCompletion, Sent, Step
-from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import reviewer_comment
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
-from kairos_mcp.store.commit import AnsweredStep, Paused, StepStarted
+from kairos_mcp.store.commit import AnsweredStep, Paused, StepResult, StepStarted
 from kairos_mcp.store.queries import UNKNOWN, StepRow
 from kairos_mcp.tools.tool import ProbeResult
 
@@ -107,6 +105,10 @@ class PendingStep:
             case _:
                 return result
 
+    def answered(self, path: str, result: StepResult, by_route: str) -> AnsweredStep:
+        """Return the step, which stands at this path, with its result."""
+        return AnsweredStep(self.id, path, result, self.held, by_route, self.shared)
+
     def take_grant(self) -> Reservation:
         """Use the grant: once, at the moment when the step begins."""
         grant, self.grant = self.grant, None
@@ -147,29 +149,6 @@ class PendingStep:
     def outcome_unknown(self) -> bool:
         """Whether its newest attempt ended and nobody knows how, because its server died."""
         return self.ended_attempt is not None and self.ended_attempt.reason == UNKNOWN
-
-
-class FinishedStep(NamedTuple):
-    """An answer that is not committed yet. `by`: the route that it came from, or who it came from."""
-
-    path: str
-    step: PendingStep
-    result: StepResult
-    by: str
-
-    def to_answered_step(self) -> AnsweredStep:
-        result, step = self.result, self.step
-        return AnsweredStep(
-            step.id,
-            self.path,
-            result.answer,
-            step.held,
-            result.spent,
-            self.by,
-            result.cached,
-            result.exactness,
-            step.shared,
-        )
 
 
 def restore_step(row: StepRow, step: Step) -> PendingStep:

@@ -17,10 +17,9 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
-from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
-from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, outage_pause, restore_step
+from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause, restore_step
 from kairos_mcp.store import approvals, client_requests, queries
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
@@ -32,7 +31,7 @@ from kairos_mcp.store.accounts import (
 from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit
+from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
 from kairos_mcp.store.queries import WAITED, RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
@@ -109,7 +108,7 @@ class RunState:
     make_flow: Callable[[], Flow[Outcome]]
     runner: Runner = field(init=False)
     pending: dict[str, PendingStep] = field(default_factory=dict)
-    finished: list[FinishedStep] = field(default_factory=list)
+    finished: list[AnsweredStep] = field(default_factory=list)
     authorizations: dict[str, Authorization] = field(default_factory=dict)
     handled_requests: list[int] = field(default_factory=list)
     branches: BranchAccountIds = field(default_factory=dict)
@@ -137,14 +136,14 @@ class RunState:
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
             if finished.path in self.pending:  # else the commit that seemed to fail had been written
-                self.finish_step(finished.path, finished.result, finished.by)
+                self.finish_step(finished.path, finished.result, finished.by_route)
         self._apply_verdicts(stored.approvals)
 
-    def finish_step(self, path: str, result: StepResult, by: str) -> None:
-        """Feed an answer to the flow; the next commit writes it. `by`: the route, or who it came from."""
+    def finish_step(self, path: str, result: StepResult, by_route: str) -> None:
+        """Feed an answer to the flow; the next commit writes it. `by_route`: the route, or who it came from."""
         step = self.pending.pop(path)
         result = step.with_comment(result)
-        self.finished.append(FinishedStep(path, step, result, by))
+        self.finished.append(step.answered(path, result, by_route))
         self.runner.answer(path, result.answer)
 
     def what_is_awaited(self) -> AwaitedSteps:
@@ -270,17 +269,9 @@ class RunState:
         approvals_renewed = [] if no_new_steps else self._renew_approvals()
         attempts = self._charge_withdrawals(at) if no_new_steps else self._plan_attempts(at)
         new_steps, some_left = ([], False) if no_new_steps else self._plan_new_steps(at)
-        answers: list[AnsweredStep] = []
-        notes: list[str] = []
-        texts: list[tuple[str, str]] = []
-        for finished in self.finished:
-            answers.append(finished.to_answered_step())
-            notes += finished.result.notes
-            texts += [finished.result.text] if finished.result.text is not None else ()
-        run, outcome = self.run, None
+        run, outcome, notes = self.run, None, ()
         if self.runner.finished:
-            outcome = encode(self.runner.outcome)
-            notes += self.runner.outcome.notes
+            outcome, notes = encode(self.runner.outcome), self.runner.outcome.notes
         return RunCommit(
             run.n,
             run.id,
@@ -288,11 +279,10 @@ class RunState:
             fence,
             run.account,
             at,
-            answers,
+            list(self.finished),
             new_steps,
             attempts,
             notes,
-            texts,
             outcome=outcome,
             may_release=not (steps_running or no_new_steps or some_left),
             open_marks=[step.id for step in self.pending.values() if step.is_open],

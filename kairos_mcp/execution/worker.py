@@ -26,7 +26,7 @@ from kairos_mcp.core.errors import (
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
-from kairos_mcp.execution.pending_step import FinishedStep, PendingStep, is_outage, retry_delay_s
+from kairos_mcp.execution.pending_step import PendingStep, is_outage, retry_delay_s
 from kairos_mcp.execution.run_state import ChargedAccounts, RunState, StoredRun, read_arrivals, read_stored_run
 from kairos_mcp.store import apply_commit, integrity, queries, tool_memory
 from kairos_mcp.store.commit import CommitResult, RunCommit
@@ -304,7 +304,7 @@ class RunWorker:
         route = step.sent.route or SERVER_ROUTE
         if not self.is_rebuilt:
             # The state was given up while the step ran. Its answer is paid for: the next rebuild feeds it to the flow.
-            self.state.finished.append(FinishedStep(path, step, result, route))
+            self.state.finished.append(step.answered(path, result, route))
         elif delay_s is not None or backs_off:
             self.state.record_failure(path, result, backs_off=backs_off)
         else:
@@ -338,7 +338,7 @@ class RunWorker:
     async def _force_cancel(self) -> None:
         """End the run from its rows alone, as far as they can be read."""
         summary = await self.summarize()
-        known = {finished.step.id: finished.to_answered_step() for finished in self.state.finished}
+        known = {answered.mark: answered for answered in self.state.finished}
         job = force_cancel_job(self.state.run, self.fence, self.clock(), summary, known)
         await self.store.submit(job)
         self.is_rebuilt = False

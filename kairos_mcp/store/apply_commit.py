@@ -25,7 +25,7 @@ from kairos_mcp.store.accounts import (
     encode_shared,
 )
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
-from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepStarted
+from kairos_mcp.store.commit import CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult, StepStarted
 from kairos_mcp.store.notes import USED_UP_REASONS, AskedCompletion, exceeded_cap_notes, too_small_notes, unpriced_notes
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.session import Session
@@ -55,9 +55,10 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     batch = ReservationBatch(session, read_owned_account(session, commit), commit.branches)
     # What is answered or given up is settled first: the reservations below may use what it releases.
     for answered in commit.answers:
-        insert_answer(session, answered, commit.at)
-        batch.settle(answered.path, answered.held, answered.spent, answered.shared)
-        if isinstance(answered.answer, ToolResult):
+        result = answered.result
+        insert_answer(session, answered.mark, result, answered.by_route, commit.at)
+        batch.settle(answered.path, answered.held, result.spent, answered.shared)
+        if isinstance(result.answer, ToolResult):
             tool_memory.forget_call(session, commit.run, answered.path)
     for mark, path, held, shared in commit.dropped_steps:
         if not _is_answered(session, mark):
@@ -76,10 +77,11 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         first = not batch.nearest_account(new.path).spent.model_calls
         started.append(_start_step(session, commit, new, batch))
         completions.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
-    texts.keep_texts(session, commit.texts)
+    texts.keep_texts(session, [text for answered in commit.answers if (text := answered.result.text) is not None])
     batch.write()
+    notes = [*(note for answered in commit.answers for note in answered.result.notes), *commit.notes]
     unpriced = unpriced_notes(step.sent for step in started if step.grant is not None)
-    for note in (*commit.notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
+    for note in (*notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
         session.rows("insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
     _record_news(session, commit.run, started)
     paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)
@@ -140,11 +142,10 @@ def release_run(session: Session, commit: RunCommit) -> bool:
     return True
 
 
-def insert_answer(session: Session, answered: AnsweredStep, at: int) -> None:
-    """Insert the answer of a step. A second one fails on the primary key."""
-    figures = encode_units(answered.spent), answered.cached, answered.exactness
-    bindings = (answered.mark, at, encode_answer(answered.answer), *figures, answered.by_route)
-    session.rows(_INSERT_ANSWER, bindings)
+def insert_answer(session: Session, mark: int, result: StepResult, by_route: str, at: int) -> None:
+    """Insert the answer of the step `mark`. A second one fails on the primary key."""
+    figures = encode_units(result.spent), result.cached, result.exactness
+    session.rows(_INSERT_ANSWER, (mark, at, encode_answer(result.answer), *figures, by_route))
 
 
 def _start_step(session: Session, commit: RunCommit, new_step: NewStep, batch: ReservationBatch) -> StepStarted:
@@ -217,7 +218,7 @@ def _answer_at_once(
     grant: Reservation | None = None,
     spent: Units = NOTHING,
 ) -> StepStarted:
-    insert_answer(session, AnsweredStep(mark, "", answer, NOTHING, spent, SERVER_ROUTE), commit.at)
+    insert_answer(session, mark, StepResult(answer, spent), SERVER_ROUTE, commit.at)
     return StepStarted(mark, grant, answer, sent)
 
 
@@ -240,8 +241,7 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
     if refusal is not None:
         shared, reserved = NO_SHARED_ACCOUNTS, Reservation(NOTHING, 0, 0)
     if isinstance(reserved, Refused):
-        answered = AnsweredStep(attempt.mark, attempt.path, reserved, NOTHING, lost, SERVER_ROUTE, exactness="bounded")
-        insert_answer(session, answered, commit.at)
+        insert_answer(session, attempt.mark, StepResult(reserved, lost, exactness="bounded"), SERVER_ROUTE, commit.at)
         client_requests.record_charge(session, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
         batch.settle(attempt.path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
         return StepStarted(attempt.mark, None, reserved, attempt.sent)

@@ -16,20 +16,31 @@ from kairos_mcp.store.accounts import NO_BRANCHES, NO_SHARED_ACCOUNTS, BranchAcc
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 
 
-class AnsweredStep(NamedTuple):
-    """The answer of a step, whose row has the id `mark`.
+class StepResult(NamedTuple):
+    """The result of performing a step: its answer, what it cost, a long text to store (hash, body), and notes.
 
-    `held`: what it had reserved. `spent`: what it has cost. `by_route`: the route that the answer came by.
+    `cached`: how many of the input tokens came from a cache. `exactness`: how well the tokens are known.
+    """
+
+    answer: Answer
+    spent: Units
+    cached: int = 0
+    exactness: Exactness | None = None
+    text: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()
+
+
+class AnsweredStep(NamedTuple):
+    """A step, whose row has the id `mark`, with its result.
+
+    `held`: what it had reserved. `by_route`: the route that the answer came by, or who it came from.
     """
 
     mark: int
     path: str
-    answer: Answer
+    result: StepResult
     held: Units
-    spent: Units
     by_route: str
-    cached: int = 0
-    exactness: Exactness | None = None
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
 
 
@@ -104,7 +115,6 @@ class RunCommit(NamedTuple):
     new_steps: Sequence[NewStep] = ()
     attempts: Sequence[NewAttempt] = ()
     notes: Sequence[str] = ()
-    texts: Sequence[tuple[str, str]] = ()
     dropped_steps: Sequence[tuple[int, str, Units, SharedAccountIds]] = ()
     outcome: str | None = None
     may_release: bool = False

@@ -23,7 +23,7 @@ from kairos_mcp.store.accounts import (
     unit_columns,
 )
 from kairos_mcp.store.apply_commit import insert_answer
-from kairos_mcp.store.commit import AnsweredStep
+from kairos_mcp.store.commit import AnsweredStep, StepResult
 from kairos_mcp.store.queries import RunRow, StepRow, read_record
 from kairos_mcp.store.session import Session
 
@@ -63,7 +63,7 @@ def force_cancel(
         raise FenceLost(run.id)
     for step in (ended := list(_abandoned_steps(session, run, answer_for, known_answers))):
         if step.answered is not None:
-            insert_answer(session, step.answered, at)
+            insert_answer(session, step.answered.mark, step.answered.result, step.answered.by_route, at)
     _settle_accounts(session, run, ended)
     tool_memory.forget_calls(session, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
@@ -114,8 +114,9 @@ def _abandon_step(
         return AbandonedStep(step.path, held, shared)
     exactness: Exactness | None = None if step.kind == "call" else "bounded"
     spent = held._replace(milliseconds=0)
-    settled = AnsweredStep(step.id, step.path, answer_for(step.kind), held, spent, SERVER_ROUTE, 0, exactness, shared)
-    return AbandonedStep(step.path, held, shared, settled)
+    result = StepResult(answer_for(step.kind), spent, exactness=exactness)
+    answered = AnsweredStep(step.id, step.path, result, held, SERVER_ROUTE, shared)
+    return AbandonedStep(step.path, held, shared, answered)
 
 
 def _read_held(session: Session, run: RunRow) -> Units:
@@ -135,9 +136,9 @@ def _settle_accounts(session: Session, run: RunRow, abandoned: list[AbandonedSte
         spent = NOTHING
         for step in abandoned:
             if step.answered is not None and step.path.startswith(within):
-                spent = spent.plus(step.answered.spent)
+                spent = spent.plus(step.answered.result.spent)
         session.rows(_END_ACCOUNT, (*spent, number))
     for step in abandoned:
-        cost = shared_part(step.answered.spent if step.answered is not None else NOTHING)
+        cost = shared_part(step.answered.result.spent if step.answered is not None else NOTHING)
         for number in step.shared:
             session.rows(f"{_SETTLE_SHARED} where id = ?", (*cost, *shared_part(step.held), number))

@@ -20,7 +20,7 @@ from kairos_mcp.store import client_requests, texts
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode_answer
-from kairos_mcp.store.commit import AnsweredStep
+from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.notes import exceeded_cap_notes
 from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
@@ -76,10 +76,8 @@ def insert_submitted_answers(
             spent = spent._replace(
                 model_calls=0
             )  # no model answered: its requests are charged as attempts of their own
-        answered = AnsweredStep(
-            step.id, step.path, submitted.answer, step.held, spent, by_route, submitted.cached, submitted.exactness
-        )
-        insert_answer(session, answered, at)
+        result = StepResult(submitted.answer, spent, submitted.cached, submitted.exactness)
+        insert_answer(session, step.id, result, by_route, at)
         batch.settle(step.path, step.held, spent, step.shared)
         client_requests.settle_answered(session, batch, step, submitted.request, run.fence, at)
         _record_dialect(session, step, submitted.dialect)

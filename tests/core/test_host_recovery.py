@@ -31,7 +31,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import apply_commit, queries, runs
-from kairos_mcp.store.commit import AnsweredStep, RunCommit
+from kairos_mcp.store.commit import RunCommit, StepResult
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers, submit_request
 
 DONE = {"content": "done", "finish": "stop"}
@@ -420,9 +420,7 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
         ((mark,),) = place.rows("select id from mark")
 
         def answer(connection: apsw.Connection) -> None:
-            apply_commit.insert_answer(
-                connection, AnsweredStep(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1
-            )
+            apply_commit.insert_answer(connection, mark, StepResult(Completion("x"), NOTHING), "caller", 1)
 
         await app._store.submit(answer)
         with pytest.raises(KairosError):

@@ -299,7 +299,7 @@ SPENDING = (
     ),
     Guard(
         "store/apply_commit.py",
-        "batch.settle(answered.path, answered.held, answered.spent, answered.shared)",
+        "batch.settle(answered.path, answered.held, result.spent, answered.shared)",
         "batch.settle(answered.path, answered.held, NOTHING, answered.shared)",
         "core/test_host_limits.py::test_usage_is_the_sum_of_its_rows",
     ),

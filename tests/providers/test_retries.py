@@ -7,8 +7,8 @@ from support.provider_calls import step_of
 
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.steps import Failure, Sent
-from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS, PendingStep, retry_delay_s
+from kairos_mcp.store.commit import StepResult
 
 
 def pauses(retry_after_s: float | None = None, *, retryable: bool = True) -> list[float | None]:
