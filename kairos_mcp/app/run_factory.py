@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -175,16 +175,6 @@ class RunFactory:
             models["provider"] = redact_model(provider.make_model(options), self.redactor)
             paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.highest_price())
 
-        def read_full_text(ref: str) -> str | None:
-            with self._store.read_session() as session:
-                return self._store.read_full_text(session, run.n, ref)
-
-        def find_approval(path: str, request: ApprovalRequest) -> ReusedApproval | None:
-            if loaded.spec.mandate_text is None or not mandates.is_check_step(path):
-                return None
-            with self._store.read_session() as session:
-                return mandates.find_check_approval(session, run, loaded.spec.mandate_text, request)
-
         lines_by_path = loaded.script.by_path if loaded.script else {}
         # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.
         registry, resources = self.registry(run.workspace), self.resources(run.workspace)
@@ -195,14 +185,27 @@ class RunFactory:
             resources,
             models,
             spec.model,
-            read_full_text,
+            partial(self._read_full_text, run.n),
             frozenset(lines_by_path),
             paid_models=paid,
             dialects=dialects,
             temperature=spec.temperature,
-            find_approval=find_approval,
         )
+        if spec.mandate_text is not None:
+            executor.find_approval = partial(self._find_check_approval, run, spec.mandate_text)
         return RunState(run, executor, loaded.flow)
+
+    def _read_full_text(self, run: int, ref: str) -> str | None:
+        with self._store.read_session() as session:
+            return self._store.read_full_text(session, run, ref)
+
+    def _find_check_approval(
+        self, run: RunRow, mandate_text: str, path: str, request: ApprovalRequest
+    ) -> ReusedApproval | None:
+        if not mandates.is_check_step(path):
+            return None
+        with self._store.read_session() as session:
+            return mandates.find_check_approval(session, run, mandate_text, request)
 
     async def close(self) -> None:
         for provider in self._providers.values():

@@ -61,7 +61,7 @@ class ChangeSignal:
 
 
 class RunPool:
-    """One worker for each run that moves here; those of runs at rest are kept as a cache."""
+    """One worker for each run that moves here; the states of runs at rest are kept as a cache."""
 
     def __init__(self, store: Store, factory: RunFactory, clock: Callable[[], int]) -> None:
         self._daily_accounts = DailyAccounts(factory.settings, store)
@@ -71,7 +71,7 @@ class RunPool:
         self._factory = factory
         self._clock = clock
         self._moving: dict[int, tuple[RunWorker, asyncio.Task[None]]] = {}
-        self._parked: OrderedDict[int, RunWorker] = OrderedDict()
+        self._parked: OrderedDict[int, tuple[int, RunState]] = OrderedDict()  # each with the fence that it fits
         self._stalled: dict[int, RunWorker] = {}
         self._watcher: asyncio.Task[None] | None = None
         self._seen_version = 0
@@ -118,32 +118,31 @@ class RunPool:
         moving = self._moving.get(run.n)
         if moving is not None and moving[0].is_rebuilt:
             return moving[0].state
-        parked = self._parked.get(run.n)
-        if parked is not None and parked.fence == run.fence and run.owner is None:
-            return parked.state
+        fence, parked = self._parked.get(run.n, (None, None))
+        if parked is not None and fence == run.fence and run.owner is None:
+            return parked
         self._factory.check_version(run)
-        worker = self._make_worker(run, run.fence)
+        state = self._factory.new_state(run)
         try:
-            worker.state.rebuild(read_stored_run(self._store.reader, run))
+            state.rebuild(read_stored_run(self._store.reader, run))
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
         except Unreadable as error:
             raise with_run_id(run, error) from error
         if run.owner is None and run.outcome is None:  # whoever reads what waits often answers it next
-            worker.is_rebuilt = True
-            self._park(run.n, worker)
-        return worker.state
+            self._park(run.fence, state)
+        return state
 
     # -- moving a run ------------------------------------------------------------------------------------------
 
     def start(self, run: RunRow, fence: int) -> None:
         """Drive a run that this server has just taken, with this fencing number."""
-        parked = self._parked.pop(run.n, None)
-        if parked is not None and parked.fence == fence - 1:
-            parked.owner, parked.fence, parked.state.run = self._store.owner_number, fence, run
-            self._launch(parked)
+        parked_fence, parked = self._parked.pop(run.n, (None, None))
+        if parked is not None and parked_fence == fence - 1:
+            parked.run = run
+            self._launch(self._make_worker(parked, fence, is_rebuilt=True))
         else:
-            self._launch(self._make_worker(run, fence))
+            self._launch(self._make_worker(self._factory.new_state(run), fence))
 
     def continue_run(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
         """Go on with a run for which rows were written: drive it if they took it for this server (`fence`), else nudge
@@ -174,20 +173,23 @@ class RunPool:
         if worker is not None:
             self._launch(worker)
 
-    def _make_worker(self, run: RunRow, fence: int) -> RunWorker:
+    def _make_worker(self, state: RunState, fence: int, *, is_rebuilt: bool = False) -> RunWorker:
+        n = state.run.n
+
         async def summarize() -> str:
-            record = await self._store.read(lambda session: queries.read_record(session, run.n))
+            record = await self._store.read(lambda session: queries.read_record(session, n))
             return transcript.summarize_run(record)
 
         return RunWorker(
             self._store,
-            self._factory.new_state(run),
+            state,
             self._store.owner_number,
             fence,
             self._clock,
             self.change_signal.notify,
             summarize,
             self._daily_accounts.find_accounts,
+            is_rebuilt,
         )
 
     def _launch(self, worker: RunWorker) -> None:
@@ -208,11 +210,11 @@ class RunPool:
         if worker.error is not None:
             self._stalled[n] = worker
         elif worker.is_rebuilt and not worker.state.runner.finished:
-            self._park(n, worker)
+            self._park(worker.fence, worker.state)
         self.change_signal.notify()
 
-    def _park(self, n: int, worker: RunWorker) -> None:
-        self._parked[n] = worker
+    def _park(self, fence: int, state: RunState) -> None:
+        self._parked[state.run.n] = fence, state
         while len(self._parked) > MAX_PARKED:
             self._parked.popitem(last=False)
 

@@ -171,12 +171,12 @@ class ToolAccess:
     mandate: str | None = None
     late_globs: tuple[str, ...] | None = None
     agent_of: Callable[[str], str | None] = lambda _path: None
-    _initial_names: frozenset[str] = field(init=False)  # the names of what it was given at its start
+    _initially_offered: ToolSet = field(init=False)
     _always_allowed: dict[str, bool] = field(default_factory=dict)
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
     def __post_init__(self) -> None:
-        self._initial_names = frozenset(spec.name for spec in (*self.offered, *self.searchable))
+        self._initially_offered = self.offered
 
     def find_spec(self, name: str) -> ToolSpec | None:
         """The tool as the model was shown it; None if none of this name was offered."""
@@ -274,9 +274,9 @@ class ToolAccess:
         globs = self.late_globs or None
         self.registry.wait_ready(globs)
         coming = self.registry.starting_sources(globs)
+        initial = {spec.name for spec in (*self._initially_offered, *self.searchable)}
         return LateTools(
-            ToolSet([spec for spec in self.registry.select_available(globs) if spec.name not in self._initial_names]),
-            coming,
+            ToolSet([spec for spec in self.registry.select_available(globs) if spec.name not in initial]), coming
         )
 
     def _check_rate(self, spec: ToolSpec, at: int) -> KairosError | None:

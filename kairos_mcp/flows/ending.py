@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +37,7 @@ class LoopRecord:
 
     rounds: int = 0
     last_text: str = ""  # the last text of the model that could be read
-    calls: list[tuple[str, bool]] = field(default_factory=list)  # (tool, whether it succeeded), in source order
+    calls: Counter[tuple[str, bool]] = field(default_factory=Counter)  # how many, by (tool, whether they succeeded)
     notes: list[str] = field(default_factory=list)
 
     def record_turn(self, turn: Completion, kind: TurnKind) -> None:
@@ -48,7 +49,7 @@ class LoopRecord:
     def record_calls(self, name: str, answered: Sequence[AnsweredCall]) -> None:
         """Keep the calls of the round `name`, and note what the result has to tell about them."""
         for item in answered:
-            self.calls.append((item.call.name, item.is_success))
+            self.calls[item.call.name, item.is_success] += 1
             if isinstance(item.answer, Unknown):
                 self.notes.append(f"{item.call.id} ({item.call.name}) was begun, and its end is not known.")
         if len(answered) > MAX_CALLS_PER_TURN:
@@ -69,15 +70,15 @@ class LoopRecord:
         return summarize_record(self.rounds, self.calls, self.last_text)
 
 
-def summarize_record(rounds: int, calls: Iterable[tuple[str, bool]], last_text: str) -> str:
-    """Write a summary without a model: rounds, calls by tool in order of first use, and the model's last text."""
-    tally: dict[str, list[bool]] = {}
-    for tool, is_success in calls:
-        tally.setdefault(tool, []).append(is_success)
+def summarize_record(rounds: int, calls: Counter[tuple[str, bool]], last_text: str) -> str:
+    """Write a summary without a model: rounds, calls by tool in order of first use, and the model's last text.
+
+    `calls`: how many, by (tool, whether they succeeded).
+    """
     lines = [f"Made from the record, not by a model. Rounds: {rounds}."]
-    for tool, results in tally.items():
-        failed = results.count(False)
-        lines.append(f"- {tool}: {len(results)} calls" + (f", {failed} failed" if failed else ""))
+    for tool in dict.fromkeys(tool for tool, _ in calls):
+        failed = calls[tool, False]
+        lines.append(f"- {tool}: {calls[tool, True] + failed} calls" + (f", {failed} failed" if failed else ""))
     if last_text:
         left_out = len(last_text) - _MAX_TEXT_CHARS
         lines += ["Last text of the model:", last_text[:_MAX_TEXT_CHARS]]

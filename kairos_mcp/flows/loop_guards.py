@@ -19,6 +19,7 @@ TurnKind = Literal["final", "calls", "truncated", "empty", "unreadable", "conten
 WARN_AFTER_REPEATS = 3  # of the same call with the same result
 STALL_AFTER_REPEATS = 5
 MAX_UNREADABLE_TURNS = 3  # in a row
+RESULT_BYTES = 8  # of a result's digest: enough to tell the results of one call apart
 REMIND_AFTER_FAILED_TURNS = 2  # in a row, so that the first reminder is that of round 3
 
 
@@ -58,20 +59,15 @@ class StalledLoop:
 
 
 @dataclass(slots=True)
-class _RepeatCounter:
-    result: bytes
-    times: int
-
-
-@dataclass(slots=True)
 class LoopGuards:
-    """What is remembered from turn to turn. `repeats` grows by one entry for each different call."""
+    """What is remembered from turn to turn. `newest_results` grows by one entry for each different call."""
 
     prompts: Prompts
     useless_turns: int = 0  # cut off or empty, in a row
     unreadable_turns: int = 0  # in a row
     failed_turns: int = 0  # turns in a row in which no call succeeded
-    repeats: dict[bytes, _RepeatCounter] = field(default_factory=dict)
+    newest_results: dict[bytes, bytes] = field(default_factory=dict)  # by a call's digest: the start of the result's
+    repeats: dict[bytes, int] = field(default_factory=dict)  # by a call's digest: how often, if more than once
     warning: str | None = None  # for the next request, if the newest turn repeated a call
 
     def check_turn(self, kind: TurnKind) -> StopReason | None:
@@ -116,11 +112,14 @@ class LoopGuards:
 
     def forget_repeats(self) -> None:
         """Start counting anew. After a compaction the model may well ask again for what it can no longer see."""
+        self.newest_results.clear()
         self.repeats.clear()
 
     def _count_repeats(self, call: bytes, result: bytes) -> int:
-        known = self.repeats.get(call)
-        if known is None or known.result != result:
-            known = self.repeats[call] = _RepeatCounter(result, 0)
-        known.times += 1
-        return known.times
+        start = result[:RESULT_BYTES]
+        if self.newest_results.get(call) != start:
+            self.newest_results[call] = start
+            self.repeats.pop(call, None)
+            return 1
+        times = self.repeats[call] = self.repeats.get(call, 1) + 1
+        return times

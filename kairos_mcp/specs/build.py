@@ -191,7 +191,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         spoken = _load_text_prompts(text(spec.dialect_text))
         return LoadedSpec(spec, offered, script, lambda: load_ooda.make_flow(order), None, spoken, behind)
     planner_input = PlannerInput(
-        system=text(spec.system_text),
+        system=_shared_text(text(spec.system_text)),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
         user=text(spec.user_text),
         tools=offered,
@@ -258,6 +258,12 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: st
 def _load_tools(text: str) -> ToolSet:
     """Decode the tools; cached, since most runs have the same ones."""
     return ToolSet(decode(tuple[ToolSpec, ...], text))
+
+
+@lru_cache(maxsize=16)
+def _shared_text(text: str) -> str:
+    """Return the copy of this text that was seen first: most runs have the same system prompt, and keep it."""
+    return text
 
 
 @lru_cache(maxsize=16)

@@ -6,6 +6,7 @@ Used where no flow is there to ask: `continues`, the messages view, export, and 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,7 +85,7 @@ def summarize_run(record: Sequence[StepRow]) -> str:
         except Unreadable:
             lost += 1
     asked = calls_by_path(answers)
-    last_text, calls, rounds = "", [], 0
+    last_text, calls, rounds = "", Counter[tuple[str, bool]](), 0
     for row in record:
         match answers.get(row.path):
             case Completion() as turn:
@@ -92,7 +93,7 @@ def summarize_run(record: Sequence[StepRow]) -> str:
                 last_text = turn.content if turn.content.strip() and turn.unreadable is None else last_text
             case ToolResult() as result:
                 call = asked.get(row.path)
-                calls.append((row.path if call is None else call.name, not result.is_error))
+                calls[row.path if call is None else call.name, not result.is_error] += 1
             case _:
                 pass
     summary = summarize_record(rounds, calls, last_text)
