@@ -14,16 +14,18 @@ from dataclasses import dataclass, replace
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.budget.reservation import CLOSING_MS
-from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.routes import route_after_sampling
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
+from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store import approvals, client_requests, open_completions, queries, runs, settlements
+from kairos_mcp.store import approvals, client_requests, open_completions, runs, settlements
 from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.open_completions import AskRow, NewAsk
@@ -70,7 +72,7 @@ class ClientRequests(Operations):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._answered: set[tuple[str, str]] = set()
-        self._askers: OrderedDict[int, str] = OrderedDict()
+        self._askers: OrderedDict[tuple[str, str], str] = OrderedDict()  # by principal and run id
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -80,28 +82,32 @@ class ClientRequests(Operations):
 
     def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
         """Whether clients make this run's completions, so that it moves only while one of them calls."""
-        run = self._context.find_run(run_id, caller)
-        return run.route == "sampling" and run.outcome is None and run.paused is None
+        return _goes_through_clients(self._context.find_run(run_id, caller))
 
-    def open_requests(self, run_id: str, caller: Caller) -> list[OpenRequest]:
+    async def open_requests(self, run: RunRow, waiting: WaitingItems) -> list[OpenRequest]:
         """Return the completions that wait for a client's model; none where the run is not on that route."""
-        run = self._context.find_run(run_id, caller)
-        if not self.goes_through_clients(run_id, caller) or not self._context.serves(run.workspace):
+        if not _goes_through_clients(run) or not self._context.serves(run.workspace) or not waiting.steps:
             return []
-        waiting = queries.open_steps(self._store.reader, run.n)
-        prompts = self._factory.load_spec(run).text_prompts
+        state, prompts = self._pool.state_of(run), self._factory.load_spec(run).text_prompts
+        account = await self._store.read(lambda session: read_account(session, run.account))
         found = []
-        for path, step in self._context.open_steps(run).items():
-            match step:
-                case RequestCompletion() if path in waiting:
-                    left, sent = self._time_left(run, step), waiting[path].sent
+        for path, row in waiting.steps.items():
+            match state.runner.waiting.get(path):
+                case RequestCompletion() as step:
+                    left, bound = _time_left(account, step), _cost_bound(state, path, step, row.sent)
                     left_s = None if left is None else left / 1000
-                    found.append(
-                        OpenRequest(path, step, sent, prompts, left_s, self._cost_bound(run, path, step, sent))
-                    )
+                    found.append(OpenRequest(path, step, row.sent, prompts, left_s, bound))
                 case _:
                     pass
         return found
+
+    def asked_step(self, run: RunRow, path: str) -> RequestCompletion | None:
+        """Return the completion that the run's flow waits for at this path; None where it waits for none there."""
+        match None if run.outcome is not None else self._pool.state_of(run).runner.waiting.get(path):
+            case RequestCompletion() as step:
+                return step
+            case _:
+                return None
 
     def now(self) -> int:
         """Return the server's time in milliseconds since 1970, as request states note it."""
@@ -128,13 +134,10 @@ class ClientRequests(Operations):
         """Wake everybody who waits for a change: a client has replied, even if no row was written."""
         self._pool.change_signal.notify()
 
-    def is_silent(self, run_id: str, caller: Caller) -> bool:
+    def is_silent(self, run: RunRow, caller: Caller) -> bool:
         """Whether this session left a request unanswered before, and the run may take another route."""
-        if not self._context.client_states.state_of(caller.session).is_silent or not self.goes_through_clients(
-            run_id, caller
-        ):
-            return False
-        return self._can_fall_back(self._context.find_run(run_id, caller))
+        is_silent = self._context.client_states.state_of(caller.session).is_silent
+        return is_silent and _goes_through_clients(run) and self._can_fall_back(run)
 
     def mark_silent(self, caller: Caller) -> None:
         """Remember that this session's model did not answer in time."""
@@ -144,15 +147,15 @@ class ClientRequests(Operations):
 
     def register_call(self, run_id: str, caller: Caller) -> None:
         """Make this session the one of this server that asks about the run, since its call came last."""
-        n = self._context.find_run(run_id, caller).n
-        self._askers[n] = caller.session
-        self._askers.move_to_end(n)
+        key = caller.principal, run_id
+        self._askers[key] = caller.session
+        self._askers.move_to_end(key)
         while len(self._askers) > MAX_ASKERS:
             self._askers.popitem(last=False)
 
     def is_newest_asker(self, run_id: str, caller: Caller) -> bool:
         """Whether this session's call came last, so that it may ask; another session's silence delays nothing."""
-        return self._askers.get(self._context.find_run(run_id, caller).n) == caller.session
+        return self._askers.get((caller.principal, run_id)) == caller.session
 
     def is_current_request(self, run_id: str, request: int, caller: Caller) -> bool:
         """Whether no other session, of this server or another, has taken a request of this session over.
@@ -161,18 +164,17 @@ class ClientRequests(Operations):
         """
         if not client_requests.is_withdrawn(self._store.reader, request):
             return True
-        n = self._context.find_run(run_id, caller).n
-        if self._askers.get(n) == caller.session:
-            self._askers[n] = TAKEN_OVER_ELSEWHERE
+        if self.is_newest_asker(run_id, caller):
+            self._askers[caller.principal, run_id] = TAKEN_OVER_ELSEWHERE
         return False
 
-    async def begin_request(self, run_id: str, ask: OpenRequest, caller: Caller) -> int | None:
+    async def begin_request(self, run: RunRow, ask: OpenRequest, caller: Caller) -> int | None:
         """Record that this session's model is asked now, and return the request's number.
 
         None: the step no longer waits, or a request to another session has to be withdrawn and charged first.
         """
-        run, at = self._context.find_run(run_id, caller), self._clock()
-        mine, new = await self._context.owner_for(run), [NewRequest(ask.path, caller.session, ask.bound)]
+        mine, at = await self._context.owner_for(run), self._clock()
+        new = [NewRequest(ask.path, caller.session, ask.bound)]
         asked = await self._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, at))
         if asked.requests:
             return asked.requests[0]
@@ -192,14 +194,13 @@ class ClientRequests(Operations):
         await self._store.submit(lambda session: client_requests.end_requests(session, [request], "refused", at))
 
     async def create_ask(
-        self, run_id: str, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
+        self, run: RunRow, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
     ) -> AskRow | RequestOutcome | None:
         """Ask a client that answers by calling again: reuse its ask while that is valid, else make a new one.
 
         Requests to other sessions are withdrawn and charged first. An ask is valid for `again_s` seconds (None: until
         it is answered), then it counts as refused; the result is None where the run may then take another route.
         """
-        run = self._context.find_run_to_move(run_id, caller)
         unanswered = None if self._can_fall_back(run) else _waiting_note("the client called again without an answer")
         asking = new_ask([each.path for each in found], caller, self._clock(), again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
@@ -211,19 +212,21 @@ class ClientRequests(Operations):
             self._pool.continue_run(run, mine, put.fence)
         return put
 
-    def find_ask(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
-        """Return the ask that a client's call refers to, if there is one."""
+    async def find_asks(self, run_id: str, nonces: Sequence[str], caller: Caller) -> tuple[RunRow, list[AskRow]]:
+        """Return the run that a client's call refers to, and its asks of these nonces that are not answered yet."""
         run = self._context.find_run_to_move(run_id, caller)
-        return next((row for row in open_completions.list_asks(self._store.reader, run.n) if row.nonce == nonce), None)
+        asks = await self._store.read(
+            lambda session: [open_completions.find_ask(session, run.n, nonce) for nonce in nonces]
+        )
+        return run, [ask for ask in asks if ask is not None and ask.consumed is None]
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
-    async def take(self, run_id: str, nonce: str, replies: Mapping[str, ClientReply], caller: Caller) -> None:
+    async def take(self, run: RunRow, nonce: str, replies: Mapping[str, ClientReply], caller: Caller) -> None:
         """Store the replies to an ask, by path; an ask that was answered before stores nothing."""
         if replies:
             self._context.client_states.state_of(caller.session).is_silent = False
-        run = self._context.find_run_to_move(run_id, caller)
-        deposits, at = self._make_answers(run, replies), self._clock()
+        deposits, at = await self._make_answers(run, replies), self._clock()
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(
             lambda session: open_completions.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at)
@@ -236,18 +239,18 @@ class ClientRequests(Operations):
             self._answered.add((caller.principal, caller.client))
             self._context.client_states.state_of(caller.session).is_silent = False
         run = self._context.find_run_to_move(run_id, caller)
-        deposits, at = self._make_answers(run, {path: reply}), self._clock()
+        deposits, at = await self._make_answers(run, {path: reply}), self._clock()
         mine = await self._context.owner_for(run)
-        fence = await self._store.submit(
+        recorded = await self._store.submit(
             lambda session: open_completions.deposit_still_open(session, run, deposits, owner=mine, at=at)
         )
-        self._pool.continue_run(run, mine, fence)
+        self._pool.continue_run(run, mine, recorded.fence)
 
     async def fall_back(self, run_id: str, reason: str, caller: Caller) -> bool:
         """Let the run take the next route, with a note. False where sampling was requested explicitly, or where nobody
         went on with the run in time."""
         run = self._context.find_run_to_move(run_id, caller)
-        if not self.goes_through_clients(run_id, caller):
+        if not _goes_through_clients(run):
             return True  # somebody else has rerouted it
         if not self._can_fall_back(run):
             await self._store.submit(lambda session: runs.add_note(session, run, _waiting_note(reason)))
@@ -275,25 +278,14 @@ class ClientRequests(Operations):
     def _can_fall_back(self, run: RunRow) -> bool:
         return self._factory.load_spec(run).spec.asked_route == "auto"
 
-    def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
-        """Return how many milliseconds an answer may take; a closing call has some when nothing is left."""
-        left = read_account(self._store.reader, run.account).remaining_of("milliseconds")
-        return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
+    async def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[SubmittedAnswer]:
+        """Make an answer of each reply whose step the flow still waits for."""
+        account = await self._store.read(lambda session: read_account(session, run.account))
+        steps = {path: step for path in replies if (step := self.asked_step(run, path)) is not None}
+        return [self._make_answer(account, path, step, replies[path]) for path, step in steps.items()]
 
-    def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[SubmittedAnswer]:
-        """Make an answer of each reply whose step still waits."""
-        steps = self._context.open_steps(run)
-        answers = []
-        for path, reply in replies.items():
-            match steps.get(path):
-                case RequestCompletion() as step:
-                    answers.append(self._make_answer(run, path, step, reply))
-                case _:
-                    pass
-        return answers
-
-    def _make_answer(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> SubmittedAnswer:
-        account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
+    def _make_answer(self, account: Account, path: str, step: RequestCompletion, reply: ClientReply) -> SubmittedAnswer:
+        left = _time_left(account, step)
         took_ms = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:
             refusal = account.refuse("milliseconds")
@@ -311,12 +303,23 @@ class ClientRequests(Operations):
             request=reply.request,
         )
 
-    def _cost_bound(self, run: RunRow, path: str, step: RequestCompletion, sent: Sent) -> Units:
-        """Return the most that a request about the step can cost."""
-        counts = counts_of(step.purpose)._replace(rounds=0)
-        request = self._pool.state_of(run).executor.reservation_request(path, step, run.route, counts)
-        read, written = request.input_bound, sent.max_tokens or step.max_tokens
-        return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+def _goes_through_clients(run: RunRow) -> bool:
+    return run.route == "sampling" and run.outcome is None and run.paused is None
+
+
+def _time_left(account: Account, step: RequestCompletion) -> int | None:
+    """Return how many milliseconds an answer may take; a closing call has some when nothing is left."""
+    left = account.remaining_of("milliseconds")
+    return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
+
+
+def _cost_bound(state: RunState, path: str, step: RequestCompletion, sent: Sent) -> Units:
+    """Return the most that a request to a client about the step can cost."""
+    counts = counts_of(step.purpose)._replace(rounds=0)
+    request = state.executor.reservation_request(path, step, "sampling", counts)
+    read, written = request.input_bound, sent.max_tokens or step.max_tokens
+    return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
 def _waiting_note(reason: str) -> str:

@@ -12,7 +12,7 @@ from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.store import approvals, open_completions, settlements
-from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.open_completions import AskRow
 from kairos_mcp.store.queries import RunRow, WaitingRow
@@ -56,18 +56,16 @@ class UserSettlement:
 class Dialogs(Operations):
     """Ask a client's user what only a person may decide."""
 
-    def open_questions(self, run_id: str, caller: Caller, skipped_keys: Collection[str]) -> list[Question]:
+    def open_questions(
+        self, run: RunRow, waiting: WaitingItems, caller: Caller, skipped_keys: Collection[str]
+    ) -> list[Question]:
         """Return what a client's user may decide about.
 
         Left out are `skipped_keys`, what is too long for a dialog, and what only the command may decide by the
         configuration.
         """
-        run = self._context.find_run(run_id, caller)
-        if run.outcome is not None:
-            return []
         if not self._context.serves(run.workspace):  # the client's user sees another folder
             return []
-        waiting = approvals.read_waiting_items(self._store.reader, run.n)
         at, found = self._clock(), list[Question]()
         if self._decides_by_dialog("approval"):
             found += [row for row in waiting.approvals.values() if row.expires_at > at]
@@ -104,13 +102,12 @@ class Dialogs(Operations):
         return may_decide(kind, "dialog", self._settings.approvals)
 
     async def create_ask(
-        self, run_id: str, found: Sequence[Question], caller: Caller, *, again_s: float | None
+        self, run: RunRow, found: Sequence[Question], caller: Caller, *, again_s: float | None
     ) -> AskRow | None:
         """Ask a client that answers by calling again, likewise for its user.
 
         None: an earlier ask stayed unanswered, so nobody is there to be asked.
         """
-        run = self._context.find_run_to_move(run_id, caller)
         asking = new_ask([each.key for each in found], caller, self._clock(), again_s, None)
         return await self._store.submit(lambda session: open_completions.create_ask_once(session, run, asking))
 

@@ -31,6 +31,7 @@ from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayRepo
 from kairos_mcp.specs import build, load_ooda
 from kairos_mcp.store import approvals, ownership, queries, report_queries, settlements
 from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.views.mandate_view import find_tool_name
@@ -180,33 +181,44 @@ class Runs(Operations):
         caller: Caller,
         on_heartbeat: OnHeartbeat | None = None,
         since: Mapping[str, int] | None = None,
-    ) -> None:
-        """Block until the runs are in the state `until`, at most `wait_s` seconds.
+        again: bool = False,
+    ) -> list[RunRow]:
+        """Block until the runs are in the state `until`, at most `wait_s` seconds; return them as they are then.
 
         `attention`: one of them waits, is paused or has ended. `news`: one has changed since its `seq` in `since`; one
         without a number there counts as changed once it waits, is paused or has ended. `done`: all have ended. `rest`:
-        none of them moves. Raises UnknownRun.
+        none of them moves. `again`: the caller's call has waited before. Raises UnknownRun.
         """
-        await self._context.register_use()
+        if not again:
+            await self._context.register_use()
         await asyncio.sleep(0)  # a caller that asks in a loop must let others run
         runs_now = [self._context.find_run(run_id, caller) for run_id in run_ids]
         for run in runs_now:
             self._pool.retry_run(run.n)
         until_s = time.monotonic() + wait_s
-        last_heartbeat_s = 0.0
+        last_heartbeat_s = time.monotonic() if again else 0.0
         while not self._is_reached(until, runs_now, since or {}):
             now = time.monotonic()
             if now >= until_s:
-                return
+                break
             if on_heartbeat is not None and now - last_heartbeat_s >= HEARTBEAT_S:
                 last_heartbeat_s = now
-                await on_heartbeat(self._heartbeat(runs_now[0]))
+                await on_heartbeat(self.heartbeat(runs_now[0]))
             within_s = min(until_s - now, HEARTBEAT_S)
             if until in ("attention", "news") or not await self._pool.wait_until_stopped(
                 [run.n for run in runs_now], within_s
             ):
                 await self._pool.change_signal.wait(within_s)
             runs_now = [self._context.find_run(run_id, caller) for run_id in run_ids]
+        return runs_now
+
+    def find(self, run_id: str, caller: Caller) -> RunRow:
+        """Return a run as it is now. Raises UnknownRun."""
+        return self._context.find_run(run_id, caller)
+
+    async def what_waits(self, run: RunRow) -> WaitingItems:
+        """Return what an unfinished run waits for. Raises Unreadable."""
+        return await self._store.read(lambda session: approvals.read_waiting_items(session, run.n))
 
     def _is_reached(self, until: WaitUntil, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
         match until:
@@ -215,9 +227,13 @@ class Runs(Operations):
             case "done":
                 return all(run.outcome is not None for run in runs_now)
             case "rest":
-                return not any(self._pool.is_moving(run.n) or self._read_status(run) == "working" for run in runs_now)
+                return not any(self._is_moving_somewhere(run) for run in runs_now)
             case "attention":
                 return any(self._read_status(run) != "working" for run in runs_now)
+
+    def _is_moving_somewhere(self, run: RunRow) -> bool:
+        """Whether a server moves the run, as far as its rows say so; one that nobody owns moves nowhere."""
+        return self._pool.is_moving(run.n) or (run.owner is not None and self._read_status(run) == "working")
 
     def _has_news(self, run: RunRow, since: int | None) -> bool:
         """Whether the run changed, in a way that its callers can use, after its `seq` was `since`.
@@ -268,11 +284,8 @@ class Runs(Operations):
         folder = None if run.workspace is None else caller.visible_path(run.workspace)
         return RunPurpose(run.id, goal, spec.mandate, folder, (self._clock() - run.created_at) / 1000)
 
-    def heartbeat(self, run_id: str, caller: Caller) -> Heartbeat:
+    def heartbeat(self, run: RunRow) -> Heartbeat:
         """Return a sign of life of the run, for somebody who waits for it."""
-        return self._heartbeat(self._context.find_run(run_id, caller))
-
-    def _heartbeat(self, run: RunRow) -> Heartbeat:
         with queries.name_run_in_errors(run):
             account = read_account(self._store.reader, run.account)
             last = newest_calls(self._store.reader, run, 1)

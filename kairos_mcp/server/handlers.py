@@ -10,6 +10,7 @@ import mcp_types as wire
 
 from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import ServerCall
+from kairos_mcp.store.queries import RunRow
 
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import Phase
@@ -26,26 +27,34 @@ async def report_when_at_rest(call: ServerCall, run_id: str, wait_s: float, *, a
     until_s = time.monotonic() + wait_s
     if call.client.samples:
         call.app.client_requests.register_call(run_id, call.caller)
+    asked = False
     with call.session.newest_call(run_id, call):
         while True:
-            await _wait_for_rest(call, run_id, until_s)
-            match await client_requests.ask_client(call, run_id, until_s):
+            run = await _wait_for_rest(call, run_id, until_s, again=asked)
+            asked = True
+            match await client_requests.ask_client(call, run, until_s):
                 case wire.InputRequiredResult() as request:
                     return request
                 case False:
                     break
                 case _:
                     pass
-    await _wait_for_rest(call, run_id, until_s)
+    await _wait_for_rest(call, run_id, until_s, again=True)
     return results.run_result(call.app.runs.report(run_id, call.caller, attached=attached))
 
 
-async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float) -> None:
-    """Wait until the run rests. One whose completions come from clients gets a moment more: the client can be asked
-    only once the run is seen waiting."""
-    settle_s = call.policy.settle_s if call.app.client_requests.goes_through_clients(run_id, call.caller) else 0.0
-    left_s = max(settle_s, until_s - time.monotonic())
-    await call.app.runs.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat)
+async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again: bool) -> RunRow:
+    """Wait until the run rests, and return it as it is then. `again`: this call has waited before.
+
+    A run whose completions come from clients gets a moment more: the client can be asked only once it is seen waiting.
+    """
+    left_s, settle_s = until_s - time.monotonic(), call.policy.settle_s
+    if left_s < settle_s:
+        left_s = settle_s if call.app.client_requests.goes_through_clients(run_id, call.caller) else max(0.0, left_s)
+    (run,) = await call.app.runs.wait(
+        [run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat, again=again
+    )
+    return run
 
 
 async def planner_run(call: ServerCall, arguments: planner.PlannerRun) -> Result:

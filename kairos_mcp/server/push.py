@@ -8,9 +8,11 @@ silent is not asked again for a run that can take another route; a dialog may st
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -29,30 +31,38 @@ from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation
 from kairos_mcp.server.call import ServerCall
 from kairos_mcp.server.client_sessions import PushedRequest
+from kairos_mcp.store.queries import RunRow
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
+WATCH_AFTER_S = 0.05  # a client that answers at once is not watched: what ends its request meanwhile is seen then
+
 
 @dataclass(frozen=True, slots=True)
 class PushableRequests:
-    """What a client may be asked now: completions of its model, decisions of its user."""
+    """What a client may be asked now about a run: completions of its model, decisions of its user."""
 
+    run: RunRow
     completions: Sequence[OpenRequest]
     approvals: Sequence[Question]
 
 
-async def push_all(call: ServerCall, run_id: str, find: Callable[[], PushableRequests], until_s: float) -> bool:
-    """Push what `find` returns, side by side, until one has an effect: an answer, another route, or a change from
-    elsewhere. True then; False if time is over or the client is gone."""
+LookAgain = Callable[[], Awaitable[PushableRequests]]
+"""Returns what the client may be asked by now."""
+
+
+async def push_all(call: ServerCall, found: PushableRequests, look_again: LookAgain, until_s: float) -> bool:
+    """Push what was found, and what opens meanwhile, side by side, until one has an effect: an answer, another route,
+    or a change from elsewhere. True then; False if time is over or the client is gone."""
     asks, caller, watched, failed = call.app.client_requests, call.caller, dict[str, PushedRequest](), dict[str, str]()
+    run_id = found.run.id
+    await _start_pushes(call, found, watched, failed)
     while True:
-        await _start_pushes(call, run_id, find(), watched, failed)
-        await call.on_beat(call.app.runs.heartbeat(run_id, caller))
         ended = [push for push in watched.values() if push.has_ended]
         for push in ended:
             del watched[push.key]
-            _record_end(call, push, find, failed)
+            await _record_end(call, push, look_again, failed)
         pending = [push for push in watched.values() if not push.is_dialog]
         if failed and not pending:
             return await asks.fall_back(run_id, next(iter(failed.values())), caller)
@@ -67,11 +77,11 @@ async def push_all(call: ServerCall, run_id: str, find: Callable[[], PushableReq
         await asks.wait_for_change(until_s - time.monotonic())
         if not watched:  # another session is asking: look again
             return True
+        if not any(push.has_ended for push in watched.values()):  # else this round is over, and the next one looks
+            await _start_pushes(call, await look_again(), watched, failed)
 
 
-def _record_end(
-    call: ServerCall, push: PushedRequest, find: Callable[[], PushableRequests], failed: dict[str, str]
-) -> None:
+async def _record_end(call: ServerCall, push: PushedRequest, look_again: LookAgain, failed: dict[str, str]) -> None:
     """Take note of how a push ended. A dialog left undecided is not shown again in this call; if nobody saw it, nobody
     sees the others either."""
     if push.error is not None:
@@ -79,7 +89,7 @@ def _record_end(
     if push.undecided:
         call.skipped.add(push.key)
     if push.unseen:
-        call.skipped.update(question.key for question in find().approvals)
+        call.skipped.update(question.key for question in (await look_again()).approvals)
     if push.failure is not None and push.is_current:
         failed[push.key] = push.failure
 
@@ -97,11 +107,13 @@ def _find_silent(call: ServerCall, pending: Sequence[PushedRequest]) -> PushedRe
 
 
 async def _start_pushes(
-    call: ServerCall, run_id: str, found: PushableRequests, watched: dict[str, PushedRequest], failed: dict[str, str]
+    call: ServerCall, found: PushableRequests, watched: dict[str, PushedRequest], failed: dict[str, str]
 ) -> None:
-    """Push what is open and was not pushed in this session yet, and watch what was. Completions go first, since some
-    clients take one request after the other."""
-    session, asks = call.session, call.app.client_requests
+    """Push what is open and was not pushed in this session yet, and watch what was; then report progress.
+
+    Completions go first, since some clients take one request after the other.
+    """
+    session, asks, run_id = call.session, call.app.client_requests, found.run.id
     watched |= {push.key: push for push in session.pushes_of(run_id)}
     if asks.is_newest_asker(run_id, call.caller) and session.may_push(run_id, call):
         new = [waiting for waiting in found.completions if waiting.path not in watched and waiting.path not in failed]
@@ -112,7 +124,7 @@ async def _start_pushes(
             watched[waiting.path] = push
             try:
                 with anyio.CancelScope(shield=True):  # a stored request has to be sent
-                    push.row_number = await asks.begin_request(run_id, waiting, call.caller)
+                    push.row_number = await asks.begin_request(found.run, waiting, call.caller)
             finally:
                 if push.row_number is None:
                     push.has_ended = True
@@ -125,6 +137,7 @@ async def _start_pushes(
         if row.key not in watched and session.may_push(run_id, call):
             push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
             call.tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
+    await call.on_beat(call.app.runs.heartbeat(found.run))
 
 
 def _max_silence_s(call: ServerCall, number: int) -> float:
@@ -134,26 +147,40 @@ def _max_silence_s(call: ServerCall, number: int) -> float:
     return (policy.later_s if call.app.client_requests.has_answered(call.caller) else policy.first_s) * number
 
 
-async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], object]) -> None:
+async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], Awaitable[None]]) -> None:
     """Run one push until it is answered or the answer is no longer needed. Raises nothing but cancellation."""
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_when_unneeded, call, push, tasks.cancel_scope)
-            await ask()  # type: ignore[misc]  # a coroutine of either kind
-            tasks.cancel_scope.cancel()
+        with anyio.CancelScope() as scope, _watched(call, push, scope):
+            await ask()
     except Exception as error:
-        push.error = _first_of(error)
-        log.exception("a push failed", exc_info=push.error)
+        push.error = error
+        log.exception("a push failed", exc_info=error)
     finally:
         push.has_ended = True
         call.session.pushes.pop((push.run_id, push.key), None)
         call.app.client_requests.signal_change()
 
 
+@contextmanager
+def _watched(call: ServerCall, push: PushedRequest, scope: anyio.CancelScope) -> Iterator[None]:
+    """Cancel what is done within once the push's answer is no longer needed, from WATCH_AFTER_S on."""
+    watches: list[asyncio.Task[None]] = []
+
+    def begin_watch() -> None:
+        watches.append(asyncio.create_task(_cancel_when_unneeded(call, push, scope)))
+
+    begins = asyncio.get_running_loop().call_later(WATCH_AFTER_S, begin_watch)
+    try:
+        yield
+    finally:
+        begins.cancel()
+        for watch in watches:
+            watch.cancel()
+
+
 async def _cancel_when_unneeded(call: ServerCall, push: PushedRequest, scope: anyio.CancelScope) -> None:
     asks, caller = call.app.client_requests, call.caller
     while True:
-        await asks.wait_for_change(urgent=False)
         try:
             is_needed = push.key in asks.wanted_keys(push.run_id, caller)
             if push.row_number is not None and not push.is_closing:
@@ -161,10 +188,11 @@ async def _cancel_when_unneeded(call: ServerCall, push: PushedRequest, scope: an
         except UnknownRun:
             is_needed = False
         except KairosError:
-            continue  # the store is busy, or gone for a while
+            is_needed = True  # the store is busy, or gone for a while
         if not is_needed:
             scope.cancel()
             return
+        await asks.wait_for_change(urgent=False)
 
 
 async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest) -> None:
@@ -236,8 +264,3 @@ async def _send_request(call: ServerCall, request: wire.ServerRequest, kind: typ
     outlives_call = call.session.tasks is not None
     metadata = None if outlives_call else ServerMessageMetadata(related_request_id=ctx.request_id)
     return await ctx.session.send_request(request, kind, metadata=metadata)
-
-
-def _first_of(error: Exception) -> Exception:
-    """The exception itself, or the first one of a group."""
-    return _first_of(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error

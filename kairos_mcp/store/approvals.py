@@ -240,7 +240,8 @@ def _approval_row(found: Row) -> ApprovalRow:
 
 def read_waiting_items(session: Session, n: int) -> WaitingItems:
     """Return what the run waits for now."""
-    found, approvals = queries.open_steps(session, n), newest_approvals(session, n)
+    found = queries.open_steps(session, n)
+    approvals = newest_approvals(session, n) if any(step.has_approval for step in found.values()) else {}
     lost = {path: step for path, step in found.items() if step.needs_settlement}
     steps = {path: step for path, step in found.items() if path not in lost}
     if lost:

@@ -79,7 +79,8 @@ class RequestOutcome(NamedTuple):
     fence: int | None = None
 
 
-_SELECT = "select id, mark, session, nonce, at, bound, ended, ended_at, charged from request"
+_COLUMNS = "request.id, request.mark, session, nonce, request.at, bound, ended, ended_at, charged"
+_SELECT = f"select {_COLUMNS} from request"
 _SELECT_UNCHARGED = (
     f"{_SELECT} where mark = ? and (ended is null or (ended = 'withdrawn' and charged is null)) order by id"
 )
@@ -92,7 +93,11 @@ def create_requests(session: Session, run: RunRow, new: Sequence[NewRequest], ow
     An earlier request that is outstanding is withdrawn instead: the run's owner charges it first, and only then its
     step may be asked about again.
     """
-    steps = [step for request in new if (step := _find_askable_step(session, run, request.path)) is not None]
+    now = run_by_number(session, run.n)
+    if now.outcome is not None or now.paused is not None or now.route != "sampling":
+        return RequestOutcome()
+    found = [step_at(session, run.n, request.path) for request in new]
+    steps = [step for step in found if step is not None and step.is_waiting]
     if len(steps) < len(new):
         return RequestOutcome()
     before = [request.id for step in steps for request in requests_of_step(session, step.id)]
@@ -106,13 +111,6 @@ def create_requests(session: Session, run: RunRow, new: Sequence[NewRequest], ow
         for step, request in zip(steps, new, strict=True)
     ]
     return RequestOutcome(tuple(numbers))
-
-
-def _find_askable_step(session: Session, run: RunRow, path: str) -> StepRow | None:
-    """Return the step at this path if a client's model may be asked about it now, else None."""
-    now, step = run_by_number(session, run.n), step_at(session, run.n, path)
-    may_ask = now.outcome is None and now.paused is None and now.route == "sampling"
-    return step if may_ask and step is not None and step.is_waiting else None
 
 
 def withdraw(session: Session, run: RunRow, requests: Sequence[int], owner: int, at: int) -> int | None:
@@ -149,8 +147,8 @@ def is_withdrawn(session: Session, request: int) -> bool:
 
 def requests_of_ask(session: Session, nonce: str) -> dict[str, RequestRow]:
     """Return the requests that went out in one ask, by the paths of their steps."""
-    statement = "select path, request.id from request join mark on mark.id = request.mark where nonce = ?"
-    return {path: _read_request(session, number) for path, number in session.rows(statement, (nonce,))}
+    statement = f"select path, {_COLUMNS} from request join mark on mark.id = request.mark where nonce = ?"
+    return {path: RequestRow._make(found) for path, *found in session.rows(statement, (nonce,))}
 
 
 def list_uncharged(session: Session, n: int) -> list[WithdrawnRequest]:
@@ -197,8 +195,11 @@ def settle_answered(
 
     `request` None: the answer came another way. Part of the transaction that has settled the answer's own charge.
     """
-    answered = None if request is None else _read_request(session, request)
-    others = [other for other in requests_of_step(session, step.id) if other.id != request]
+    outstanding = requests_of_step(session, step.id)
+    others = [other for other in outstanding if other.id != request]
+    answered = next((each for each in outstanding if each.id == request), None)
+    if answered is None and request is not None:  # it was charged before its answer came
+        answered = _read_request(session, request)
     if answered is not None:
         session.rows(
             "update request set ended = 'answered', ended_at = ?, charged = null where id = ?",

@@ -5,9 +5,9 @@ Answers count at once. Control requests wait in the table `deposit` until the ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
@@ -51,6 +51,13 @@ class SubmittedAnswer:
     notes: Sequence[str] = ()
 
 
+class RecordedAnswers(NamedTuple):
+    """The steps whose answers were recorded, by path. `fence`: set if the run was taken over."""
+
+    paths: Collection[str] = ()
+    fence: int | None = None
+
+
 def insert_submitted_answers(
     session: Session,
     run: RunRow,
@@ -66,9 +73,27 @@ def insert_submitted_answers(
     `by_route`: the route that the answers came by. The same answer again is no error. Returns the fence if the run was
     taken over. Raises NotWaiting, AlreadyAnswered.
     """
-    run = run_by_number(session, run.n)
-    found = [(_find_open_step(session, run, submitted), submitted) for submitted in answers]
+    if not answers:
+        return None
+    now = run_by_number(session, run.n)
+    found = [(_find_open_step(session, now, submitted), submitted) for submitted in answers]
     new = [(step, submitted) for step, submitted in found if step is not None]
+    return record_answers(session, now, new, by_route, owner, at, dead=dead).fence
+
+
+def record_answers(
+    session: Session,
+    run: RunRow,
+    new: Sequence[tuple[StepRow, SubmittedAnswer]],
+    by_route: str,
+    owner: int,
+    at: int,
+    *,
+    dead: Sequence[int] = (),
+) -> RecordedAnswers:
+    """Record answers of these steps, which were found waiting in this transaction; `run` was read in it too."""
+    if not new:
+        return RecordedAnswers()
     batch = ReservationBatch(session, read_account(session, run.account), read_branch_accounts(session, run.account))
     for step, submitted in new:
         spent = submitted.tokens.plus(counts_of(step.kind))
@@ -83,13 +108,11 @@ def insert_submitted_answers(
         _record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:
             texts.keep_texts(session, (submitted.text,))
-    if not new:
-        return None
     batch.write()
     notes = [text for _, submitted in new for text in submitted.notes]
     for text in (*exceeded_cap_notes(batch.exceeded_caps()), *notes):
         add_note(session, run, text)
-    return take_run(session, run.n, owner, dead)
+    return RecordedAnswers([step.path for step, _ in new], take_run(session, run.n, owner, dead))
 
 
 def _record_dialect(session: Session, step: StepRow, dialect: DialectName | None) -> None:

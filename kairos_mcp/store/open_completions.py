@@ -11,10 +11,10 @@ from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, create_requests, requests_of_ask, withdraw
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers, submit_request
-from kairos_mcp.store.queries import RunRow, open_steps, run_by_number
+from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer, record_answers, submit_request
+from kairos_mcp.store.queries import RunRow, run_by_number, step_at
 from kairos_mcp.store.runs import add_note
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Row, Session
 from kairos_mcp.store.settlements import SettlementRequest
 
 Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
@@ -60,7 +60,8 @@ def create_or_find_ask(
 
     None where the earlier ask counts as refused; a RequestOutcome where the run's owner has to do something first.
     """
-    earlier = _find_unanswered(session, run, new_ask)
+    asked_before = _list_asks_about(session, run.n, new_ask.paths)
+    earlier = _find_unanswered(session, run, new_ask, asked_before)
     if earlier is not None and _is_outstanding(session, earlier):
         if earlier.at > new_ask.stale_at:
             return earlier
@@ -68,7 +69,7 @@ def create_or_find_ask(
             return None
         add_note(session, run, new_ask.unanswered)
     outcome = create_requests(session, run, requests, owner, new_ask.at)
-    return _insert_ask(session, run, new_ask) if outcome.requests else outcome
+    return _insert_ask(session, run, new_ask, asked_before) if outcome.requests else outcome
 
 
 def _is_outstanding(session: Session, ask: AskRow) -> bool:
@@ -81,9 +82,10 @@ def create_ask_once(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow | 
 
     None where this client left an earlier one unanswered, so that nobody seems to be there; the next call asks again.
     """
-    earlier = _find_unanswered(session, run, new_ask)
+    asked_before = _list_asks_about(session, run.n, new_ask.paths)
+    earlier = _find_unanswered(session, run, new_ask, asked_before)
     if earlier is None:
-        return _insert_ask(session, run, new_ask)
+        return _insert_ask(session, run, new_ask, asked_before)
     if earlier.at > new_ask.stale_at:
         return earlier
     consume_ask(session, run, earlier.nonce, new_ask.at)
@@ -131,23 +133,22 @@ def deposit_ask_answers(
         return None
     request_ids = {path: request.id for path, request in requests_of_ask(session, nonce).items()}
     answers = [replace(deposit, request=request_ids.get(deposit.path)) for deposit in deposits]
-    fence = deposit_still_open(session, run, answers, owner=owner, at=at)
-    withdrawal_fence = withdraw(session, run, list(request_ids.values()), owner, at)
-    return withdrawal_fence if fence is None else fence
+    recorded = deposit_still_open(session, run, answers, owner=owner, at=at)
+    in_vain = [number for path, number in request_ids.items() if path not in recorded.paths]
+    withdrawal_fence = withdraw(session, run, in_vain, owner, at)
+    return withdrawal_fence if recorded.fence is None else recorded.fence
 
 
 def deposit_still_open(
     session: Session, run: RunRow, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
-) -> int | None:
-    """Deposit the answers whose steps still wait; late ones store nothing.
-
-    Returns the fence if the run was taken over.
-    """
-    if run_by_number(session, run.n).outcome is not None:
-        return None
-    waiting = open_steps(session, run.n)
-    still_open = [deposit for deposit in deposits if deposit.path in waiting]
-    return insert_submitted_answers(session, run, still_open, "sampling", owner, at) if still_open else None
+) -> RecordedAnswers:
+    """Deposit the answers whose steps still wait; late ones store nothing."""
+    now = run_by_number(session, run.n)
+    if now.outcome is not None:
+        return RecordedAnswers()
+    found = [(step_at(session, run.n, deposit.path), deposit) for deposit in deposits]
+    still_open = [(step, deposit) for step, deposit in found if step is not None and step.is_waiting]
+    return record_answers(session, now, still_open, "sampling", owner, at)
 
 
 def reroute(
@@ -167,22 +168,30 @@ def reroute(
     return submit_request(session, run, "reroute", route, actor, owner, at, reason=reason)
 
 
-def list_asks(session: Session, n: int) -> list[AskRow]:
-    """List the asks of a run, oldest first."""
-    found = session.rows(
-        "select nonce, run, keys, principal, client, at, consumed from ask where run = ? order by rowid",
-        (n,),
-    )
-    return [AskRow(nonce, run, _decode_keys(keys), *rest) for nonce, run, keys, *rest in found]
+_SELECT_ASK = "select nonce, run, keys, principal, client, at, consumed from ask where run = ?"
 
 
-def _decode_keys(text: str) -> dict[str, str]:
-    return {key: path for key, path in decode_texts(text).items() if path is not None}
+def find_ask(session: Session, n: int, nonce: str) -> AskRow | None:
+    """Return the ask of a run with this nonce, or None."""
+    found = session.row(f"{_SELECT_ASK} and nonce = ?", (n, nonce))
+    return None if found is None else _ask_row(found)
 
 
-def _insert_ask(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow:
+def _list_asks_about(session: Session, n: int, paths: Sequence[str]) -> list[AskRow]:
+    """List the asks of a run about any of these paths, oldest first; all others are not even decoded."""
+    names_one = " or ".join("keys like ?" for _ in paths)
+    found = session.rows(f"{_SELECT_ASK} and ({names_one}) order by rowid", (n, *(f'%"{path}"%' for path in paths)))
+    return [_ask_row(row) for row in found]
+
+
+def _ask_row(found: Row) -> AskRow:
+    nonce, run, keys, *rest = found
+    return AskRow(nonce, run, {key: path for key, path in decode_texts(keys).items() if path is not None}, *rest)
+
+
+def _insert_ask(session: Session, run: RunRow, new_ask: NewAsk, asked_before: Sequence[AskRow]) -> AskRow:
     """Insert an ask. A path that was asked before gets a new key, `path#2`, so that no answer counts for two asks."""
-    used_keys = [key for ask in list_asks(session, run.n) for key in ask.keys]
+    used_keys = [key for ask in asked_before for key in ask.keys]
     keys = {_unused_key(path, used_keys): path for path in new_ask.paths}
     session.rows(
         "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
@@ -191,15 +200,20 @@ def _insert_ask(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow:
     return AskRow(new_ask.nonce, run.n, keys, *new_ask.client, new_ask.at, None)
 
 
-def _find_unanswered(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow | None:
+def _find_unanswered(session: Session, run: RunRow, new_ask: NewAsk, asked_before: Sequence[AskRow]) -> AskRow | None:
     """Return this client's newest unanswered ask of exactly these steps since the run was last rerouted, or None."""
+    unanswered = [
+        ask
+        for ask in asked_before
+        if ask.consumed is None
+        and (ask.principal, ask.client) == new_ask.client
+        and tuple(ask.keys.values()) == new_ask.paths
+    ]
+    if not unanswered:
+        return None
     rerouted = session.row("select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,))
     assert rerouted is not None
-    for ask in reversed(list_asks(session, run.n)):
-        is_same = (ask.principal, ask.client) == new_ask.client and tuple(ask.keys.values()) == new_ask.paths
-        if is_same and ask.consumed is None and ask.at > rerouted[0]:
-            return ask
-    return None
+    return unanswered[-1] if unanswered[-1].at > rerouted[0] else None
 
 
 def _unused_key(path: str, used: Sequence[str]) -> str:

@@ -268,7 +268,7 @@ class WaitingRow:
     """An open step: its row and kind, and what the server added to it (`sent`).
 
     `ended`: how the attempt before it did. `attempt`: the id of its newest attempt after the first. `digest`: of what
-    was asked.
+    was asked. `has_approval`: a person is or was asked about it.
     """
 
     mark: int
@@ -277,6 +277,7 @@ class WaitingRow:
     ended: str | None = None
     attempt: int | None = None
     digest: bytes = b""
+    has_approval: bool = False
 
     @property
     def needs_settlement(self) -> bool:
@@ -290,7 +291,7 @@ IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
 
 _WAITING = f"""
     select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
-        (select attempt.id {_NEWEST}), digest
+        (select attempt.id {_NEWEST}), digest, exists(select 1 from approval where approval.mark = mark.id)
     from waiting join mark on mark.id = waiting.mark where waiting.run = ? order by mark.id
 """
 
@@ -298,7 +299,10 @@ _WAITING = f"""
 def open_steps(session: Session, n: int) -> dict[str, WaitingRow]:
     """Return the open steps by path, oldest first."""
     found = session.rows(_WAITING, (n,))
-    return {path: WaitingRow(mark, kind, decode_sent(sent), *rest) for path, mark, kind, sent, *rest in found}
+    return {
+        path: WaitingRow(mark, kind, decode_sent(sent), ended, attempt, digest, bool(has_approval))
+        for path, mark, kind, sent, ended, attempt, digest, has_approval in found
+    }
 
 
 def answer_body_at(session: Session, n: int, path: str) -> str | None:

@@ -1029,8 +1029,8 @@ OUTSIDE = (
     ),
     Guard(
         "store/open_completions.py",
-        "still_open = [deposit for deposit in deposits if deposit.path in waiting]",
-        "still_open = [deposit for deposit in deposits if waiting is not None]",
+        "if step is not None and step.is_waiting]",
+        "if step is not None]",
         "sampling/test_beside.py::test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error",
     ),
     Guard(
@@ -1442,7 +1442,7 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "app/client_requests.py",
-        "        return self._askers.get(self._context.find_run(run_id, caller).n) == caller.session\n",
+        "        return self._askers.get((caller.principal, run_id)) == caller.session\n",
         "        return True\n",
         GIVEN_UP + "another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody",
     ),
@@ -1480,8 +1480,8 @@ WHOSE_RUN = (
     ),
     Guard(
         "app/client_requests.py",
-        "if not self.goes_through_clients(run_id, caller) or not self._context.serves(run.workspace):",
-        "if not self.goes_through_clients(run_id, caller):",
+        "if not _goes_through_clients(run) or not self._context.serves(run.workspace) or not waiting.steps:",
+        "if not _goes_through_clients(run) or not waiting.steps:",
         WHOSE + "the_model_of_another_folders_client_is_asked_nothing_of_a_run",
     ),
     Guard(

@@ -160,8 +160,10 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
         run_id = await begun(here, tools=("write_file",))
         assert [item["kind"] for item in here.runs.report(run_id, ME).waiting] == ["approval"]
         eliciting = Caller(elicits=True)
-        assert here.dialogs.open_questions(run_id, eliciting, ())
-        assert not there.dialogs.open_questions(run_id, eliciting, ())
+        run = here.runs.find(run_id, eliciting)
+        waiting = await here.runs.what_waits(run)
+        assert here.dialogs.open_questions(run, waiting, eliciting, ())
+        assert not there.dialogs.open_questions(run, waiting, eliciting, ())
 
 
 async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two: Two) -> None:
@@ -169,9 +171,10 @@ async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two
     sampling = Caller(samples=True)
     async with two.server(two.one) as here, two.server(two.other) as there:
         run_id = (await here.runs.start_planner(PlannerRequest("Think.", route="sampling"), sampling)).run_id
-        await here.runs.wait([run_id], until="rest", wait_s=20, caller=sampling)
-        assert [ask.path for ask in here.client_requests.open_requests(run_id, sampling)] == ["round-1"]
-        assert there.client_requests.open_requests(run_id, sampling) == []
+        (run,) = await here.runs.wait([run_id], until="rest", wait_s=20, caller=sampling)
+        waiting = await here.runs.what_waits(run)
+        assert [ask.path for ask in await here.client_requests.open_requests(run, waiting)] == ["round-1"]
+        assert await there.client_requests.open_requests(run, waiting) == []
 
 
 async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:

@@ -37,7 +37,7 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
@@ -118,8 +118,9 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
-        await app.client_requests.take(run_id, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
-        await app.client_requests.take(run_id, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
+        run = app.runs.find(run_id, who)
+        await app.client_requests.take(run, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
+        await app.client_requests.take(run, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
         assert list(bodies(place, run_id)) == ["task-1/round-1"]
 
 
@@ -134,7 +135,8 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         try:
             run = queries.run_by_id(connection, run_id)
             late = [SubmittedAnswer("task-1/round-1", Completion("late"))]
-            assert open_completions.deposit_still_open(connection, run, late, owner=ownership.ANY_SERVER, at=0) is None
+            recorded = open_completions.deposit_still_open(connection, run, late, owner=ownership.ANY_SERVER, at=0)
+            assert recorded == RecordedAnswers()
         finally:
             connection.close()
         assert bodies(place, run_id) == before
