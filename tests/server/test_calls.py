@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,6 +18,7 @@ from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, size
 from tests.server.conftest import ERAS
 
+FOREIGN_CLIENTS = Path(__file__).parents[1] / "foreign" / "clients"
 SECONDS = 20  # no test waits longer for what should come at once
 
 
@@ -55,6 +58,25 @@ async def test_the_text_alone_is_enough_to_go_on(settings, connect):
         following = result.structured_content["next"]
         assert following["tool"] in head
         assert json.dumps(following["arguments"], separators=(",", ":"), ensure_ascii=False) in head
+
+
+async def test_what_the_foreign_clients_read_in_a_text_is_what_the_result_holds(
+    settings, workspace, connect, monkeypatch
+):
+    """They are started only on request: what they rely on is tested here, through a run that their model answers."""
+    monkeypatch.syspath_prepend(FOREIGN_CLIENTS)
+    reader = importlib.import_module("retold")
+    (workspace / "note.txt").write_text("word-0123456789ab\n")
+    text, rounds = None, []
+    async with connect(settings) as client:
+        while (call := reader.next_call(text)) is not None:
+            result = await client.call(*call)
+            text = result.content[0].text
+            read = reader.read(text)
+            assert read == {name: result.structured_content[name] for name in read}
+            rounds.append(read["rounds"])
+    assert rounds == [1, 2, 3, 3]
+    assert (read["status"], read["summary"]) == ("completed", "word-0123456789ab")
 
 
 async def test_an_identical_start_attaches(settings, connect):

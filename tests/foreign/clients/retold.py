@@ -12,7 +12,7 @@ from mind import GOAL, Json, answer
 def read(text: str) -> Json:
     """Run, status, summary and waiting items, as the text tells them; a host may add the structured content to it."""
     first, *lines = text.split("\n")
-    head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds, route (\w+).*", first)
+    head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds?, route (\w+).*", first)
     assert head is not None, text
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     return {
