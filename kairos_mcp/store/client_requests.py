@@ -85,6 +85,12 @@ _SELECT_UNCHARGED = (
     f"{_SELECT} where mark = ? and (ended is null or (ended = 'withdrawn' and charged is null)) order by id"
 )
 _SELECT_BY_ID = f"{_SELECT} where id = ?"
+# Both begin at steps, since a run may have had thousands of requests.
+_SELECT_ABOUT = f"select path, {_COLUMNS} from mark join request on request.mark = mark.id where mark.run = ?"
+_SELECT_UNCHARGED_OF_RUN = f"""
+    select path, {_COLUMNS} from waiting join mark on mark.id = waiting.mark join request on request.mark = mark.id
+    where waiting.run = ? and ended = 'withdrawn' and charged is null order by request.id
+"""
 
 
 def create_requests(session: Session, run: RunRow, new: Sequence[NewRequest], owner: int, at: int) -> RequestOutcome:
@@ -145,26 +151,18 @@ def is_withdrawn(session: Session, request: int) -> bool:
     return session.row("select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
 
 
-def requests_of_ask(session: Session, nonce: str) -> dict[str, RequestRow]:
-    """Return the requests that went out in one ask, by the paths of their steps."""
-    statement = f"select path, {_COLUMNS} from request join mark on mark.id = request.mark where nonce = ?"
-    return {path: RequestRow._make(found) for path, *found in session.rows(statement, (nonce,))}
+def requests_about(session: Session, n: int, paths: Sequence[str]) -> list[tuple[str, RequestRow]]:
+    """Return all requests about these steps of a run, each with its step's path, oldest first."""
+    found = session.rows(
+        f"{_SELECT_ABOUT} and path in ({', '.join('?' * len(paths))}) order by request.id", (n, *paths)
+    )
+    return [(path, RequestRow._make(request)) for path, *request in found]
 
 
 def list_uncharged(session: Session, n: int) -> list[WithdrawnRequest]:
-    """List the withdrawn requests of a run's unanswered steps whose bound is not charged yet."""
-    found = session.rows(
-        "select id from request left join answer on answer.mark = request.mark"
-        " where run = ? and ended = 'withdrawn' and charged is null and answer.mark is null order by id",
-        (n,),
-    )
-    withdrawn = []
-    for (number,) in found:
-        request = _read_request(session, number)
-        path = session.row("select path from mark where id = ?", (request.mark,))
-        assert path is not None, "it was joined"
-        withdrawn.append(WithdrawnRequest(number, path[0], request.bound))
-    return withdrawn
+    """List the withdrawn requests of a run's open steps whose bound is not charged yet."""
+    requests = [(path, RequestRow._make(request)) for path, *request in session.rows(_SELECT_UNCHARGED_OF_RUN, (n,))]
+    return [WithdrawnRequest(request.id, path, request.bound) for path, request in requests]
 
 
 # -- what they cost --------------------------------------------------------------------------------------------------

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.store import decisions, settlements
-from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, create_requests, requests_of_ask, withdraw
+from kairos_mcp.store.client_requests import (
+    NewRequest,
+    RequestOutcome,
+    RequestRow,
+    create_requests,
+    requests_about,
+    withdraw,
+)
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer, record_answers, submit_request
@@ -60,9 +67,10 @@ def create_or_find_ask(
 
     None where the earlier ask counts as refused; a RequestOutcome where the run's owner has to do something first.
     """
-    asked_before = _list_asks_about(session, run.n, new_ask.paths)
+    requested_before = [request for _, request in requests_about(session, run.n, new_ask.paths)]
+    asked_before = _asks_of_requests(session, run.n, requested_before)
     earlier = _find_unanswered(session, run, new_ask, asked_before)
-    if earlier is not None and _is_outstanding(session, earlier):
+    if earlier is not None and _is_outstanding(earlier, requested_before):
         if earlier.at > new_ask.stale_at:
             return earlier
         if new_ask.unanswered is None:
@@ -72,9 +80,15 @@ def create_or_find_ask(
     return _insert_ask(session, run, new_ask, asked_before) if outcome.requests else outcome
 
 
-def _is_outstanding(session: Session, ask: AskRow) -> bool:
+def _asks_of_requests(session: Session, n: int, requests: Iterable[RequestRow]) -> list[AskRow]:
+    """Return the asks that these requests were part of, in their order."""
+    nonces = dict.fromkeys(request.nonce for request in requests if request.nonce is not None)
+    return [ask for nonce in nonces if (ask := find_ask(session, n, nonce)) is not None]
+
+
+def _is_outstanding(ask: AskRow, requests: Iterable[RequestRow]) -> bool:
     """Whether no other client has been asked since."""
-    return all(request.ended is None for request in requests_of_ask(session, ask.nonce).values())
+    return all(request.ended is None for request in requests if request.nonce == ask.nonce)
 
 
 def create_ask_once(session: Session, run: RunRow, new_ask: NewAsk) -> AskRow | None:
@@ -129,9 +143,11 @@ def deposit_ask_answers(
 
     Requests of the ask that are not answered are withdrawn. Returns the fence if the run was taken over.
     """
-    if not consume_ask(session, run, nonce, at):
+    ask = find_ask(session, run.n, nonce)
+    if ask is None or not consume_ask(session, run, nonce, at):
         return None
-    request_ids = {path: request.id for path, request in requests_of_ask(session, nonce).items()}
+    about = requests_about(session, run.n, list(ask.keys.values()))
+    request_ids = {path: request.id for path, request in about if request.nonce == nonce}
     answers = [replace(deposit, request=request_ids.get(deposit.path)) for deposit in deposits]
     recorded = deposit_still_open(session, run, answers, owner=owner, at=at)
     in_vain = [number for path, number in request_ids.items() if path not in recorded.paths]

@@ -6,11 +6,15 @@ Counted, not timed: the steps of SQLite's virtual machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import apsw
 import pytest
+from mcp_types import CreateMessageRequestParams
 from support.app import ASK, Place, answered, asks, reads, says, started
+from support.sampling_clients import ERAS, ClientModel, Reply, at_the_door
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import UNLIMITED, Limits
@@ -75,6 +79,45 @@ async def test_the_first_call_of_a_day_costs_the_same_however_many_there_were_be
             await started(app, str(number))
         many = await steps_of_a_first_call(app, "2999-01-02")
     assert all(later <= earlier + 20 for earlier, later in zip(few, many, strict=True)), (few, many)
+
+
+@dataclass
+class CountedModel(ClientModel):
+    """A client's model that notes, at each request, what SQLite has done about asks and requests until then."""
+
+    counts: list[int] = field(default_factory=list)
+    steps: int = 0
+
+    def add(self, event: dict[str, Any]) -> None:
+        if "request" in event["sql"] or "ask" in event["sql"]:
+            self.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    def trace(self, connection: apsw.Connection) -> None:
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self.add)
+
+    async def __call__(self, ctx: object, params: CreateMessageRequestParams) -> Reply:
+        self.counts.append(self.steps)
+        return await super().__call__(ctx, params)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_ask_of_a_client_costs_the_same_at_any_length(place: Place, era: str) -> None:
+    rounds = 40
+    for n in range(rounds):
+        (place.workspace / f"{n}.txt").write_text(f"{n}\n")
+    model = CountedModel([*(reads(f"{n}.txt") for n in range(rounds)), says("done")])
+    apsw.connection_hooks.append(model.trace)
+    try:
+        async with at_the_door(place.settings(), era, model) as door:
+            result = await door.ask("planner_run", {"goal": "go", "limits": {"rounds": rounds + 2}})
+            while result["status"] == "input_required":
+                result = await door.ask("run_continue", {"run_id": result["run_id"]})
+    finally:
+        apsw.connection_hooks.remove(model.trace)
+    assert result["rounds"] == rounds + 1
+    each = [after - before for before, after in pairwise(model.counts)]
+    early, late = max(each[2:18]), max(each[-16:])  # a call of a client of today asks eight times
+    assert 0 < late <= early + 20, (early, late)
 
 
 FORGED = {
