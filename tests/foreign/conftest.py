@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.foreign.environs import Environ, Missing, made
+from tests.foreign.environs import Environ, Missing, make_environment
 
 
 @pytest.fixture(scope="session")
@@ -26,13 +26,13 @@ def cache(request: pytest.FixtureRequest) -> Path:
 def environment(cache: Path) -> Callable[[Environ], Path]:
     """The folder of a client's environment; the test is skipped where the machine can't have it."""
 
-    def made_or_skipped(environ: Environ) -> Path:
+    def make_or_skip(environ: Environ) -> Path:
         try:
-            return made(environ, cache)
+            return make_environment(environ, cache)
         except Missing as missing:
             pytest.skip(f"this machine lacks {missing}")
 
-    return made_or_skipped
+    return make_or_skip
 
 
 @pytest.fixture(scope="session")

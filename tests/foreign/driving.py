@@ -1,4 +1,4 @@
-"""Start a client's script in the client's environment, and hear what it says at the end."""
+"""Start a client's script in the client's environment, and read what it prints at the end."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ CLIENT_S = 240
 
 
 def drive(client: Client, folder: Path, place: Place, transport: Transport, **job: Any) -> Any:
-    """What the client's script printed last; `job` is what else it is told."""
+    """Return what the client's script printed last; `job` is what else it is told."""
     result = {
         "transport": transport,
         "command": place.command,
         "folder": str(place.root),
         "environment": str(folder),
-        **_browsing(client),
+        **_browser_job(client),
         **job,
     }
     command = client.environ.command(folder, CLIENTS / client.script)
     with nullcontext() if transport == "stdio" else site(place, transport) as url:
-        code, out, err = _ran([*command, json.dumps(result | {"url": url})], place)
+        code, out, err = _run_client([*command, json.dumps(result | {"url": url})], place)
     assert code == 0, err[-3000:]
     return json.loads(out.splitlines()[-1])
 
 
-def _ran(command: list[str], place: Place) -> tuple[int, str, str]:
+def _run_client(command: list[str], place: Place) -> tuple[int, str, str]:
     """Exit code, output and errors. A client that hangs is ended with all that it started."""
-    surroundings = environ() | {"HOME": str(place.root)}
+    environment = environ() | {"HOME": str(place.root)}
     with subprocess.Popen(
         command,
         cwd=place.root,
-        env=surroundings,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -58,7 +58,7 @@ def _ran(command: list[str], place: Place) -> tuple[int, str, str]:
         return client.returncode, out, err
 
 
-def _browsing(client: Client) -> dict[str, Any]:
+def _browser_job(client: Client) -> dict[str, Any]:
     """A browser, and a port for the page that it is to show; nothing for a client that needs none."""
     if not (isinstance(client.environ, NodeEnv) and client.environ.needs):
         return {}

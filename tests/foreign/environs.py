@@ -30,7 +30,7 @@ class PythonEnv:
     at_least: tuple[int, int] = (3, 11)
 
     @property
-    def wants(self) -> str:
+    def content(self) -> str:
         return repr((self.packages, self.at_least))
 
     def make(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class NodeEnv:
     needs: str = ""
 
     @property
-    def wants(self) -> str:
+    def content(self) -> str:
         return repr((self.packages, self.node))
 
     def make(self, folder: Path) -> None:
@@ -85,18 +85,18 @@ class NodeEnv:
 Environ = PythonEnv | NodeEnv
 
 
-def made(environ: Environ, cache: Path) -> Path:
-    """The folder of the environment; made anew when what it is to hold has changed. Raises Missing."""
+def make_environment(environ: Environ, cache: Path) -> Path:
+    """Return the folder of the environment; it is made anew when what it is to hold has changed. Raises Missing."""
     if isinstance(environ, NodeEnv) and environ.needs and shutil.which(environ.needs) is None:
         raise Missing(environ.needs)
-    digest = hashlib.sha256(environ.wants.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(environ.content.encode()).hexdigest()[:8]
     folder = cache / f"{environ.name}-{digest}"
-    with _alone(cache / f"{environ.name}.lock"):
-        whole = folder / "whole"  # written last: an environment without it was left half made
-        if not whole.exists():
+    with _hold_lock(cache / f"{environ.name}.lock"):
+        complete = folder / "whole"  # written last: an environment without it was left half made
+        if not complete.exists():
             shutil.rmtree(folder, ignore_errors=True)
             environ.make(folder)
-            whole.touch()
+            complete.touch()
     return folder
 
 
@@ -130,7 +130,7 @@ def _pyenv() -> Path:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def _hold_lock(lock: Path) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

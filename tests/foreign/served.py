@@ -77,16 +77,16 @@ def site(place: Place, transport: Transport) -> Iterator[str]:
     ) as server:
         assert server.stderr is not None
         try:
-            said = ""
-            while (found := re.search(r"listening on (http://[^/\s]+)/", said)) is None:
+            printed = ""
+            while (found := re.search(r"listening on (http://[^/\s]+)/", printed)) is None:
                 line = server.stderr.readline()
-                assert line, f"the server ended: {said}"
-                said += line
+                assert line, f"the server ended: {printed}"
+                printed += line
             yield found[1] + ("/mcp" if transport == "http" else "/sse")
         finally:
             server.send_signal(signal.SIGTERM)
-            _, said = server.communicate(timeout=START_S)
-            assert "Traceback" not in said, said[-3000:]
+            _, printed = server.communicate(timeout=START_S)
+            assert "Traceback" not in printed, printed[-3000:]
 
 
 def environ() -> dict[str, str]:

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.foreign
 CALL_S, MODEL_S = 1.0, 2.5
 
 
-def given_up(environment: Callable[[Environ], Path], place: Place, transport: Transport, model_calls: int) -> dict:
+def drive_impatient_client(
+    environment: Callable[[Environ], Path], place: Place, transport: Transport, model_calls: int
+) -> dict:
     client = replace(PYTHON_1, script="mcp_1_gives_up.py")
     more = {"limits": {"model_calls": model_calls}}
     folder = environment(client.environ)
@@ -32,7 +34,7 @@ def test_a_slow_model_with_an_impatient_client_gets_to_the_end_and_is_asked_once
 ) -> None:
     """Over HTTP too: this client tells nobody that it gave up, so its call stays open, and what was asked with it."""
     place = Place(tmp_path / "place").lay()
-    result = given_up(environment, place, transport, 6)
+    result = drive_impatient_client(environment, place, transport, 6)
     assert result["gave_up"] >= 3
     assert (result["result"]["status"], result["result"]["summary"]) == ("completed", place.word)
     assert result["asked"] == result["result"]["usage"]["model_calls"] == 3
@@ -44,6 +46,6 @@ def test_no_more_is_asked_than_model_calls_are_left(
     transport: Transport, environment: Callable[[Environ], Path], tmp_path: Path
 ) -> None:
     place = Place(tmp_path / "place").lay()
-    result = given_up(environment, place, transport, 2)
+    result = drive_impatient_client(environment, place, transport, 2)
     assert result["result"]["status"] == "completed"
     assert result["asked"] == result["result"]["usage"]["model_calls"] == 2

@@ -19,9 +19,9 @@ class Guard(NamedTuple):
     quick: bool = False
 
 
-RECOVERY = "core/test_host_recovery.py::test_"
+RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
-RUNS = "core/test_host_runs.py::test_"
+RUNS = "core/test_app_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
@@ -301,7 +301,7 @@ SPENDING = (
         "store/apply_commit.py",
         "batch.settle(answered.path, answered.held, result.spent, answered.shared)",
         "batch.settle(answered.path, answered.held, NOTHING, answered.shared)",
-        "core/test_host_limits.py::test_usage_is_the_sum_of_its_rows",
+        "core/test_app_limits.py::test_usage_is_the_sum_of_its_rows",
     ),
     Guard(
         "store/apply_commit.py",

@@ -65,14 +65,14 @@ async def test_what_the_foreign_clients_read_in_a_text_is_what_the_result_holds(
 ):
     """They are started only on request: what they rely on is tested here, through a run that their model answers."""
     monkeypatch.syspath_prepend(FOREIGN_CLIENTS)
-    reader = importlib.import_module("retold")
+    reader = importlib.import_module("result_text")
     (workspace / "note.txt").write_text("word-0123456789ab\n")
     text, rounds = None, []
     async with connect(settings) as client:
         while (call := reader.next_call(text)) is not None:
             result = await client.call(*call)
             text = result.content[0].text
-            read = reader.read(text)
+            read = reader.parse_text(text)
             assert read == {name: result.structured_content[name] for name in read}
             rounds.append(read["rounds"])
     assert rounds == [1, 2, 3, 3]

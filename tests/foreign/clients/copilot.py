@@ -15,8 +15,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from mind import job, tell
-from standin import standing_in
+from scripted_model import job, report
+from standin import serve_standin
 
 JOB = job()
 GIVE_UP_S = 120
@@ -29,7 +29,7 @@ def server() -> dict[str, Any]:
     return {"type": JOB["transport"], "url": JOB["url"], "tools": ["*"]}
 
 
-def drained(terminal: int, kept: list[bytes]) -> None:
+def drain(terminal: int, kept: list[bytes]) -> None:
     """Read what is shown: a terminal that nobody reads blocks its program."""
     try:
         while shown := os.read(terminal, 65536):
@@ -42,14 +42,14 @@ def main() -> None:
     folder = Path(JOB["folder"], "copilot")
     folder.mkdir()
     alone = JOB["way"] == "caller"
-    with standing_in({"route": "caller"} if alone else {}) as standin:
-        surroundings = {
+    with serve_standin({"route": "caller"} if alone else {}) as standin:
+        environ = {
             **os.environ,
             "HOME": str(folder),
             "COPILOT_ALLOW_ALL": "true",
             "COPILOT_OFFLINE": "true",
             "COPILOT_PROVIDER_BASE_URL": standin.url,
-            "COPILOT_MODEL": "mind",
+            "COPILOT_MODEL": "scripted",
             "TERM": "xterm",
         }
         copilot = str(Path(JOB["environment"], "node_modules", ".bin", "copilot"))
@@ -58,15 +58,15 @@ def main() -> None:
         shown: list[bytes] = []
         words = [copilot, "-p" if alone else "-i", "Use planner_run.", "--additional-mcp-config", servers]
         with subprocess.Popen(
-            words, env=surroundings, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+            words, env=environ, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         ) as host:
             os.close(theirs)
-            Thread(target=drained, args=(ours, shown), daemon=True).start()
+            Thread(target=drain, args=(ours, shown), daemon=True).start()
             ended = standin.done.wait(GIVE_UP_S)
             os.killpg(host.pid, signal.SIGKILL)  # the command is a loader: the program is its child
         if not ended:
             raise SystemExit(b"".join(shown)[-3000:].decode(errors="replace"))
-        tell(standin.results[-1], asked=[each for each in standin.asked if each != "host"])
+        report(standin.results[-1], asked=[each for each in standin.asked if each != "host"])
 
 
 main()

@@ -17,35 +17,35 @@ from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.mcp.prompt import Prompt
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import CallToolRequest, CallToolRequestParams
-from mind import GOAL, job, tell, turn, written
+from scripted_model import GOAL, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
 
 
-class Mind(PassthroughLLM):
+class ScriptedModel(PassthroughLLM):
     """A model that fast-agent takes for one of its own."""
 
     async def generate(self, messages: list[Any], request_params: Any = None, tools: Any = None) -> Any:
         asked.append("tools" if tools else "plain")
         seen = [message.model_dump(mode="json") for message in messages]
         turns = sum(message.role == "assistant" for message in messages)
-        said = turn([seen, [tool.name for tool in tools or ()]], turns)
+        answer = next_answer([seen, [tool.name for tool in tools or ()]], turns)
         if not tools:
-            return Prompt.assistant(written(said))
-        if "tool_calls" not in said:
-            return Prompt.assistant(said["content"], stop_reason=LlmStopReason.END_TURN)
+            return Prompt.assistant(write_in_dialect(answer))
+        if "tool_calls" not in answer:
+            return Prompt.assistant(answer["content"], stop_reason=LlmStopReason.END_TURN)
         calls = {
             f"call-{turns}-{n}": CallToolRequest(
                 method="tools/call",
                 params=CallToolRequestParams(name=call["name"], arguments=call["arguments"]),
             )
-            for n, call in enumerate(said["tool_calls"])
+            for n, call in enumerate(answer["tool_calls"])
         }
         return Prompt.assistant(tool_calls=calls, stop_reason=LlmStopReason.TOOL_USE)
 
 
-ModelFactory.MODEL_SPECIFIC_CLASSES["mind"] = Mind
+ModelFactory.MODEL_SPECIFIC_CLASSES["scripted"] = ScriptedModel
 
 
 def server() -> dict[str, Any]:
@@ -55,10 +55,10 @@ def server() -> dict[str, Any]:
     return {"transport": JOB["transport"], "url": JOB["url"]}
 
 
-def configured() -> FastAgent:
+def configure() -> FastAgent:
     """fast-agent looks for its settings, and keeps its own files, where it is started."""
     os.chdir(JOB["folder"])
-    kairos = {**server(), "protocol_mode": JOB["era"], "sampling": {"model": "generic.mind"}}
+    kairos = {**server(), "protocol_mode": JOB["era"], "sampling": {"model": "generic.scripted"}}
     settings = {
         "default_model": "passthrough",
         "generic": {"api_key": "none"},
@@ -70,15 +70,15 @@ def configured() -> FastAgent:
 
 
 async def main() -> None:
-    fast = configured()
+    fast = configure()
 
     @fast.agent(name="host", servers=["kairos"], model="passthrough")
     async def host() -> None:
         """The only agent."""
 
     async with fast.run() as agents:
-        said = await agents.host.send(f"***CALL_TOOL planner_run {json.dumps({'goal': GOAL})}")
-    tell(json.loads(said), asked=asked, oddities=["shows its model the structured content alone"])
+        answer = await agents.host.send(f"***CALL_TOOL planner_run {json.dumps({'goal': GOAL})}")
+    report(json.loads(answer), asked=asked, oddities=["shows its model the structured content alone"])
 
 
 asyncio.run(main())

@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 from fastmcp import Client
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
-from mind import GOAL, by_caller, job, tell, turn, written
+from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -16,16 +16,17 @@ asked: list[str] = []
 
 async def sample(messages: list[Any], params: Any, _context: Any) -> Any:
     asked.append("tools" if params.tools else "plain")
-    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in messages))
+    turns = sum(message.role == "assistant" for message in messages)
+    answer = next_answer(params.model_dump(mode="json"), turns)
     if JOB["way"] == "text":
-        return written(said)
+        return write_in_dialect(answer)
     blocks: list[Any] = [
         types.ToolUseContent(type="tool_use", id=call["id"], name=call["name"], input=call["arguments"])
-        for call in said.get("tool_calls", ())
+        for call in answer.get("tool_calls", ())
     ]
     reason = "toolUse" if blocks else "endTurn"
-    blocks = blocks or [types.TextContent(type="text", text=said["content"])]
-    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="mind", stop_reason=reason)
+    blocks = blocks or [types.TextContent(type="text", text=answer["content"])]
+    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="scripted", stop_reason=reason)
 
 
 def transport() -> Any:
@@ -39,7 +40,7 @@ def transport() -> Any:
             return StreamableHttpTransport(JOB["url"])
 
 
-def declared() -> dict[str, Any]:
+def sampling_options() -> dict[str, Any]:
     match JOB["way"]:
         case "native":
             can = types.SamplingCapability(tools=types.SamplingToolsCapability())
@@ -52,14 +53,14 @@ def declared() -> dict[str, Any]:
 
 async def main() -> None:
     mode: Any = "legacy" if JOB["era"] == "legacy" else "auto"
-    async with Client(transport(), mode=mode, **declared()) as client:
+    async with Client(transport(), mode=mode, **sampling_options()) as client:
 
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return (await client.call_tool(name, arguments)).structured_content
 
         await client.list_tools()
-        result = await (by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        tell(result, protocol=client.session.protocol_version, asked=asked)
+        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
+        report(result, protocol=client.session.protocol_version, asked=asked)
 
 
 asyncio.run(main())

@@ -1,8 +1,8 @@
-// The inspector's web page in a real browser: a person's hands click, and answer each sampling request by typing.
+// The inspector's web page in a real browser: a person clicks, and answers each sampling request by typing.
 
 import { spawn } from "node:child_process";
 import { chromium } from "playwright-core";
-import { GOAL, job, tell, turn, written } from "./mind.mjs";
+import { GOAL, job, nextAnswer, report, writeInDialect } from "./scripted_model.mjs";
 import { inside, serversFile } from "./shell.mjs";
 
 const QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -23,15 +23,15 @@ async function inspector() {
   const words = [launcher, "--web", "--config", serversFile()];
   const server = spawn(process.execPath, words, { env, stdio: ["ignore", "pipe", "pipe"], detached: true });
   const url = await new Promise((found, failed) => {
-    let said = "";
-    const hear = (chunk) => {
-      said += chunk;
-      const address = said.match(/http:\/\/\S+_TOKEN=\S+/);
+    let printed = "";
+    const read = (chunk) => {
+      printed += chunk;
+      const address = printed.match(/http:\/\/\S+_TOKEN=\S+/);
       if (address) found(address[0]);
     };
-    server.stdout.on("data", hear);
-    server.stderr.on("data", hear);
-    server.on("close", () => failed(new Error(said)));
+    server.stdout.on("data", read);
+    server.stderr.on("data", read);
+    server.on("close", () => failed(new Error(printed)));
   });
   return { server, url };
 }
@@ -45,8 +45,8 @@ async function throughThePage(page) {
   for (let round = 0; round < ROUNDS; round += 1) {
     const dialog = page.getByRole("dialog").filter({ hasText: `[round ${round + 1} of` });
     const asked = await dialog.innerText();
-    const said = turn(["read_file", asked], round); // the page shows no system prompt, where the tools are told
-    await dialog.getByRole("textbox").first().fill(written(said));
+    const answer = nextAnswer(["read_file", asked], round); // the page shows no system prompt: it lists the tools
+    await dialog.getByRole("textbox").first().fill(writeInDialect(answer));
     await dialog.getByRole("button", { name: "Send Response" }).click();
   }
   await page.getByRole("dialog").waitFor({ state: "hidden" });
@@ -61,7 +61,7 @@ const page = await browser.newPage({ viewport: { width: 1400, height: 1000 } });
 page.setDefaultTimeout(20_000);
 try {
   await page.goto(url);
-  tell(await throughThePage(page));
+  report(await throughThePage(page));
 } catch (error) {
   await page.screenshot({ path: `${job.folder}/page.png` });
   throw error;

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from langchain_mcp_adapters.client import MultiServerMCPClient
-from mind import job, tell
-from retold import next_call, read
+from result_text import next_call, parse_text
+from scripted_model import job, report
 
 JOB = job()
 
@@ -35,7 +35,7 @@ async def main() -> None:
         name, arguments = call
         message = await tools[name].ainvoke({"type": "tool_call", "id": "c1", "name": name, "args": arguments})
         shown = text_of(message.content)
-    tell(read(shown or ""))
+    report(parse_text(shown or ""))
 
 
 asyncio.run(main())

@@ -10,7 +10,7 @@ from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
-from mind import GOAL, by_caller, job, tell, turn, written
+from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -18,17 +18,18 @@ asked: list[str] = []
 
 async def sample(_context: Any, params: types.CreateMessageRequestParams) -> Any:
     asked.append("tools" if params.tools else "plain")
-    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages))
+    turns = sum(message.role == "assistant" for message in params.messages)
+    answer = next_answer(params.model_dump(mode="json"), turns)
     if JOB["way"] == "text":
-        text = types.TextContent(type="text", text=written(said))
-        return types.CreateMessageResult(role="assistant", content=text, model="mind", stopReason="endTurn")
+        text = types.TextContent(type="text", text=write_in_dialect(answer))
+        return types.CreateMessageResult(role="assistant", content=text, model="scripted", stopReason="endTurn")
     blocks: list[Any] = [
         types.ToolUseContent(type="tool_use", id=call["id"], name=call["name"], input=call["arguments"])
-        for call in said.get("tool_calls", ())
+        for call in answer.get("tool_calls", ())
     ]
     reason = "toolUse" if blocks else "endTurn"
-    blocks = blocks or [types.TextContent(type="text", text=said["content"])]
-    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="mind", stopReason=reason)
+    blocks = blocks or [types.TextContent(type="text", text=answer["content"])]
+    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="scripted", stopReason=reason)
 
 
 def transport() -> Any:
@@ -42,7 +43,7 @@ def transport() -> Any:
             return streamablehttp_client(JOB["url"])
 
 
-def declared() -> dict[str, Any]:
+def sampling_options() -> dict[str, Any]:
     match JOB["way"]:
         case "native":
             can = types.SamplingCapability(tools=types.SamplingToolsCapability())
@@ -56,15 +57,15 @@ def declared() -> dict[str, Any]:
 async def main() -> None:
     async with AsyncExitStack() as stack:
         reads, writes, *_ = await stack.enter_async_context(transport())
-        session = await stack.enter_async_context(ClientSession(reads, writes, **declared()))
+        session = await stack.enter_async_context(ClientSession(reads, writes, **sampling_options()))
         hello = await session.initialize()
 
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return (await session.call_tool(name, arguments)).structuredContent
 
         await session.list_tools()
-        result = await (by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        tell(result, protocol=hello.protocolVersion, asked=asked)
+        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
+        report(result, protocol=hello.protocolVersion, asked=asked)
 
 
 asyncio.run(main())

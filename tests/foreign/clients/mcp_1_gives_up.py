@@ -12,7 +12,7 @@ from mcp import ClientSession, McpError, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
-from mind import GOAL, job, tell, turn, written
+from scripted_model import GOAL, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[float] = []
@@ -22,9 +22,10 @@ gave_up: list[str] = []
 async def sample(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
     asked.append(JOB["model_s"])
     await asyncio.sleep(JOB["model_s"])
-    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages))
-    text = types.TextContent(type="text", text=written(said))
-    return types.CreateMessageResult(role="assistant", content=text, model="mind", stopReason="endTurn")
+    turns = sum(message.role == "assistant" for message in params.messages)
+    answer = next_answer(params.model_dump(mode="json"), turns)
+    text = types.TextContent(type="text", text=write_in_dialect(answer))
+    return types.CreateMessageResult(role="assistant", content=text, model="scripted", stopReason="endTurn")
 
 
 def transport() -> Any:
@@ -48,15 +49,15 @@ async def main() -> None:
         result: dict[str, Any] = {"status": ""}
         while result["status"] not in ("completed", "failed"):
             try:
-                came = await session.call_tool(name, arguments, read_timeout_seconds=patience)
-                result = came.structuredContent or {}
+                called = await session.call_tool(name, arguments, read_timeout_seconds=patience)
+                result = called.structuredContent or {}
             except McpError as error:
                 gave_up.append(str(error))
                 runs = (await session.call_tool("run_status", {"view": "full"})).structuredContent
                 result = runs["runs"][0] if runs and runs["runs"] else {"status": ""}
             if result.get("run_id"):
                 name, arguments = "run_continue", {"run_id": result["run_id"]}
-        tell(result, protocol=hello.protocolVersion, asked=len(asked), gave_up=len(gave_up))
+        report(result, protocol=hello.protocolVersion, asked=len(asked), gave_up=len(gave_up))
 
 
 asyncio.run(main())

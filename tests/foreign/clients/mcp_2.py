@@ -10,7 +10,7 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mind import GOAL, by_caller, job, tell, turn, written
+from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -18,17 +18,18 @@ asked: list[str] = []
 
 async def sample(_context: Any, params: Any) -> Any:
     asked.append("tools" if params.tools else "plain")
-    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages))
+    turns = sum(message.role == "assistant" for message in params.messages)
+    answer = next_answer(params.model_dump(mode="json"), turns)
     if JOB["way"] == "text":
-        text = types.TextContent(type="text", text=written(said))
-        return types.CreateMessageResult(role="assistant", content=text, model="mind", stop_reason="endTurn")
+        text = types.TextContent(type="text", text=write_in_dialect(answer))
+        return types.CreateMessageResult(role="assistant", content=text, model="scripted", stop_reason="endTurn")
     blocks: list[Any] = [
         types.ToolUseContent(type="tool_use", id=call["id"], name=call["name"], input=call["arguments"])
-        for call in said.get("tool_calls", ())
+        for call in answer.get("tool_calls", ())
     ]
     reason = "toolUse" if blocks else "endTurn"
-    blocks = blocks or [types.TextContent(type="text", text=said["content"])]
-    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="mind", stop_reason=reason)
+    blocks = blocks or [types.TextContent(type="text", text=answer["content"])]
+    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="scripted", stop_reason=reason)
 
 
 def transport() -> Any:
@@ -42,7 +43,7 @@ def transport() -> Any:
             return streamable_http_client(JOB["url"])
 
 
-def declared() -> dict[str, Any]:
+def sampling_options() -> dict[str, Any]:
     match JOB["way"]:
         case "native":
             can = types.SamplingCapability(tools=types.SamplingToolsCapability())
@@ -55,14 +56,14 @@ def declared() -> dict[str, Any]:
 
 async def main() -> None:
     mode: Any = "legacy" if JOB["era"] == "legacy" else "auto"
-    async with Client(transport(), mode=mode, **declared()) as client:
+    async with Client(transport(), mode=mode, **sampling_options()) as client:
 
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return (await client.call_tool(name, arguments)).structured_content
 
         await client.list_tools()
-        result = await (by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        tell(result, protocol=client.protocol_version, asked=asked)
+        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
+        report(result, protocol=client.protocol_version, asked=asked)
 
 
 asyncio.run(main())

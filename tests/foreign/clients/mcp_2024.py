@@ -9,8 +9,8 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
-from mind import GOAL, by_caller, job, tell, turn, written
-from retold import read
+from result_text import parse_text
+from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -18,9 +18,10 @@ asked: list[str] = []
 
 async def sample(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
     asked.append("plain")
-    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages))
-    text = types.TextContent(type="text", text=written(said))
-    return types.CreateMessageResult(role="assistant", content=text, model="mind", stopReason="endTurn")
+    turns = sum(message.role == "assistant" for message in params.messages)
+    answer = next_answer(params.model_dump(mode="json"), turns)
+    text = types.TextContent(type="text", text=write_in_dialect(answer))
+    return types.CreateMessageResult(role="assistant", content=text, model="scripted", stopReason="endTurn")
 
 
 def transport() -> Any:
@@ -38,11 +39,11 @@ async def main() -> None:
         hello = await session.initialize()
 
         async def call(name: str, arguments: dict[str, Any]) -> Any:
-            return read((await session.call_tool(name, arguments)).content[0].text)
+            return parse_text((await session.call_tool(name, arguments)).content[0].text)
 
         await session.list_tools()
-        result = await (by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        tell(result, protocol=hello.protocolVersion, asked=asked)
+        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
+        report(result, protocol=hello.protocolVersion, asked=asked)
 
 
 asyncio.run(main())

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from agents.mcp import MCPServerStdio
-from mind import GOAL, job, tell
-from retold import read
+from result_text import parse_text
+from scripted_model import GOAL, job, report
 
 JOB = job()
 
@@ -26,7 +26,7 @@ async def main() -> None:
                 gave_up += 1
                 if gave_up > 3:
                     raise SystemExit(repr(error)) from error
-    tell(read(result.content[0].text), gave_up=gave_up)
+    report(parse_text(result.content[0].text), gave_up=gave_up)
 
 
 asyncio.run(main())

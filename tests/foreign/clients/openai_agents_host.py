@@ -8,9 +8,9 @@ from typing import Any
 
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from agents.mcp import MCPServerSse, MCPServerStdio, MCPServerStreamableHttp
-from mind import job, tell
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from retold import next_call, read
+from result_text import next_call, parse_text
+from scripted_model import job, report
 
 JOB = job()
 shown: list[str] = []
@@ -25,13 +25,13 @@ class Scripted(Model):
         if outputs:
             shown.append(text_of(outputs[-1]["output"]))
         call = next_call(shown[-1] if shown else None)
-        return ModelResponse(output=[said(call, len(outputs))], usage=Usage(), response_id=None)
+        return ModelResponse(output=[output_item(call, len(outputs))], usage=Usage(), response_id=None)
 
     def stream_response(self, **asked: Any) -> Any:
         raise NotImplementedError
 
 
-def said(call: Any, number: int) -> Any:
+def output_item(call: Any, number: int) -> Any:
     if call is None:
         text = ResponseOutputText(type="output_text", text="done", annotations=[])
         return ResponseOutputMessage(id="m1", type="message", role="assistant", status="completed", content=[text])
@@ -60,7 +60,7 @@ async def main() -> None:
     async with server() as kairos:
         agent = Agent(name="host", model=Scripted(), mcp_servers=[kairos])
         await Runner.run(agent, "Use planner_run.", run_config=RunConfig(tracing_disabled=True))
-        tell(read(shown[-1]), protocol=kairos.session.protocol_version)
+        report(parse_text(shown[-1]), protocol=kairos.session.protocol_version)
 
 
 asyncio.run(main())

@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { job } from "./mind.mjs";
+import { job } from "./scripted_model.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 
@@ -24,7 +24,7 @@ export function serversFile(types = { http: "streamable-http", sse: "sse" }) {
 }
 
 /** What a command writes, and its exit code; its home is the job's folder. */
-export async function ran(script, ...words) {
+export async function runScript(script, ...words) {
   const env = { ...process.env, HOME: job.folder, NO_COLOR: "1", MCP_INSPECTOR_SECRET_STORE: "memory" };
   const child = spawn(process.execPath, [script, ...words], { env, stdio: ["ignore", "pipe", "pipe"] });
   const out = [];

@@ -1,4 +1,4 @@
-"""A provider that stands in for one with a model: OpenAI's chat completions on loopback, answered by the mind.
+"""A provider that stands in for one with a model: OpenAI's chat completions on loopback, from the scripted model.
 
 Asked by a host's own agent it calls our tools; asked on behalf of a run, through sampling, it is the run's model.
 """
@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
 
-from mind import Json, turn, written
-from retold import next_call, read
+from result_text import next_call, parse_text
+from scripted_model import Json, next_answer, write_in_dialect
 
 START = "planner_run"
 
@@ -25,7 +25,7 @@ class Standin(ThreadingHTTPServer):
     """
 
     def __init__(self, arguments: Json) -> None:
-        super().__init__(("127.0.0.1", 0), _Answering)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self._arguments = arguments
         self.asked: list[str] = []
         self.results: list[Json] = []
@@ -39,23 +39,23 @@ class Standin(ThreadingHTTPServer):
         """The assistant's message."""
         names = [tool["function"]["name"] for tool in body.get("tools") or []]
         ours = next((name for name in names if name.endswith(START)), None)
-        said = self._as_host(body, ours.removesuffix(START)) if ours else self._as_model(body, bool(names))
+        answer = self._as_host(body, ours.removesuffix(START)) if ours else self._as_model(body, bool(names))
         calls = [
             {
                 "id": f"call_{len(self.asked)}_{n}",
                 "type": "function",
                 "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
             }
-            for n, call in enumerate(said.get("tool_calls", ()))
+            for n, call in enumerate(answer.get("tool_calls", ()))
         ]
-        return {"role": "assistant", "content": said.get("content")} | ({"tool_calls": calls} if calls else {})
+        return {"role": "assistant", "content": answer.get("content")} | ({"tool_calls": calls} if calls else {})
 
     def _as_host(self, body: Json, prefix: str) -> Json:
         """What the host's own model does: starts a run, answers it while it waits, and says that it is done."""
         self.asked.append("host")
         returned = [_text(message["content"]) for message in body["messages"] if message["role"] == "tool"]
         if returned:
-            self.results.append(read(returned[-1]))
+            self.results.append(parse_text(returned[-1]))
         call = next_call(returned[-1] if returned else None, self._arguments)
         if call is None:
             self.done.set()
@@ -66,35 +66,35 @@ class Standin(ThreadingHTTPServer):
     def _as_model(self, body: Json, tools: bool) -> Json:
         """What a run's model says."""
         self.asked.append("tools" if tools else "plain")
-        said = turn(body, sum(message["role"] == "assistant" for message in body["messages"]))
-        return said if tools else {"content": written(said)}
+        answer = next_answer(body, sum(message["role"] == "assistant" for message in body["messages"]))
+        return answer if tools else {"content": write_in_dialect(answer)}
 
 
 @contextmanager
-def standing_in(arguments: Json) -> Iterator[Standin]:
+def serve_standin(arguments: Json) -> Iterator[Standin]:
     with Standin(arguments) as standin:
         Thread(target=standin.serve_forever, daemon=True).start()
         yield standin
         standin.shutdown()
 
 
-class _Answering(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     server: Standin
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._send(json.dumps({"object": "list", "data": [{"id": "mind", "object": "model"}]}).encode())
+        self._send(json.dumps({"object": "list", "data": [{"id": "scripted", "object": "model"}]}).encode())
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         message = self.server.reply(body)
         finish = "tool_calls" if "tool_calls" in message else "stop"
-        head = {"id": "c1", "created": 0, "model": body.get("model", "mind")}
+        head = {"id": "c1", "created": 0, "model": body.get("model", "scripted")}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         if not body.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": finish}
-            whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-            self._send(json.dumps(whole).encode())
+            completion = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+            self._send(json.dumps(completion).encode())
             return
         calls = [{"index": n, **call} for n, call in enumerate(message.get("tool_calls", ()))]
         delta = {**message, "tool_calls": calls} if calls else message

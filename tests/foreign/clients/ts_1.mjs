@@ -5,7 +5,7 @@ import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { CreateMessageRequestSchema } from "@modelcontextprotocol/sdk/types.js";
-import { GOAL, byCaller, declared, job, sampler, tell } from "./mind.mjs";
+import { GOAL, capabilities, driveAsCaller, job, report, sampler } from "./scripted_model.mjs";
 
 const asked = [];
 
@@ -16,7 +16,7 @@ function transport() {
   return new StdioClientTransport({ command, args });
 }
 
-const client = new Client({ name: "ts-1", version: "1" }, { capabilities: declared(job.way) });
+const client = new Client({ name: "ts-1", version: "1" }, { capabilities: capabilities(job.way) });
 if (job.way !== "caller") client.setRequestHandler(CreateMessageRequestSchema, sampler(job.way, asked));
 let protocol;
 const way = transport();
@@ -28,6 +28,6 @@ way.setProtocolVersion = (version) => {
 await client.connect(way);
 await client.listTools(); // from here on results are held against the listed output schemas
 const call = async (name, given) => (await client.callTool({ name, arguments: given })).structuredContent;
-const result = job.way === "caller" ? await byCaller(call) : await call("planner_run", { goal: GOAL });
-tell(result, { protocol, asked });
+const result = job.way === "caller" ? await driveAsCaller(call) : await call("planner_run", { goal: GOAL });
+report(result, { protocol, asked });
 await client.close();

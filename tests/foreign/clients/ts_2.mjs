@@ -2,7 +2,7 @@
 
 import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import { GOAL, byCaller, declared, job, sampler, tell } from "./mind.mjs";
+import { GOAL, capabilities, driveAsCaller, job, report, sampler } from "./scripted_model.mjs";
 
 const asked = [];
 
@@ -16,7 +16,7 @@ function transport() {
 const client = new Client(
   { name: "ts-2", version: "1" },
   {
-    capabilities: declared(job.way),
+    capabilities: capabilities(job.way),
     versionNegotiation: { mode: job.era === "legacy" ? "legacy" : "auto" },
   },
 );
@@ -24,6 +24,6 @@ if (job.way !== "caller") client.setRequestHandler("sampling/createMessage", sam
 await client.connect(transport());
 await client.listTools(); // from here on results are held against the listed output schemas
 const call = async (name, given) => (await client.callTool({ name, arguments: given })).structuredContent;
-const result = job.way === "caller" ? await byCaller(call) : await call("planner_run", { goal: GOAL });
-tell(result, { protocol: client.getNegotiatedProtocolVersion?.(), asked });
+const result = job.way === "caller" ? await driveAsCaller(call) : await call("planner_run", { goal: GOAL });
+report(result, { protocol: client.getNegotiatedProtocolVersion?.(), asked });
 await client.close();

@@ -1,4 +1,4 @@
-"""Several hosts on one store, hosts that are gone, stores that fail: nothing is lost, nobody else suffers."""
+"""Several apps on one store, apps that are gone, stores that fail: nothing is lost, nobody else suffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host does with a run: starts it, moves it on a route, takes answers, wishes and repeats."""
+"""What an app does with a run: starts it, moves it on a route, takes answers, control requests and repeats."""
 
 from __future__ import annotations
 

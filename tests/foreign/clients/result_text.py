@@ -1,4 +1,4 @@
-"""What a host's model makes of a result when it is shown only its text."""
+"""Read a result as a host's model does that is shown only its text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import re
 from typing import Any
 
-from mind import GOAL, Json, answer
+from scripted_model import GOAL, Json, answer_item
 
 
-def read(text: str) -> Json:
-    """Run, status, summary and waiting items, as the text tells them; a host may add the structured content to it."""
+def parse_text(text: str) -> Json:
+    """Parse run, status, summary and waiting items; a host may have added the structured content to the text."""
     first, *lines = text.split("\n")
     head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds?, route (\w+).*", first)
     assert head is not None, text
@@ -27,11 +27,11 @@ def read(text: str) -> Json:
 
 
 def next_call(text: str | None, arguments: Json | None = None) -> tuple[str, Json] | None:
-    """The call that a host's model makes after this result of the one before; None when the run has ended."""
+    """Give the call that a host's model makes after this result of the one before; None when the run has ended."""
     if text is None:
         return "planner_run", {"goal": GOAL, **(arguments or {})}
-    result: dict[str, Any] = read(text)
+    result: dict[str, Any] = parse_text(text)
     if result["status"] != "input_required":
         return None
-    answers = {item["key"]: answer(item) for item in result["waiting"]}
+    answers = {item["key"]: answer_item(item) for item in result["waiting"]}
     return "run_continue", {"run_id": result["run_id"], "answers": answers}

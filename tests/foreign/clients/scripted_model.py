@@ -1,0 +1,62 @@
+"""The model of every Python client here: lists the folder, reads the note, answers with the word in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+GOAL = "Which word does the note hold?"
+Json = dict[str, Any]
+
+
+def next_answer(seen: Any, turns: int) -> Json:
+    """Give the next answer of a model that was shown `seen` and has answered `turns` times; in a caller's form."""
+    shown = json.dumps(seen, default=str)
+    if "read_file" not in shown:
+        return {"content": "no tools were shown", "finish": "stop"}
+    if turns == 0:
+        return _tool_call("list_files", {})
+    if turns == 1:
+        return _tool_call("read_file", {"path": "note.txt"})
+    found = re.search(r"word-[0-9a-f]{12}", shown)
+    return {"content": found[0] if found else "no word was seen", "finish": "stop"}
+
+
+def write_in_dialect(answer: Json) -> str:
+    """Write an answer in the text dialect."""
+    if "tool_calls" not in answer:
+        return json.dumps({"final": answer["content"]})
+    calls = [{"name": call["name"], "arguments": call["arguments"]} for call in answer["tool_calls"]]
+    return json.dumps({"tool_calls": calls})
+
+
+async def drive_as_caller(call: Callable[[str, Json], Awaitable[Json]]) -> Json:
+    """Drive a run by the caller route to its end; `call` gives a tool's structured content."""
+    result = await call("planner_run", {"goal": GOAL})
+    while result["status"] == "input_required":
+        answers = {item["key"]: answer_item(item) for item in result["waiting"]}
+        result = await call("run_continue", {"run_id": result["run_id"], "answers": answers})
+    return result
+
+
+def answer_item(item: Json) -> Json:
+    """Answer a waiting completion."""
+    return next_answer(item, sum(message["role"] == "assistant" for message in item["messages"]))
+
+
+def job() -> Json:
+    """Read what the test asks of this client: `transport`, `command` or `url`, `era`, `way`."""
+    given: Json = json.loads(sys.argv[1])
+    return given
+
+
+def report(result: Json, **more: Any) -> None:
+    """Print a client's last line: how the run ended as the client saw it."""
+    print(json.dumps({"result": result, **more}))
+
+
+def _tool_call(name: str, arguments: Json) -> Json:
+    return {"tool_calls": [{"id": "c1", "name": name, "arguments": arguments}]}
