@@ -1,19 +1,30 @@
-"""CPU of a look at a run and of an answer that its caller brings, in a run of many rounds by one of few."""
+"""CPU of a look at a run, of an answer that its caller brings, and of an ask of its client's model, in a run of many
+rounds by one of few."""
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import mcp_types as wire
+from mcp.client.client import Client
+
 from benchmarks import subjects
+from benchmarks.asked import ERAS, _spoken
 from benchmarks.fresh import fresh
 from benchmarks.parked import answered
 from benchmarks.resumed import waiting_settings
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.server.mcp_server import build_server
 
+CONTEXT_TOKENS = 5_000  # compacted every 45 rounds: what a client is sent is no longer after many rounds than after few
+ASKS = 45  # for one figure
 LOOKS = 50
 ROUNDS = 20  # answered at each length, for one figure
 
@@ -41,11 +52,47 @@ async def _measured(app: App, run: str, rounds: int) -> dict[str, float]:
     return {"report_us": min(looks) * 1e6, "round_us": (time.process_time() - began) / ROUNDS * 1e6}
 
 
+async def asks(folder: Path, era: str, few: int, many: int) -> dict[str, float]:
+    """CPU in microseconds of an ask of the client's model and of the round around it, with the client in this process,
+    after so few and so many rounds."""
+    settings, began = replace(waiting_settings(folder), context_tokens=CONTEXT_TOKENS), list[float]()
+
+    async def model(_ctx: object, params: wire.CreateMessageRequestParams) -> wire.CreateMessageResult:
+        began.append(time.process_time())
+        summarizes = len(began) > 1 and len(params.messages) == 1
+        ends = summarizes or len(began) > many + ASKS
+        text = '{"final": "I looked."}' if ends else json.dumps(_spoken(len(began)))
+        return wire.CreateMessageResult(
+            role="assistant", model="m", content=wire.TextContent(text=text), stop_reason="endTurn"
+        )
+
+    async with App.open(settings, via="serve") as app:
+
+        async def reach() -> App:
+            return app
+
+        server = build_server(reach, settings)
+        async with Client(server, mode=ERAS[era], sampling_callback=model) as client:
+            limits = {"rounds": many + 2 * ASKS}
+            arguments = {"goal": "go", "route": "sampling", "tools": ["read_file"], "limits": limits, "wait_s": 60}
+            result = (await client.call_tool("planner_run", arguments)).structured_content or {}
+            while result["status"] in ("input_required", "working"):
+                again = {"run_id": result["run_id"], "wait_s": 60}
+                result = (await client.call_tool("run_continue", again)).structured_content or {}
+    assert result["stop_reason"] == "assistant_stop", result
+    each = [(after - before) * 1e6 for before, after in pairwise(began)]
+    return {f"{era}_us_at_{at}": median(each[at : at + ASKS]) for at in (few, many)}
+
+
 def figures(few: int = 10, many: int = 1_000, times: int = 5) -> dict[str, float]:
-    found = [fresh(lengths, few, many) for _ in range(times)]
+    found = []
+    for _ in range(times):
+        found.append(fresh(lengths, few, many))
+        for era in ERAS:
+            found[-1] |= fresh(asks, era, few, many)
     middle = {name: median(each[name] for each in found) for name in found[0]}
     grows = {
         f"{name}_grows": median(each[f"{name}_us_at_{many}"] / each[f"{name}_us_at_{few}"] for each in found)
-        for name in ("report", "round")
+        for name in ("report", "round", *ERAS)
     }
     return middle | grows

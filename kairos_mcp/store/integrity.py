@@ -95,6 +95,11 @@ def _wrong_figures(session: Session) -> Iterator[str]:
     )
     if unlike is not None and unlike[0]:
         yield f"{unlike[0]} rows of waiting do not fit the steps"
+    strays = session.row(
+        "select count(*) from attempt join mark on mark.id = attempt.mark where attempt.run is not mark.run"
+    )
+    if strays is not None and strays[0]:
+        yield f"{strays[0]} rows of attempt name another run than their step"
     if found := session.rows(_WRONG_FIGURES):
         yield f"the figures do not fit the answers of {_format_first([run_id for (run_id,) in found])}"
 

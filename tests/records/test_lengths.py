@@ -1,4 +1,5 @@
-"""What SQLite does for a look at a run, and for the first call of a day, does not grow with what was recorded before.
+"""What SQLite does for a look at a run, for an ask of a client and for the first call of a day does not grow with what
+was recorded before.
 
 Counted, not timed: the steps of SQLite's virtual machine.
 """
@@ -13,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 from mcp_types import CreateMessageRequestParams
-from support.app import ASK, Place, answered, asks, reads, says, started
+from support.app import ASK, ME, Place, answered, asks, reads, rests, says, started
 from support.sampling_clients import ERAS, ClientModel, Reply, at_the_door
 
 from kairos_mcp.app.app import App
@@ -126,6 +127,11 @@ FORGED = {
         "insert into waiting select run, min(id) from mark",
         "1 rows of waiting do not fit the steps",
     ),
+    "an attempt is of no run": ("update attempt set run = null", "1 rows of attempt name another run than their step"),
+    "an attempt is of another run": (
+        "update attempt set run = run + 1",
+        "1 rows of attempt name another run than their step",
+    ),
     "tokens of a cache": ("update run set cached = 7", "the figures do not fit the answers"),
     "a kind of count": ("update run set exactness = ''", "the figures do not fit the answers"),
 }
@@ -136,7 +142,9 @@ FORGED = {
 async def test_what_is_stored_beside_the_steps_and_differs_is_damage(place: Place, what: str) -> None:
     usage = {"input_tokens": 10, "output_tokens": 2}
     async with App.open(place.settings(reads("a.txt", usage=usage), asks("why"), asks("so")), via="mcp") as app:
-        run_id = await started(app, caller_tools=(ASK,))
+        run_id = await started(app, route="caller", caller_tools=(ASK,))
+        await app.control.request(run_id, "reroute", ME, route="scripted")  # a further attempt
+        await rests(app, run_id)
         await answered(app, run_id, round_2__call_1={"content": "because"})
         assert app.health(thorough=True)["damage"] == []
         statement, message = FORGED[what]
