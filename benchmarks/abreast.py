@@ -35,7 +35,7 @@ async def kairos(folder: Path, runs: int, rounds: int, durability: Durability, t
         before, began = commits, time.process_time()
         await subjects.ended(app, started)
         took, made = time.process_time() - began, commits - before
-        subjects.must_have_run(app, started, rounds)
+        await subjects.must_have_run(app, started, rounds)
     return took / (runs * rounds), made / (runs * rounds)
 
 

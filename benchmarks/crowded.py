@@ -54,7 +54,7 @@ async def kairos(folder: Path, rounds: int, tools: int, *, counted: bool = False
         await subjects.ended(app, runs)
         ended = time.process_time()
         profile.disable()
-        subjects.must_have_run(app, runs, rounds)
+        await subjects.must_have_run(app, runs, rounds)
     cost = sum(entry.callcount for entry in profile.getstats()) if counted else ended - started
     return (started - began) / rounds, cost / rounds
 

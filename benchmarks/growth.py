@@ -101,7 +101,7 @@ async def counted(folder: Path, rounds: int) -> dict[str, float]:
     async with subjects.open_app(subjects.settings(folder, rounds, "process")) as app:
         runs = await subjects.start(app, rounds, ["measured"])
         await subjects.ended(app, runs)
-        subjects.must_have_run(app, runs, rounds)
+        await subjects.must_have_run(app, runs, rounds)
     last = len(counting.at_commit) - 3  # the final answer comes after the last whole round
     late, early = counting.at_commit[last], counting.at_commit[last - 2 * SPAN]
     return {name: (late[name] - early[name]) / SPAN for name in late}

@@ -45,7 +45,7 @@ async def _measured(app: App, run: str, rounds: int) -> dict[str, float]:
     looks: list[float] = []
     for _ in range(LOOKS):
         began = time.process_time()
-        app.runs.report(run, subjects.ME, full=False)
+        await app.runs.report(run, subjects.ME, full=False)
         looks.append(time.process_time() - began)
     began = time.process_time()
     await answered(app, run, ROUNDS, rounds + 1)

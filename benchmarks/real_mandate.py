@@ -54,7 +54,7 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         async with App.open(settings, via="command") as app:
             run_id = (await app.mandates.start_cycles(MandateRef(mandate=mandate), RunOptions(), Caller())).run_id
             await app.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
-            report = app.runs.report(run_id, Caller())
+            report = await app.runs.report(run_id, Caller())
         output = report.as_json()["output"]
         came = _came(home / "kairos.db")
         return {

@@ -39,7 +39,7 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         async with App.open(settings, via="command") as app:
             run_id = (await app.runs.start_planner(request, Caller())).run_id
             await app.runs.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
-            report = app.runs.report(run_id, Caller())
+            report = await app.runs.report(run_id, Caller())
     return {
         "dialect": dialect,
         "read": any(call["name"] == "read_file" and call["ok"] for call in report.calls),

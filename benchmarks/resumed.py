@@ -36,13 +36,13 @@ async def resume(folder: Path, run: str) -> tuple[float, float]:
         other = await app.runs.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
         await answered(app, other.run_id, 2)
         began = time.process_time()
-        waits = app.runs.report(run, subjects.ME, full=False).waiting[0]["key"]
+        waits = (await app.runs.report(run, subjects.ME, full=False)).waiting[0]["key"]
         await app.answers.submit(run, {waits: subjects.ENDS}, subjects.ME)
         await app.runs.wait([run], until="done", wait_s=60, caller=subjects.ME)
         resumed = time.process_time()
-        assert app.runs.report(run, subjects.ME).stop_reason == "assistant_stop"
+        assert (await app.runs.report(run, subjects.ME)).stop_reason == "assistant_stop"
         loaded = time.process_time()
-        assert app.runs.replay(run, subjects.ME).identical
+        assert (await app.runs.replay(run, subjects.ME)).identical
         folded = time.process_time()
     return folded - loaded, resumed - began
 

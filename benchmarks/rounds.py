@@ -30,7 +30,7 @@ async def kairos(folder: Path, rounds: int, tool: str, shared: int = 1) -> tuple
         started = time.process_time()
         await subjects.ended(app, runs)
         ended = time.process_time()
-        subjects.must_have_run(app, runs, rounds)
+        await subjects.must_have_run(app, runs, rounds)
     return (started - began) / rounds, (ended - started) / rounds
 
 

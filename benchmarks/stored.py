@@ -15,7 +15,7 @@ async def stored(folder: Path, rounds: int) -> int:
     async with subjects.open_app(chosen) as app:
         runs = await subjects.start(app, rounds, ["measured"])
         await subjects.ended(app, runs)
-        subjects.must_have_run(app, runs, rounds)
+        await subjects.must_have_run(app, runs, rounds)
     return (chosen.home / "kairos.db").stat().st_size
 
 

@@ -149,10 +149,10 @@ async def ended(app: App, runs: Sequence[str]) -> None:
     await app.runs.wait(runs, until="done", wait_s=600, caller=ME)
 
 
-def must_have_run(app: App, runs: Sequence[str], rounds: int) -> None:
+async def must_have_run(app: App, runs: Sequence[str], rounds: int) -> None:
     """A figure of a run that ended otherwise than meant is no figure."""
     for run in runs:
-        report = app.runs.report(run, ME)
+        report = await app.runs.report(run, ME)
         assert (report.stop_reason, report.rounds) == ("assistant_stop", rounds + 1), report
 
 

@@ -32,7 +32,7 @@ async def kairos(folder: Path, rounds: int) -> float:
         began = time.perf_counter()
         await subjects.ended(app, runs)
         took = time.perf_counter() - began
-        subjects.must_have_run(app, runs, rounds)
+        await subjects.must_have_run(app, runs, rounds)
     return took / rounds
 
 

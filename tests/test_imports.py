@@ -25,6 +25,14 @@ IO_MODULES = {
 }  # fmt: skip
 PROTOCOL = {"mcp", "mcp_types"}
 USES_THE_PROTOCOL = ("server/", "models/sampling.py", "tools/mcp_servers/")
+READS_BY_ITSELF = {  # modules that open a session of their own, and why `await store.read(f)` is none for them
+    "app/retention.py": "its threads look for texts, and a session held open tells whether others wrote meanwhile",
+    "app/run_factory.py": "a tool's thread asks for a full text, a preview's for an approval",
+    "app/runs.py": "an export is read for as long as its file or pipe takes the lines",
+    "execution/worker.py": "a tool's thread asks for its memory, and whether the run is still its server's",
+    "tools/mandate_tools.py": "a tool's thread reads a mandate",
+    "views/health.py": "damage is read from the disk, not from what another session has in memory",
+}
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "_config" not in path.parts)
 
 
@@ -107,6 +115,13 @@ def test_what_is_pure_does_no_io(module: str) -> None:
 def test_types_of_the_protocol_library_stay_where_the_protocol_is_spoken(module: str) -> None:
     if not module.startswith(USES_THE_PROTOCOL):
         assert {name for name in _imported_names(module) if name.split(".")[0] in PROTOCOL} == set()
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if _package(module) != "store"])
+def test_rows_are_read_through_the_store_s_read(module: str) -> None:
+    """Where a read is executed (at once, or in a thread while others run) is for the store to say, not its callers."""
+    named = {node.attr for node in ast.walk(_tree(module)) if isinstance(node, ast.Attribute)}
+    assert named & {"reader", "read_session"} == ({"read_session"} if module in READS_BY_ITSELF else set())
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if (ROOT / module).stat().st_size])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, split_answers
 from kairos_mcp.app.context import Operations
@@ -11,12 +12,14 @@ from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, NotWaiting
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
-from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
+from kairos_mcp.views.run_report import NOTHING_WAITS
 from kairos_mcp.views.waiting import decision_command
 
 MAX_NAMED_KEYS = 8  # waiting keys in one refusal
@@ -34,21 +37,21 @@ class Answers(Operations):
         await self._context.register_use()
         placeholders.refuse_placeholders(dict(answers))
         answers = {key: redact_values.redact_answer(value, self._factory.redactor) for key, value in answers.items()}
-        run = self._context.find_run_to_move(run_id, caller)
+        run = await self._context.find_run_to_move(run_id, caller)
         with queries.name_run_in_errors(run):
-            steps, decided, settled = split_answers(answers, lambda key: self._is_approval(run, key), caller.actor)
+            found = await self._store.read(lambda session: self._read_answered(session, run, answers))
+            steps, decided, settled = split_answers(answers, found.approval_keys.__contains__, caller.actor)
             self._check_may_decide(run, decided, settled, caller)
-            approved = approvals.newest_approvals(self._store.reader, run.n) if steps else {}
             try:
                 deposits = make_deposits(
-                    self._unanswered_steps(run, steps),
-                    self._context.open_steps(run),
-                    approved,
+                    self._unanswered_steps(run, steps, found.bodies),
+                    await self._context.open_steps(run, found.waits),
+                    found.approvals,
                     run_id,
                     self._settings.shown_chars,
                 )
             except (NotWaiting, AlreadyAnswered) as stale:
-                raise type(stale)(stale.message, self._describe_waiting(run), run_id=run.id) from stale
+                raise type(stale)(stale.message, _describe_waiting(run, found.waits), run_id=run.id) from stale
         if deposits or decided or settled:
             await self._submit_responses(run, deposits, decided, caller, drive=drive, settled=settled)
 
@@ -69,11 +72,12 @@ class Answers(Operations):
         under it. Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
         """
         await self._context.register_use()
-        run = self._context.find_run_to_move(run_id, caller)
+        run = await self._context.find_run_to_move(run_id, caller)
         with queries.name_run_in_errors(run):
-            found = approvals.find_by_key(self._store.reader, run.n, key)
+            found = await self._store.read(lambda session: approvals.find_by_key(session, run.n, key))
         if found is None:
-            waiting = ", ".join(approvals.read_waiting_items(self._store.reader, run.n).approvals) or "none"
+            waits = await self._store.read(lambda session: approvals.read_waiting_items(session, run.n))
+            waiting = ", ".join(waits.approvals) or "none"
             raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
         redacted = self._factory.redactor.redact_text(feedback).text if feedback else None
         decision = Decision(key, verdict, digest or found.digest, caller.actor, redacted)
@@ -97,9 +101,10 @@ class Answers(Operations):
         ApprovalRequired, ApprovalMismatch, AlreadyAnswered.
         """
         await self._context.register_use()
-        run, path = self._context.find_run_to_move(run_id, caller), key.removesuffix(KEY_SUFFIX)
+        run, path = await self._context.find_run_to_move(run_id, caller), key.removesuffix(KEY_SUFFIX)
         with queries.name_run_in_errors(run):
-            shown_digest = digest or settlements.current_digest(self._store.reader, run, path) or ""
+            current = await self._store.read(lambda session: digest or settlements.current_digest(session, run, path))
+            shown_digest = current or ""
         redacted = note and self._factory.redactor.redact_text(note).text
         request = SettlementRequest(path, settlement, redacted, shown_digest)
         await self._submit_responses(run, [], [], caller, drive=drive, settled=[request])
@@ -120,9 +125,8 @@ class Answers(Operations):
         `Dialogs.decide`.
         """
         self._check_may_decide(run, decided, settled, caller)
-        self._context.check_server_runs(run)
-        at, dead = self._clock(), self._context.dead_owners(run)
-        drives_here = drive and not self._context.is_served_elsewhere(run) and self._context.can_drive(run)
+        at, dead = self._clock(), (await self._context.check_server_runs(run)).dead
+        drives_here = drive and not await self._context.is_served_elsewhere(run) and await self._context.can_drive(run)
         owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
         route = "caller" if caller.via == "mcp" else caller.via
 
@@ -145,7 +149,7 @@ class Answers(Operations):
         except ApprovalExpired:
             await self._expire_approvals()
             raise
-        self._pool.continue_run(run, owner, fence)
+        await self._pool.continue_run(run, owner, fence)
 
     def _check_may_decide(
         self, run: RunRow, decided: Sequence[Decision], settled: Sequence[SettlementRequest], caller: Caller
@@ -163,27 +167,49 @@ class Answers(Operations):
         if await self._store.submit(lambda session: decisions.expire_overdue(session, at)):
             await self._context.register_use()
 
-    def _describe_waiting(self, run: RunRow) -> str:
-        """Say what waits now, for a caller whose answer came too late."""
-        if run.outcome is not None:
-            return "The run has ended; run_status shows what it came to."
-        waiting = approvals.read_waiting_items(self._store.reader, run.n)
-        open_steps = [path for path, row in waiting.steps.items() if row.kind != "pause"]
-        keys = [*open_steps, *waiting.approvals, *(path + KEY_SUFFIX for path in waiting.lost_calls)]
-        more = f" and {len(keys) - MAX_NAMED_KEYS} more" if len(keys) > MAX_NAMED_KEYS else ""
-        text = f"Waiting now: {', '.join(keys[:MAX_NAMED_KEYS])}{more}." if keys else "Nothing waits for an answer now."
-        return f"{text} run_status shows where the run stands."
-
-    def _is_approval(self, run: RunRow, key: str) -> bool:
-        return approvals.find_by_key(self._store.reader, run.n, key) is not None
-
-    def _unanswered_steps(self, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
-        """Return the answers for steps that have none yet; an answer that repeats the recorded one is dropped."""
+    def _unanswered_steps(
+        self, run: RunRow, answers: Mapping[str, object], bodies: Mapping[str, str | None]
+    ) -> dict[str, object]:
+        """Return the answers for steps that have none yet (`bodies`: the recorded ones, encoded); an answer that
+        repeats the recorded one is dropped."""
         unanswered = {}
         for path, value in answers.items():
-            body = queries.answer_body_at(self._store.reader, run.n, path)
+            body = bodies[path]
             if body is None:
                 unanswered[path] = value
             else:
                 check_repeated_answer(path, value, decode_answer(body), run.id, self._settings.shown_chars)
         return unanswered
+
+    def _read_answered(self, session: Session, run: RunRow, keys: Collection[str]) -> AnsweredKeys:
+        approval_keys = frozenset(key for key in keys if approvals.find_by_key(session, run.n, key) is not None)
+        paths = [key for key in keys if key not in approval_keys and not settlements.is_settlement_key(key)]
+        if not paths:
+            return AnsweredKeys(approval_keys, {}, {}, NOTHING_WAITS)
+        return AnsweredKeys(
+            approval_keys,
+            {path: queries.answer_body_at(session, run.n, path) for path in paths},
+            approvals.newest_approvals(session, run.n),
+            self._context.read_waits(session, run),
+        )
+
+
+class AnsweredKeys(NamedTuple):
+    """What the answers of a request are checked against: which of its keys are approvals; for those of steps, what was
+    recorded (encoded; None: nothing yet), the run's newest approvals by path, and what it waits for."""
+
+    approval_keys: frozenset[str]
+    bodies: Mapping[str, str | None]
+    approvals: Mapping[str, ApprovalRow]
+    waits: WaitingItems
+
+
+def _describe_waiting(run: RunRow, waits: WaitingItems) -> str:
+    """Say what waits now, for a caller whose answer came too late."""
+    if run.outcome is not None:
+        return "The run has ended; run_status shows what it came to."
+    open_steps = [path for path, row in waits.steps.items() if row.kind != "pause"]
+    keys = [*open_steps, *waits.approvals, *(path + KEY_SUFFIX for path in waits.lost_calls)]
+    more = f" and {len(keys) - MAX_NAMED_KEYS} more" if len(keys) > MAX_NAMED_KEYS else ""
+    text = f"Waiting now: {', '.join(keys[:MAX_NAMED_KEYS])}{more}." if keys else "Nothing waits for an answer now."
+    return f"{text} run_status shows where the run stands."

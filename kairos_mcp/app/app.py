@@ -96,9 +96,9 @@ class App:
         """Raise the error that a write to the state file would meet now, if any."""
         self._store.check_writable()
 
-    def health(self, *, thorough: bool = False) -> JsonObject:
+    async def health(self, *, thorough: bool = False) -> JsonObject:
         """Return where the store is, how it is, its living servers, and its runs by status; `thorough` reads it all."""
-        return health.read_health(self._store, self._context.clock(), thorough=thorough)
+        return await health.read_health(self._store, self._context.clock(), thorough=thorough)
 
 
 def _now() -> int:

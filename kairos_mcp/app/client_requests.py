@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.context import AppContext, Operations, read_run
 from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
 from kairos_mcp.core import redact_values
@@ -23,13 +23,14 @@ from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store import approvals, client_requests, open_completions, runs, settlements
+from kairos_mcp.store import client_requests, open_completions, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
 
 MAX_ASKERS = 4_096  # runs of which the session that called last is remembered
 TAKEN_OVER_ELSEWHERE = "-"  # in place of a session: one of another server asks now
@@ -80,15 +81,15 @@ class ClientRequests(Operations):
         """Whether this client has answered a pushed request before; one that never has is waited for less."""
         return (caller.principal, caller.client) in self._answered
 
-    def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
+    async def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
         """Whether clients make this run's completions, so that it moves only while one of them calls."""
-        return _goes_through_clients(self._context.find_run(run_id, caller))
+        return _goes_through_clients(await self._context.find_run(run_id, caller))
 
     async def open_requests(self, run: RunRow, waiting: WaitingItems) -> list[OpenRequest]:
         """Return the completions that wait for a client's model; none where the run is not on that route."""
         if not _goes_through_clients(run) or not self._context.serves(run.workspace) or not waiting.steps:
             return []
-        state, prompts = self._pool.state_of(run), self._factory.load_spec(run).text_prompts
+        state, prompts = await self._pool.state_of(run), (await self._factory.load_spec(run)).text_prompts
         account = await self._store.read(lambda session: read_account(session, run.account))
         found = []
         for path, row in waiting.steps.items():
@@ -101,9 +102,9 @@ class ClientRequests(Operations):
                     pass
         return found
 
-    def asked_step(self, run: RunRow, path: str) -> RequestCompletion | None:
+    async def asked_step(self, run: RunRow, path: str) -> RequestCompletion | None:
         """Return the completion that the run's flow waits for at this path; None where it waits for none there."""
-        match None if run.outcome is not None else self._pool.state_of(run).runner.waiting.get(path):
+        match None if run.outcome is not None else (await self._pool.state_of(run)).runner.waiting.get(path):
             case RequestCompletion() as step:
                 return step
             case _:
@@ -113,15 +114,17 @@ class ClientRequests(Operations):
         """Return the server's time in milliseconds since 1970, as request states note it."""
         return self._clock()
 
-    def wanted_keys(self, run_id: str, caller: Caller) -> Collection[str]:
+    async def wanted_keys(self, run_id: str, caller: Caller) -> Collection[str]:
         """Return the keys of the steps and approvals for which a client's answer still counts.
 
         A paused run still takes answers to what was asked before.
         """
-        run = self._context.find_run(run_id, caller)
-        if run.outcome is not None:
-            return ()
-        waiting = approvals.read_waiting_items(self._store.reader, run.n)
+
+        def read(session: Session) -> tuple[RunRow, WaitingItems]:
+            run = read_run(session, run_id, caller)
+            return run, self._context.read_waits(session, run)
+
+        run, waiting = await self._store.read(read)
         lost = (path + settlements.KEY_SUFFIX for path in waiting.lost_calls)
         return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
 
@@ -134,10 +137,10 @@ class ClientRequests(Operations):
         """Wake everybody who waits for a change: a client has replied, even if no row was written."""
         self._pool.change_signal.notify()
 
-    def is_silent(self, run: RunRow, caller: Caller) -> bool:
+    async def is_silent(self, run: RunRow, caller: Caller) -> bool:
         """Whether this session left a request unanswered before, and the run may take another route."""
         is_silent = self._context.client_states.state_of(caller.session).is_silent
-        return is_silent and _goes_through_clients(run) and self._can_fall_back(run)
+        return is_silent and _goes_through_clients(run) and await self._can_fall_back(run)
 
     def mark_silent(self, caller: Caller) -> None:
         """Remember that this session's model did not answer in time."""
@@ -157,12 +160,12 @@ class ClientRequests(Operations):
         """Whether this session's call came last, so that it may ask; another session's silence delays nothing."""
         return self._askers.get((caller.principal, run_id)) == caller.session
 
-    def is_current_request(self, run_id: str, request: int, caller: Caller) -> bool:
+    async def is_current_request(self, run_id: str, request: int, caller: Caller) -> bool:
         """Whether no other session, of this server or another, has taken a request of this session over.
 
         If one has, this session asks no more until it calls again.
         """
-        if not client_requests.is_withdrawn(self._store.reader, request):
+        if not await self._store.read(lambda session: client_requests.is_withdrawn(session, request)):
             return True
         if self.is_newest_asker(run_id, caller):
             self._askers[caller.principal, run_id] = TAKEN_OVER_ELSEWHERE
@@ -178,15 +181,15 @@ class ClientRequests(Operations):
         asked = await self._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, at))
         if asked.requests:
             return asked.requests[0]
-        self._pool.continue_run(run, mine, asked.fence)
+        await self._pool.continue_run(run, mine, asked.fence)
         return None
 
     async def withdraw_request(self, run_id: str, request: int, caller: Caller) -> None:
         """Withdraw a request; it is charged with its bound."""
-        run, at = self._context.find_run(run_id, caller), self._clock()
+        run, at = await self._context.find_run(run_id, caller), self._clock()
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(lambda session: client_requests.withdraw(session, run, [request], mine, at))
-        self._pool.continue_run(run, mine, fence)
+        await self._pool.continue_run(run, mine, fence)
 
     async def mark_refused(self, request: int) -> None:
         """Record that the client refused a request, which costs nothing."""
@@ -201,7 +204,9 @@ class ClientRequests(Operations):
         Requests to other sessions are withdrawn and charged first. An ask is valid for `again_s` seconds (None: until
         it is answered), then it counts as refused; the result is None where the run may then take another route.
         """
-        unanswered = None if self._can_fall_back(run) else _waiting_note("the client called again without an answer")
+        unanswered = (
+            None if await self._can_fall_back(run) else _waiting_note("the client called again without an answer")
+        )
         asking = new_ask([each.path for each in found], caller, self._clock(), again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         mine = await self._context.owner_for(run)
@@ -209,12 +214,12 @@ class ClientRequests(Operations):
             lambda session: open_completions.create_or_find_ask(session, run, asking, new, mine)
         )
         if isinstance(put, RequestOutcome):
-            self._pool.continue_run(run, mine, put.fence)
+            await self._pool.continue_run(run, mine, put.fence)
         return put
 
     async def find_asks(self, run_id: str, nonces: Sequence[str], caller: Caller) -> tuple[RunRow, list[AskRow]]:
         """Return the run that a client's call refers to, and its asks of these nonces that are not answered yet."""
-        run = self._context.find_run_to_move(run_id, caller)
+        run = await self._context.find_run_to_move(run_id, caller)
         asks = await self._store.read(
             lambda session: [open_completions.find_ask(session, run.n, nonce) for nonce in nonces]
         )
@@ -231,37 +236,37 @@ class ClientRequests(Operations):
         fence = await self._store.submit(
             lambda session: open_completions.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at)
         )
-        self._pool.continue_run(run, mine, fence)
+        await self._pool.continue_run(run, mine, fence)
 
     async def store_reply(self, run_id: str, path: str, reply: ClientReply, caller: Caller) -> None:
         """Store the reply to a pushed request; one that comes too late stores nothing."""
         if reply.completion is not None:
             self._answered.add((caller.principal, caller.client))
             self._context.client_states.state_of(caller.session).is_silent = False
-        run = self._context.find_run_to_move(run_id, caller)
+        run = await self._context.find_run_to_move(run_id, caller)
         deposits, at = await self._make_answers(run, {path: reply}), self._clock()
         mine = await self._context.owner_for(run)
         recorded = await self._store.submit(
             lambda session: open_completions.deposit_still_open(session, run, deposits, owner=mine, at=at)
         )
-        self._pool.continue_run(run, mine, recorded.fence)
+        await self._pool.continue_run(run, mine, recorded.fence)
 
     async def fall_back(self, run_id: str, reason: str, caller: Caller) -> bool:
         """Let the run take the next route, with a note. False where sampling was requested explicitly, or where nobody
         went on with the run in time."""
-        run = self._context.find_run_to_move(run_id, caller)
+        run = await self._context.find_run_to_move(run_id, caller)
         if not _goes_through_clients(run):
             return True  # somebody else has rerouted it
-        if not self._can_fall_back(run):
+        if not await self._can_fall_back(run):
             await self._store.submit(lambda session: runs.add_note(session, run, _waiting_note(reason)))
             return False
-        route = route_after_sampling(self._factory.available_routes(run, samples=True))
+        route = route_after_sampling(await self._factory.available_routes(run, samples=True))
         note = f"sampling: {reason}; the run went on with the route {route}."
         mine, at = await self._context.owner_for(run), self._clock()
         fence = await self._store.submit(
             lambda session: open_completions.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note)
         )
-        self._pool.continue_run(run, mine, fence)
+        await self._pool.continue_run(run, mine, fence)
         return await self._has_left_route(run_id, caller)
 
     # -- inside ------------------------------------------------------------------------------------------------
@@ -269,19 +274,19 @@ class ClientRequests(Operations):
     async def _has_left_route(self, run_id: str, caller: Caller) -> bool:
         """Wait until the run's owner has noticed the new route; False after REROUTE_TIMEOUT_S."""
         until_s = time.monotonic() + REROUTE_TIMEOUT_S
-        while self.goes_through_clients(run_id, caller):
+        while await self.goes_through_clients(run_id, caller):
             if time.monotonic() >= until_s:
                 return False
             await self.wait_for_change()
         return True
 
-    def _can_fall_back(self, run: RunRow) -> bool:
-        return self._factory.load_spec(run).spec.asked_route == "auto"
+    async def _can_fall_back(self, run: RunRow) -> bool:
+        return (await self._factory.load_spec(run)).spec.asked_route == "auto"
 
     async def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[SubmittedAnswer]:
         """Make an answer of each reply whose step the flow still waits for."""
         account = await self._store.read(lambda session: read_account(session, run.account))
-        steps = {path: step for path in replies if (step := self.asked_step(run, path)) is not None}
+        steps = {path: step for path in replies if (step := await self.asked_step(run, path)) is not None}
         return [self._make_answer(account, path, step, replies[path]) for path, step in steps.items()]
 
     def _make_answer(self, account: Account, path: str, step: RequestCompletion, reply: ClientReply) -> SubmittedAnswer:

@@ -25,8 +25,12 @@ from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import approvals, ownership, queries
+from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.ownership import NO_OWNER, OwnerState
 from kairos_mcp.store.queries import RunRow, with_run_id
+from kairos_mcp.store.session import Session
+from kairos_mcp.views.run_report import NOTHING_WAITS
 
 MAX_SESSIONS = 1_024  # remembered; the one that was used longest ago is dropped first
 MAX_DIALOGS = 256  # remembered of one session
@@ -71,6 +75,34 @@ class ClientStates:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands by its rows, and whether its owner lives. `unreadable`: why it can't be read what it waits
+    for; it then seems to wait for nothing."""
+
+    run: RunRow
+    waits: WaitingItems
+    owner: OwnerState
+    unreadable: Unreadable | None = None
+
+
+def read_run(session: Session, run_id: str, caller: Caller) -> RunRow:
+    """Return a run to be read by this caller. Raises UnknownRun, also for a run of another principal."""
+    return queries.run_by_id(session, run_id, caller.principal)
+
+
+def stopped_server_error(run: RunRow, owner: OwnerState) -> Busy | None:
+    """Return the error that the run's server process is stopped, with what a person can do; else None."""
+    if owner.stopped is None:
+        return None
+    return Busy(
+        f"The run belongs to a server that was stopped (process {owner.stopped.pid}).",
+        f"Let it go on (kill -CONT {owner.stopped.pid}), or take its runs from it: "
+        f"`kairos-mcp status --release {owner.stopped.number}`.",
+        run_id=run.id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AppContext:
     """The parts of an App, which opens and closes them.
 
@@ -97,17 +129,22 @@ class AppContext:
                 await self.store.register_owner(self.clock())
             await self.pool.pick_up_runs()
 
-    def find_run(self, run_id: str, caller: Caller) -> RunRow:
+    async def find_run(self, run_id: str, caller: Caller) -> RunRow:
         """Return a run to be read, which is allowed from anywhere. Raises UnknownRun."""
-        return queries.run_by_id(self.store.reader, run_id, caller.principal)
+        return await self.store.read(lambda session: read_run(session, run_id, caller))
 
-    def find_run_to_move(self, run_id: str, caller: Caller) -> RunRow:
-        """Return a run to be answered or driven. Raises UnknownRun, PathDenied.
+    async def find_run_to_move(self, run_id: str, caller: Caller) -> RunRow:
+        """Return a run to be answered or driven. Raises UnknownRun, PathDenied."""
+        run = await self.find_run(run_id, caller)
+        self.check_served(run, caller)
+        return run
+
+    def check_served(self, run: RunRow, caller: Caller) -> None:
+        """Raise PathDenied if this caller may not answer or drive the run here.
 
         A person's command may do that anywhere; a caller of the protocol only where this server serves the run's
         folder, since nobody there sees another folder.
         """
-        run = self.find_run(run_id, caller)
         if caller.via != "command" and not self.serves(run.workspace):
             folder = caller.visible_path(run.workspace or "")
             own_server = f"start one with --workspace {shlex.quote(folder)}"
@@ -117,7 +154,6 @@ class AppContext:
                 f"It can be looked at, paused and cancelled here; for all else use a server of that folder, or {cure}.",
                 run_id=run.id,
             )
-        return run
 
     def serves(self, workspace: str | None) -> bool:
         """Whether a workspace is one of this server's. A run without one belongs to every server."""
@@ -134,42 +170,40 @@ class AppContext:
         """Raise ApprovalRequired if this caller may not decide; `command` is the command by which a person does."""
         check_decision_right(kind, decision_way(caller.via), self.settings.approvals, command, run_id=run_id)
 
-    def open_steps(self, run: RunRow) -> dict[str, Step]:
+    async def open_steps(self, run: RunRow, waits: WaitingItems) -> dict[str, Step]:
         """Return the open steps of a run, by path, without the calls that wait for an approval first."""
-        waiting = approvals.read_waiting_items(self.store.reader, run.n).steps if run.outcome is None else {}
-        steps = self.pool.state_of(run).runner.waiting if waiting else {}
-        return {path: steps[path] for path in waiting if path in steps}
+        steps = (await self.pool.state_of(run)).runner.waiting if waits.steps else {}
+        return {path: steps[path] for path in waits.steps if path in steps}
 
-    def waiting_steps(self, run: RunRow) -> Mapping[str, Step]:
+    async def waiting_steps(self, run: RunRow) -> Mapping[str, Step]:
         """Return the steps that the run's flow waits for, by path. Raises Stale, StoreCorrupt.
 
         A run may be read from anywhere. If its folder is not one of this server's, its flow is replayed from its rows
         alone, and the folder is not opened.
         """
         if self.serves(run.workspace):
-            return self.pool.state_of(run).runner.waiting
+            return (await self.pool.state_of(run)).runner.waiting
         self.factory.check_version(run)
-        runner = Runner(self.factory.load_spec(run).flow())
+        runner = Runner((await self.factory.load_spec(run)).flow())
+        record = await self.store.read(lambda session: queries.read_record(session, run.n))
         try:
-            runner.replay_all(
-                RecordedStep(row.path, row.digest, row.answer) for row in queries.read_record(self.store.reader, run.n)
-            )
+            runner.replay_all(RecordedStep(row.path, row.digest, row.answer) for row in record)
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
         except Unreadable as error:
             raise with_run_id(run, error) from error
         return runner.waiting
 
-    def can_drive(self, run: RunRow) -> bool:
+    async def can_drive(self, run: RunRow) -> bool:
         """Whether this process can drive the run: it has its workspace, its tools and its route.
 
         A person's command may use the run's own workspace, a server only those that it was given.
         """
-        return next(self.factory.missing_requirements(run, by_hand=self.is_command), None) is None
+        return await self.factory.can_perform(run, by_hand=self.is_command)
 
     async def owner_for(self, run: RunRow) -> int:
         """Return this server's owner number if it can go on with the run, else ANY_SERVER."""
-        return await self.store.register_owner(self.clock()) if self.can_drive(run) else ownership.ANY_SERVER
+        return await self.store.register_owner(self.clock()) if await self.can_drive(run) else ownership.ANY_SERVER
 
     @property
     def command_line(self) -> CommandLine:
@@ -186,34 +220,40 @@ class AppContext:
         """Make the commands in a text ready to paste, if the caller is the person who owns the state folder."""
         return self.command_line.complete_all(text) if caller.is_local else text
 
-    def is_served_elsewhere(self, run: RunRow) -> bool:
+    async def is_served_elsewhere(self, run: RunRow) -> bool:
         """Whether this is a command, and a living server serves the run's folder: then the server goes on with it."""
-        return self.is_command and ownership.find_serving(self.store.reader, self.store.home, run.workspace)[1]
+        if not self.is_command:
+            return False
+        home = self.store.home
+        return (await self.store.read(lambda session: ownership.find_serving(session, home, run.workspace)))[1]
 
-    def check_server_runs(self, run: RunRow) -> None:
-        """Raise Busy if the run's server process is stopped (SIGSTOP): it keeps its runs, and would notice nothing."""
-        if (error := self.stopped_server_error(run)) is not None:
+    def read_owner(self, session: Session, run: RunRow) -> OwnerState:
+        """Read whether the server that owns an unfinished run lives."""
+        return ownership.read_owner_state(session, self.store.home, run.owner, self.store.owner_number)
+
+    @staticmethod
+    def read_waits(session: Session, run: RunRow) -> WaitingItems:
+        """Read what the run waits for; nothing, if it has ended."""
+        return NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(session, run.n)
+
+    def read_standing(self, session: Session, run_id: str, caller: Caller) -> Standing:
+        """Read where a run stands. Raises UnknownRun."""
+        run = read_run(session, run_id, caller)
+        if run.outcome is not None:
+            return Standing(run, NOTHING_WAITS, NO_OWNER)
+        owner = self.read_owner(session, run)
+        try:
+            return Standing(run, approvals.read_waiting_items(session, run.n), owner)
+        except Unreadable as error:
+            return Standing(run, NOTHING_WAITS, owner, error)
+
+    async def check_server_runs(self, run: RunRow) -> OwnerState:
+        """Return the state of the run's owner. Raises Busy if that server process is stopped (SIGSTOP): it keeps its
+        runs, and would notice nothing."""
+        owner = await self.store.read(lambda session: self.read_owner(session, run))
+        if (error := stopped_server_error(run, owner)) is not None:
             raise error
-
-    def stopped_server_error(self, run: RunRow) -> Busy | None:
-        """Return the error that the run's server process is stopped, with what a person can do; else None."""
-        if run.owner in (None, self.store.owner_number):
-            return None
-        server = ownership.stopped_owner(self.store.reader, self.store.home, run.owner or ownership.ANY_SERVER)
-        if server is None:
-            return None
-        return Busy(
-            f"The run belongs to a server that was stopped (process {server.pid}).",
-            f"Let it go on (kill -CONT {server.pid}), or take its runs from it: "
-            f"`kairos-mcp status --release {server.number}`.",
-            run_id=run.id,
-        )
-
-    def dead_owners(self, run: RunRow) -> list[int]:
-        """Return the run's owner if its server has ended, so that somebody else may take the run over; else nothing."""
-        if run.owner is None or ownership.is_owner_alive(self.store.reader, self.store.home, run.owner):
-            return []
-        return [run.owner]
+        return owner
 
 
 class Operations:

@@ -56,19 +56,18 @@ class Control(Operations):
         """
         await self._context.register_use()
         find = self._context.find_run if action in ALLOWED_ANYWHERE else self._context.find_run_to_move
-        run = find(run_id, caller)
+        run = await find(run_id, caller)
         with queries.name_run_in_errors(run):
             if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
                 return
-            body, reason = self._request_body(run, action, limits, route, caller)
+            body, reason = await self._request_body(run, action, limits, route, caller)
         if action == "reroute":
             # Somebody who sends a run to this route wants it to be tried, however silent the client was before.
             self._context.client_states.state_of(caller.session).is_silent = False
-        self._context.check_server_runs(run)
-        at, dead = self._clock(), self._context.dead_owners(run)
+        at, dead = self._clock(), (await self._context.check_server_runs(run)).dead
         moved = replace(run, route=body) if action == "reroute" else run  # a process that has the new route may drive
         drives_here = action == "cancel" or (
-            not self._context.is_served_elsewhere(run) and self._context.can_drive(moved)
+            not await self._context.is_served_elsewhere(run) and await self._context.can_drive(moved)
         )
         owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
 
@@ -81,28 +80,32 @@ class Control(Operations):
         with queries.name_run_in_errors(run):
             fence = await self._store.submit(submit)
         try:
-            self._pool.continue_run(run, owner, fence, interrupt=action == "cancel")
+            await self._pool.continue_run(run, owner, fence, interrupt=action == "cancel")
         except KairosError:  # its state can't be rebuilt from its rows, so it is cancelled by them alone
             if action != "cancel" or fence is None:
                 raise
             await self._pool.force_cancel(run, fence)
         until_s = time.monotonic() + CONTROL_TIMEOUT_S
-        while self._pool.is_moving(run.n) and queries.pending_requests(self._store.reader, run.n):
+        while self._pool.is_moving(run.n) and await self._has_requests(run.n):
             if time.monotonic() >= until_s:
                 return  # the request is in the rows; the run's worker is busy and reads it next
             await self._pool.change_signal.wait(CONTROL_POLL_S)
 
-    def _request_body(
+    async def _has_requests(self, n: int) -> bool:
+        return bool(await self._store.read(lambda session: queries.pending_requests(session, n)))
+
+    async def _request_body(
         self, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
     ) -> tuple[str, str | None]:
         """Return the body of a control request, and a note where it is carried out otherwise than requested."""
         match action:
             case "extend":
-                return self._extend_caps(run, limits or Limits(), self._store.reader)
+                return await self._store.read(lambda session: self._extend_caps(run, limits or Limits(), session))
             case "reroute":
-                cap = read_account(self._store.reader, run.account).caps.nano_usd
+                account = await self._store.read(lambda session: read_account(session, run.account))
+                cap = account.caps.nano_usd
                 has_own_cap = cap is not None and cap != self._settings.limits.nano_usd
-                available = self._factory.available_routes(run, samples=caller.samples)
+                available = await self._factory.available_routes(run, samples=caller.samples)
                 chosen, notes = build.choose_priced_route(route or "auto", available, priced=has_own_cap)
                 if has_own_cap or (cap is not None and chosen == "provider"):
                     self._refuse_unpriced(run, chosen)
@@ -142,30 +145,29 @@ class Control(Operations):
         model = decode(Spec, run.spec).model or self._settings.model
         build.refuse_unpriced(route, model, self._settings, limit)
 
-    def retry_stalled(self, run_ids: Sequence[str], caller: Caller) -> None:
+    async def retry_stalled(self, run_ids: Sequence[str], caller: Caller) -> None:
         """Go on with those of these runs that an error stopped here; the next report shows the result."""
         for run_id in run_ids:
-            self._pool.retry_run(self._context.find_run(run_id, caller).n)
+            self._pool.retry_run((await self._context.find_run(run_id, caller)).n)
 
     async def resume(self, run_id: str, caller: Caller) -> None:
         """Resume a run as a person's command may: one that was paused, or whose server has ended.
 
         A run that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy.
         """
-        run = self._context.find_run(run_id, caller)
-        self._context.check_server_runs(run)
-        if run.outcome is None and self._is_paused(run):
+        run = await self._context.find_run(run_id, caller)
+        await self._context.check_server_runs(run)
+        if run.outcome is None and await self._is_paused(run):
             await self.request(run_id, "resume", caller)
         await self.drive(run_id)
 
-    def _is_paused(self, run: RunRow) -> bool:
+    async def _is_paused(self, run: RunRow) -> bool:
         """Whether the run was paused, by a person, by an exhausted account, or by its flow."""
         if run.paused is not None or run.resume_at is not None:
             return True
         with queries.name_run_in_errors(run):
-            return any(
-                row.kind == "pause" for row in approvals.read_waiting_items(self._store.reader, run.n).steps.values()
-            )
+            waits = await self._store.read(lambda session: approvals.read_waiting_items(session, run.n))
+        return any(row.kind == "pause" for row in waits.steps.values())
 
     async def drive(self, run_id: str) -> None:
         """Make sure that somebody drives a run. Raises UnknownRun.
@@ -173,24 +175,30 @@ class Control(Operations):
         A living server that has its folder goes first: it has a moment to take the run, and acts by its own settings.
         Else this command does, if it has what the run needs.
         """
-        run = queries.run_by_id(self._store.reader, run_id)
+        run = await self._store.read(lambda session: queries.run_by_id(session, run_id))
         if run.outcome is not None or self._pool.is_moving(run.n):
             return
-        if self._context.is_served_elsewhere(run) or not self._context.can_drive(run):
-            await self._wait_until_picked_up(run)
-            run = queries.run_by_number(self._store.reader, run.n)
-            if run.outcome is not None or not self._context.dead_owners(run):
-                return
-        if self._context.can_drive(run):
-            dead = ownership.dead_owners(self._store.reader, self._store.home, self._store.owner_number)
+        if (
+            await self._context.is_served_elsewhere(run) or not await self._context.can_drive(run)
+        ) and await self._is_picked_up(run.n):
+            return
+        if await self._context.can_drive(run):
+            home, mine = self._store.home, self._store.owner_number
+            dead = await self._store.read(lambda session: ownership.dead_owners(session, home, mine))
             await self._pool.take_over(run, dead)
 
-    async def _wait_until_picked_up(self, run: RunRow) -> None:
-        """Return once a server has taken the run over, or has ended it; after PICK_UP_TIMEOUT_S at the latest."""
+    async def _is_picked_up(self, n: int) -> bool:
+        """Wait until a server has taken the run over, or has ended it; False after PICK_UP_TIMEOUT_S."""
         until_s = time.monotonic() + PICK_UP_TIMEOUT_S
-        while run.outcome is None and self._context.dead_owners(run) and time.monotonic() < until_s:
+        while await self._store.read(lambda session: self._is_left_behind(session, n)):
+            if time.monotonic() >= until_s:
+                return False
             await self._pool.change_signal.wait(POLL_S)
-            run = queries.run_by_number(self._store.reader, run.n)
+        return True
+
+    def _is_left_behind(self, session: Session, n: int) -> bool:
+        run = queries.run_by_number(session, n)
+        return run.outcome is None and bool(self._context.read_owner(session, run).dead)
 
     async def release(self, owner: int, caller: Caller) -> int:
         """Take all unfinished runs from a server, for the next one, and return how many.
@@ -198,14 +206,19 @@ class Control(Operations):
         Raises NotFound, ApprovalRequired.
         """
         self._context.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
-        if all(server.number != owner for server in ownership.list_living(self._store.reader, self._store.home)):
+        living = await self._store.read(lambda session: ownership.list_living(session, self._store.home))
+        if all(server.number != owner for server in living):
             raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
         return await self._store.submit(lambda session: ownership.release_runs(session, owner))
 
-    def find_server(self, run_id: str) -> tuple[ServedRuns | None, bool]:
+    async def find_server(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """Return the settings of the server that goes on with this run, and whether it lives. Raises UnknownRun."""
-        run = queries.run_by_id(self._store.reader, run_id)
-        return ownership.find_serving(self._store.reader, self._store.home, run.workspace)
+
+        def find(session: Session) -> tuple[ServedRuns | None, bool]:
+            run = queries.run_by_id(session, run_id)
+            return ownership.find_serving(session, self._store.home, run.workspace)
+
+        return await self._store.read(find)
 
 
 def describe_served_runs(settings: Settings) -> ServedRuns:

@@ -11,6 +11,7 @@ from kairos_mcp.core.decision_rights import DecisionKind, Settlement, Verdict, m
 from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
+from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import approvals, open_completions, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.decisions import Decision
@@ -56,7 +57,7 @@ class UserSettlement:
 class Dialogs(Operations):
     """Ask a client's user what only a person may decide."""
 
-    def open_questions(
+    async def open_questions(
         self, run: RunRow, waiting: WaitingItems, caller: Caller, skipped_keys: Collection[str]
     ) -> list[Question]:
         """Return what a client's user may decide about.
@@ -70,7 +71,7 @@ class Dialogs(Operations):
         if self._decides_by_dialog("approval"):
             found += [row for row in waiting.approvals.values() if row.expires_at > at]
         if waiting.lost_calls and self._decides_by_dialog("settlement"):
-            found += self._unsettled_calls(run, waiting.lost_calls)
+            found += self._unsettled_calls(run, waiting.lost_calls, await self._pool.state_of(run))
         ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
         return [
             each
@@ -80,8 +81,7 @@ class Dialogs(Operations):
             and len(each.preview) <= MAX_DIALOG_CHARS
         ]
 
-    def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
-        state = self._pool.state_of(run)
+    def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow], state: RunState) -> Iterator[UnsettledCall]:
         for path, row in lost.items():
             match state.runner.waiting.get(path):
                 case CallTool(call=call):
@@ -123,15 +123,18 @@ class Dialogs(Operations):
 
         What comes too late, or may not be decided in a dialog, stores nothing.
         """
-        run, at = self._context.find_run_to_move(run_id, caller), self._clock()
+        run, at = await self._context.find_run_to_move(run_id, caller), self._clock()
+        keys = [key for key, word in decisions.items() if isinstance(word, UserDecision)]
+        shown = await self._store.read(
+            lambda session: {key: approvals.find_by_key(session, run.n, key) for key in keys}
+        )
         who = Actor(caller.principal, "elicitation", caller.client)
         decided: list[Decision] = []
         settled: list[SettlementRequest] = []
         for key, word in decisions.items():
             match word:
                 case UserDecision() if self._decides_by_dialog("approval"):
-                    row = approvals.find_by_key(self._store.reader, run.n, key)
-                    if row is not None:
+                    if (row := shown[key]) is not None:
                         decided.append(Decision(key, word.verdict, row.digest, who, self._redact(word.feedback)))
                 case UserSettlement() if self._decides_by_dialog("settlement"):
                     path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redact(word.note)
@@ -144,17 +147,17 @@ class Dialogs(Operations):
                 session, run, nonce, decided, settled, who, owner=mine, at=at
             )
         )
-        self._pool.continue_run(run, mine, fence)
+        await self._pool.continue_run(run, mine, fence)
 
     def _redact(self, text: str | None) -> str | None:
         return self._factory.redactor.redact_text(text or "").text or None
 
-    def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
+    async def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
         """Remember that nobody answered a dialog in this session: it is not shown there again, unless somebody asks."""
-        self._context.client_states.state_of(caller.session).ignore(
-            self._context.find_run(run_id, caller).n, key, digest
-        )
+        run = await self._context.find_run(run_id, caller)
+        self._context.client_states.state_of(caller.session).ignore(run.n, key, digest)
 
-    def forget_ignored(self, run_id: str, caller: Caller) -> None:
+    async def forget_ignored(self, run_id: str, caller: Caller) -> None:
         """Let this session be shown the run's dialogs again that nobody has answered in it."""
-        self._context.client_states.state_of(caller.session).forget_ignored(self._context.find_run(run_id, caller).n)
+        run = await self._context.find_run(run_id, caller)
+        self._context.client_states.state_of(caller.session).forget_ignored(run.n)

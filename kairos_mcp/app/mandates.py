@@ -85,33 +85,44 @@ class Mandates(Operations):
         """
         mandate, secrets = self._parse_mandate(given)
         workspace = self._factory.find_workspace(mandate.workspace)
-        registry = self._factory.registry(workspace)
+        registry = await self._factory.registry(workspace)
         mandate = _with_id(mandate)
         changed = await self._save_mandate(mandate, workspace, caller)
-        saved = mandates.find(self._store.reader, caller.principal, workspace or "", mandate.id or "")
-        assert saved is not None
+
+        def read(session: Session) -> tuple[JsonObject, JsonObject]:
+            saved = mandates.find(session, caller.principal, workspace or "", mandate.id or "")
+            assert saved is not None
+            return self._list_item(session, saved, caller), self._reference_to(session, saved)
+
+        item, reference = await self._store.read(read)
         notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_missing_tool_notes(registry, mandate)]
-        next_call = {"tool": RUN_FLOW, "arguments": self._reference_to(saved), "why": "It runs its cycles."}
-        return {**self._list_item(saved, caller), "changed": changed, "degraded": notes, "next": next_call}
+        next_call = {"tool": RUN_FLOW, "arguments": reference, "why": "It runs its cycles."}
+        return {**item, "changed": changed, "degraded": notes, "next": next_call}
 
     async def move(self, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
         """Move a mandate into another workspace. Raises UnknownMandate, BadArguments.
 
         Of several with this id, the one that belongs to no folder yet is moved.
         """
-        found = mandates.find_by_id(self._store.reader, caller.principal, mandate_id)
-        rows = [row for row in found if row.workspace is None] or found
-        if len(rows) != 1:
-            raise _ambiguous_mandate(rows, caller) if rows else self._unknown_mandate(mandate_id, caller)
-        old, target = rows[0], self._factory.find_workspace(workspace) or ""
+
+        def find(session: Session) -> MandateRow:
+            found = mandates.find_by_id(session, caller.principal, mandate_id)
+            rows = [row for row in found if row.workspace is None] or found
+            if not rows:
+                raise self._unknown_mandate(session, mandate_id, caller)
+            if len(rows) > 1:
+                raise _ambiguous_mandate(rows, caller)
+            return rows[0]
+
+        old, target = await self._store.read(find), self._factory.find_workspace(workspace) or ""
         mandate = _mandate_of_row(old)
         mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
         new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
         if target != old.workspace:
             await self._store.submit(lambda session: mandates.move(session, old, new))
-        return self._list_item(new, caller)
+        return await self._store.read(lambda session: self._list_item(session, new, caller))
 
-    def list_page(
+    async def list_page(
         self, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
     ) -> JsonObject:
         """Return a page of the caller's mandates by id, each with its status; those of one status if `status` is given.
@@ -124,15 +135,20 @@ class Mandates(Operations):
             raise BadArguments(
                 "This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none."
             )
-        reader, workspaces = self._store.reader, None if everywhere else self._context.listed_workspaces
+        workspaces = None if everywhere else self._context.listed_workspaces
+        return await self._store.read(lambda session: self._read_page(session, status, cursor, caller, workspaces))
+
+    def _read_page(
+        self, session: Session, status: str | None, cursor: str | None, caller: Caller, workspaces: Sequence[str] | None
+    ) -> JsonObject:
         start = (cursor or "").partition(".")[0]
-        rows = mandates.list_page(reader, caller.principal, workspaces, start, MAX_ROWS_PER_PAGE + 1)
+        rows = mandates.list_page(session, caller.principal, workspaces, start, MAX_ROWS_PER_PAGE + 1)
         rows = list(dropwhile(lambda row: row.id == start and _cursor_after(row) != cursor, rows)) if cursor else rows
         rows = rows[1:] if rows and _cursor_after(rows[0]) == cursor else rows
         found: list[JsonObject] = []
         room, last = MAX_PAGE_CHARS, cursor
         for row in rows[:MAX_ROWS_PER_PAGE]:
-            item = self._list_item(row, caller)
+            item = self._list_item(session, row, caller)
             if status in (None, item["status"]):
                 room -= len(canonical_json(item))
                 if room < 0 and found:
@@ -140,14 +156,14 @@ class Mandates(Operations):
                 found.append(item)
             last = _cursor_after(row)
         next_cursor = last if rows and _cursor_after(rows[-1]) != last else None
-        total = mandates.count(reader, caller.principal, workspaces)
-        elsewhere = mandates.count(reader, caller.principal, None) - total
+        total = mandates.count(session, caller.principal, workspaces)
+        elsewhere = mandates.count(session, caller.principal, None) - total
         return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": next_cursor}
 
     async def start_cycles(self, mandate_ref: MandateRef, options: RunOptions, caller: Caller) -> StartResult:
         """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
         await self._context.register_use()
-        mandate, secrets, workspace = self._find_mandate(mandate_ref, caller)
+        mandate, secrets, workspace = await self._find_mandate(mandate_ref, caller)
         mandate = _with_id(mandate)
         request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
         settings = await self._cycle_settings(mandate, workspace, caller)
@@ -171,7 +187,7 @@ class Mandates(Operations):
         """Start one phase alone. Raises BadArguments, also where `given` is not the whole output of the phase before;
         UnknownMandate, ConfigError."""
         await self._context.register_use()
-        mandate, secrets, workspace = self._find_mandate(mandate_ref, caller)
+        mandate, secrets, workspace = await self._find_mandate(mandate_ref, caller)
         if mandate_ref.mandate is not None and mandate.day != UNLIMITED:
             raise BadArguments(
                 "mandate: day is counted for mandates that are saved.",
@@ -182,7 +198,9 @@ class Mandates(Operations):
         giver = (
             None
             if plain is None
-            else mandates.find_run_with_output(self._store.reader, caller.principal, PHASE_FLOWS[before], plain)
+            else await self._store.read(
+                lambda session: mandates.find_run_with_output(session, caller.principal, PHASE_FLOWS[before], plain)
+            )
         )
         request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
         settings = await self._cycle_settings(mandate, workspace, caller)
@@ -191,16 +209,17 @@ class Mandates(Operations):
         start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
         return await start_run(self._context, NewRunPlan(built, settings.workspace, start), caller)
 
-    def list_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
+    async def list_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
         """Return the scheduled times for which mandates of this server's workspaces have to be run now.
 
         `only`: the id of the one that is meant. Raises UnknownMandate, BadArguments.
         """
         now, found = self._clock(), list[ScheduledTime]()
         if only is not None:
-            rows = [self._find_saved(MandateRef(only), caller)]
+            rows = [await self._find_saved(MandateRef(only), caller)]
         else:
-            rows = mandates.list_page(self._store.reader, caller.principal, self._context.listed_workspaces)
+            workspaces = self._context.listed_workspaces
+            rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, workspaces))
         for row in rows:
             schedule = _mandate_of_row(row).schedule
             if schedule is None and only is not None:
@@ -210,9 +229,9 @@ class Mandates(Operations):
                 found += [ScheduledTime(row.id, row.workspace, at) for at in due_times(schedule, last, now)]
         return found
 
-    def unplaced_notes(self, caller: Caller) -> list[str]:
+    async def unplaced_notes(self, caller: Caller) -> list[str]:
         """Return a note for each mandate that belongs to no folder yet, and so is not run."""
-        rows = mandates.list_page(self._store.reader, caller.principal, ())
+        rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, ()))
         return [str(self._unplaced_error(row)) for row in rows if row.workspace is None]
 
     def _parse_mandate(self, given: JsonObject) -> tuple[Mandate, int]:
@@ -244,11 +263,11 @@ class Mandates(Operations):
 
         return await self._store.submit(save)
 
-    def _find_mandate(self, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
+    async def _find_mandate(self, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
         """Find the mandate that a call names: return it, how many secrets were redacted in it, and its workspace."""
         match mandate_ref:
             case MandateRef(mandate_id=str(), mandate=None, goal=None):
-                row = self._find_saved(mandate_ref, caller)
+                row = await self._find_saved(mandate_ref, caller)
                 return _mandate_of_row(row), 0, row.workspace or None
             case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
                 mandate, secrets = self._parse_mandate(given)
@@ -267,25 +286,31 @@ class Mandates(Operations):
             )
         return mandate, secrets, workspace
 
-    def _find_saved(self, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
+    async def _find_saved(self, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
         """Find the saved mandate of this id in the named folder, else in any of this server's folders.
 
         Raises UnknownMandate; BadArguments where two folders have one, or it belongs to no folder yet.
         """
         mandate_id = mandate_ref.mandate_id or ""
-        rows = mandates.find_by_id(self._store.reader, caller.principal, mandate_id)
         workspaces = (
             self._context.listed_workspaces
             if mandate_ref.workspace is None
             else (self._factory.find_workspace(mandate_ref.workspace) or "",)
         )
-        found = [row for row in rows if row.workspace in workspaces]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise _ambiguous_mandate(found, caller)
-        homeless = next((row for row in rows if row.workspace is None), None)
-        raise self._unplaced_error(homeless) if homeless is not None else self._unknown_mandate(mandate_id, caller)
+
+        def find(session: Session) -> MandateRow:
+            rows = mandates.find_by_id(session, caller.principal, mandate_id)
+            found = [row for row in rows if row.workspace in workspaces]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise _ambiguous_mandate(found, caller)
+            homeless = next((row for row in rows if row.workspace is None), None)
+            if homeless is not None:
+                raise self._unplaced_error(homeless)
+            raise self._unknown_mandate(session, mandate_id, caller)
+
+        return await self._store.read(find)
 
     def _unplaced_error(self, row: MandateRow) -> BadArguments:
         folder = shlex.quote(str(self._settings.workspaces[0])) if len(self._settings.workspaces) == 1 else "DIR"
@@ -294,11 +319,11 @@ class Mandates(Operations):
             f"A person says it: `kairos-mcp mandate edit {row.id} --workspace {folder}`.",
         )
 
-    def _unknown_mandate(self, mandate_id: str, caller: Caller) -> UnknownMandate:
+    def _unknown_mandate(self, session: Session, mandate_id: str, caller: Caller) -> UnknownMandate:
         """Make the error for an unknown mandate. Another principal's looks unknown too; the caller's own mandate in
         another folder is named with that folder."""
-        reader, principal = self._store.reader, caller.principal
-        elsewhere = [row.workspace for row in mandates.find_by_id(reader, principal, mandate_id) if row.workspace]
+        principal = caller.principal
+        elsewhere = [row.workspace for row in mandates.find_by_id(session, principal, mandate_id) if row.workspace]
         if elsewhere:
             folders = " and ".join(map(caller.visible_path, elsewhere))
             return UnknownMandate(
@@ -307,14 +332,14 @@ class Mandates(Operations):
             )
         ids = dict.fromkeys(
             row.id
-            for row in mandates.list_page(reader, principal, self._context.listed_workspaces, limit=MAX_SHOWN_IDS)
+            for row in mandates.list_page(session, principal, self._context.listed_workspaces, limit=MAX_SHOWN_IDS)
         )
         saved = ", ".join(ids) or "none"
         return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
 
-    def _reference_to(self, row: MandateRow) -> JsonObject:
+    def _reference_to(self, session: Session, row: MandateRow) -> JsonObject:
         """Return the arguments that name a saved mandate: with its folder only where another folder has its id too."""
-        rows = mandates.find_by_id(self._store.reader, row.principal, row.id)
+        rows = mandates.find_by_id(session, row.principal, row.id)
         alone = sum(each.workspace in self._context.listed_workspaces for each in rows) == 1
         return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
 
@@ -323,11 +348,14 @@ class Mandates(Operations):
         registry = await self._factory.ready_registry(workspace, mandate.tools, observed)
         output = None
         if mandate.id is not None:
-            output = mandates.newest_output(self._store.reader, caller.principal, workspace or "", mandate.id)
+            saved_id = mandate.id
+            output = await self._store.read(
+                lambda session: mandates.newest_output(session, caller.principal, workspace or "", saved_id)
+            )
         return CycleSettings(self._settings, registry, workspace, caller.samples, output)
 
-    def _list_item(self, row: MandateRow, caller: Caller) -> JsonObject:
-        mandate, reader = _mandate_of_row(row), self._store.reader
+    def _list_item(self, session: Session, row: MandateRow, caller: Caller) -> JsonObject:
+        mandate = _mandate_of_row(row)
         goal = truncate(mandate.goal, GOAL_CHARS)
         item: JsonObject = {
             "mandate_id": row.id,
@@ -342,10 +370,10 @@ class Mandates(Operations):
             item["last_due"] = None if row.last_due is None else format_time(row.last_due)
         if row.workspace is None:
             item["hint"] = self._context.complete_commands(self._unplaced_error(row).hint, caller)
-        newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
+        newest = mandates.newest_run(session, row.principal, row.workspace or "", row.id)
         if newest is None:
             return item
-        waits = approvals.read_waiting_items(reader, newest.n) if newest.outcome is None else None
+        waits = approvals.read_waiting_items(session, newest.n) if newest.outcome is None else None
         return {**item, **mandate_status(newest, waits), "run_id": newest.id}
 
 

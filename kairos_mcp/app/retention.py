@@ -78,15 +78,14 @@ class Retention:
         if not store.exists:
             return PruneResult(0, 0, 0, 0)
         size, gone, shrunk = _store_size(store), 0, False
-        numbers = retention.find_prunable(store.reader, before)
+        numbers = await store.read(lambda session: retention.find_prunable(session, before))
         for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
             gone += await store.submit(_removal_job(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
         texts = await _remove_unreferenced_texts(store) if gone else 0
-        if shrink and gone and not ownership.list_living(store.reader, store.home):
+        if shrink and gone and not await store.read(lambda session: ownership.list_living(session, store.home)):
             shrunk = await asyncio.to_thread(_shrink, store)
-        return PruneResult(
-            gone, texts, size, _store_size(store), shrunk, tuple(retention.find_unreadable_runs(store.reader, before))
-        )
+        unreadable = await store.read(lambda session: tuple(retention.find_unreadable_runs(session, before)))
+        return PruneResult(gone, texts, size, _store_size(store), shrunk, unreadable)
 
 
 def _store_size(store: Store) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import OrderedDict
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
-from functools import cache, cached_property, lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
-from kairos_mcp.core.errors import BadArguments, KairosError, Stale
+from kairos_mcp.core.errors import BadArguments, KairosError, Stale, Unreadable
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import AvailableRoutes
@@ -64,7 +65,7 @@ class RunFactory:
         self.redactor = Redactor.from_environ(os.environ)
         self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor)
         self.resources = cache(self._make_resources)  # one tool registry and one open folder for each workspace
-        self._loaded_specs = lru_cache(maxsize=MAX_LOADED_SPECS)(self._load_spec)
+        self._loaded_specs: OrderedDict[tuple[str, str | None, int], LoadedSpec] = OrderedDict()
         self._rebuilt_texts: dict[tuple[str, int], str] = {}  # by (hash of the text, number of the run)
 
     def find_workspace(self, name: str | None) -> str | None:
@@ -81,10 +82,10 @@ class RunFactory:
             raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
         return str(found[0])
 
-    def registry(self, workspace: str | None) -> ToolRegistry:
+    async def registry(self, workspace: str | None) -> ToolRegistry:
         """Return the tools of this moment: what a person approved or removed by a command counts at once."""
         registry = self.resources(workspace).registry
-        self._tool_sources.refresh()
+        await self._tool_sources.refresh()
         return registry
 
     async def ready_registry(
@@ -99,32 +100,39 @@ class RunFactory:
 
         It waits half a minute at most where one tool is named, else `soon_s` seconds.
         """
-        registry = self.registry(workspace)
+        registry = await self.registry(workspace)
         if registry.must_wait_for(globs) or registry.must_wait_for(named):
             await asyncio.to_thread(registry.wait_ready, globs, named, soon_s=soon_s)
         return registry
 
-    def can_perform(self, run: RunRow) -> bool:
-        """Whether this server can go on with a run by itself."""
-        return next(self.missing_requirements(run), None) is None
+    async def can_perform(self, run: RunRow, *, by_hand: bool = False) -> bool:
+        """Whether this process can go on with a run by itself. A person's command (`by_hand`) may use the run's own
+        workspace."""
+        return not any(self._missing_settings(run, by_hand=by_hand)) and await self._knows_tools(run)
 
-    def missing_requirements(self, run: RunRow, *, by_hand: bool = False) -> Iterator[str]:
-        """Yield what a run needs and this process lacks: its flow's version, its route, its workspace, its tools.
+    async def missing_requirements(self, run: RunRow, *, by_hand: bool = False) -> tuple[str, ...]:
+        """Return what a run needs and this process lacks: its flow's version, its route, its workspace, its tools."""
+        missing = tuple(self._missing_settings(run, by_hand=by_hand))
+        # The tools are looked for only in a folder that is served here: it is opened for that.
+        if not (by_hand or self._serves_folder(run)) or await self._knows_tools(run):
+            return missing
+        return (*missing, "the tools that it was given")
 
-        A person's command (`by_hand`) may use the run's own workspace.
-        """
+    def _serves_folder(self, run: RunRow) -> bool:
+        return run.workspace is None or Path(run.workspace) in self.settings.workspaces
+
+    def _missing_settings(self, run: RunRow, *, by_hand: bool) -> Iterator[str]:
+        """Yield what this process lacks for a run, but for its tools."""
         if VERSIONS.get(run.flow) != run.version:
             yield f"version {run.version} of the flow {run.flow}"
         if run.route == "provider" and self.settings.model is None:
             yield "a provider (KAIROS_MODEL)"
-        if not by_hand and run.workspace is not None and Path(run.workspace) not in self.settings.workspaces:
-            yield f"the workspace {Path(run.workspace).name!r}"  # so its folder is not opened to look for tools
-        elif not self._knows_tools(run):
-            yield "the tools that it was given"
+        if not by_hand and not self._serves_folder(run):
+            yield f"the workspace {Path(run.workspace or '').name!r}"
 
-    def available_routes(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
+    async def available_routes(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
         """Return the routes that this run could take here, with this client."""
-        return build.available_routes(self.settings, self.load_spec(run).script is not None, samples)
+        return build.available_routes(self.settings, (await self.load_spec(run)).script is not None, samples)
 
     def check_version(self, run: RunRow) -> None:
         """Raise Stale for a run whose flow has changed since: its rows are readable, but it can't go on."""
@@ -138,14 +146,33 @@ class RunFactory:
 
     def forget_specs(self) -> None:
         """Load every spec anew: somebody else may have changed its texts."""
-        self._loaded_specs.cache_clear()
+        self._loaded_specs.clear()
 
-    def load_spec(self, run: RunRow) -> LoadedSpec:
+    async def load_spec(self, run: RunRow) -> LoadedSpec:
         """Return the run's loaded spec, from a cache. Raises StoreCorrupt."""
-        return self._loaded_specs(run.spec, run.workspace, run.n)
+        key = run.spec, run.workspace, run.n
+        loaded = self._loaded_specs.get(key) or await self._read_spec(run)
+        self._loaded_specs[key] = loaded
+        self._loaded_specs.move_to_end(key)
+        while len(self._loaded_specs) > MAX_LOADED_SPECS:
+            self._loaded_specs.popitem(last=False)
+        return loaded
 
-    def _load_spec(self, spec: str, workspace: str | None, run: int) -> LoadedSpec:
-        return load_spec(spec, lambda content_hash: self._read_text(content_hash, workspace, run))
+    async def _read_spec(self, run: RunRow) -> LoadedSpec:
+        """Load the run's spec from its rows; a text that is damaged or missing is rebuilt from its source, where that
+        is still there. Raises StoreCorrupt."""
+        rebuilt: dict[str, str] = {}
+
+        def load(session: Session) -> LoadedSpec:
+            return load_spec(
+                run.spec, lambda content_hash: rebuilt.get(content_hash) or _read_text(session, content_hash)
+            )
+
+        while True:
+            try:
+                return await self._store.read(load)
+            except LostText as lost:
+                rebuilt[lost.content_hash] = await self._rebuild_text(lost, run)
 
     async def repair_texts(self) -> None:
         """Store the texts that were found damaged or missing and could be rebuilt, with a note for each run."""
@@ -159,9 +186,9 @@ class RunFactory:
 
             await self._store.submit(write)
 
-    def new_state(self, run: RunRow) -> RunState:
+    async def new_state(self, run: RunRow) -> RunState:
         """Make the in-memory state of a run; its flow is not replayed yet."""
-        loaded = self.load_spec(run)
+        loaded = await self.load_spec(run)
         models: dict[str, Model] = {}
         if loaded.script:
             models["scripted"] = scripted_model(replace(loaded.script, requests=[]))
@@ -177,7 +204,7 @@ class RunFactory:
 
         lines_by_path = loaded.script.by_path if loaded.script else {}
         # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.
-        registry, resources = self.registry(run.workspace), self.resources(run.workspace)
+        registry, resources = await self.registry(run.workspace), self.resources(run.workspace)
         spec = loaded.spec
         executor = StepExecutor(
             run.id,
@@ -280,30 +307,44 @@ class RunFactory:
         tools = network_tools(client, settings.http_tools, self._read_key, with_fetch=settings.http_fetch)
         return tools, {"http_fetch": lambda arguments: classify_fetch(arguments, client)}
 
-    def _knows_tools(self, run: RunRow) -> bool:
+    async def _knows_tools(self, run: RunRow) -> bool:
         try:
-            registry, loaded = self.registry(run.workspace), self.load_spec(run)
+            registry, loaded = await self.registry(run.workspace), await self.load_spec(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec for spec in (*loaded.offered, *loaded.searchable) if spec.source != "caller"]
         return all(registry.can_resolve(spec.name) or (loaded.searches and spec.name == SEARCH) for spec in granted)
 
-    def _read_text(self, content_hash: str, workspace: str | None, run: int) -> str:
-        """Read a text of a run's spec; rebuild a damaged one if its source is still there. Raises Unreadable."""
-        try:
-            found = texts.read_text(self._store.reader, content_hash)
-            error = None if found is not None else unreadable("text that a run refers to")
-        except DamagedText as damaged:
-            found, error = None, damaged
-        if error is None:
-            return found or ""
-        rest = error.body if isinstance(error, DamagedText) else b""
-        served = workspace if workspace is not None and Path(workspace) in self.settings.workspaces else None
-        for body in rebuilt_texts.rebuilt_texts(self.settings, self.registry(served), served, rest):
-            if sha256(body.encode()).hexdigest() == content_hash:
-                self._rebuilt_texts[content_hash, run] = body
+    async def _rebuild_text(self, lost: LostText, run: RunRow) -> str:
+        """Rebuild a text of a run's spec if its source is still there. Raises Unreadable."""
+        served = run.workspace if self._serves_folder(run) else None
+        registry = await self.registry(served)
+        for body in rebuilt_texts.rebuilt_texts(self.settings, registry, served, lost.rest):
+            if sha256(body.encode()).hexdigest() == lost.content_hash:
+                self._rebuilt_texts[lost.content_hash, run.n] = body
                 return body
-        raise error
+        raise lost.error
+
+
+@dataclass(frozen=True, slots=True)
+class LostText(Exception):
+    """A text of a run's spec is damaged or missing; `rest`: what is left of it. `error`: what to say if it can't be
+    rebuilt."""
+
+    content_hash: str
+    rest: bytes
+    error: Unreadable
+
+
+def _read_text(session: Session, content_hash: str) -> str:
+    """Read a text of a run's spec. Raises LostText."""
+    try:
+        found = texts.read_text(session, content_hash)
+    except DamagedText as damaged:
+        raise LostText(content_hash, damaged.body, damaged) from damaged
+    if found is None:
+        raise LostText(content_hash, b"", unreadable("text that a run refers to"))
+    return found
 
 
 def scripted_model(script: Script) -> Model:

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
@@ -20,6 +21,7 @@ from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, with_run_id
+from kairos_mcp.store.session import Session
 from kairos_mcp.views import transcript
 from kairos_mcp.views.waiting import BackOff
 
@@ -58,6 +60,23 @@ class ChangeSignal:
         finally:
             self._listeners -= 1
             self.urgent_listeners -= urgent
+
+
+class RunsToTake(NamedTuple):
+    """What a server may take over: paused runs that are due, and those that ended servers left behind (`dead`).
+    `has_overdue`: approvals were not decided in time, and have to be marked so first."""
+
+    has_overdue: bool
+    dead: list[int]
+    due: Sequence[RunRow]
+    left_behind: Sequence[RunRow]
+
+
+def _read_news(session: Session, seen: int) -> tuple[int, set[int]]:
+    """Return the store's data version and, if that is not the one seen before, the runs with a cancel in their
+    inbox."""
+    version = queries.read_data_version(session)
+    return version, set() if version == seen else queries.runs_to_cancel(session)
 
 
 class RunPool:
@@ -110,7 +129,7 @@ class RunPool:
                     pass
         return found
 
-    def state_of(self, run: RunRow) -> RunState:
+    async def state_of(self, run: RunRow) -> RunState:
         """Return the in-memory state of a run, for reading: the cached one as long as it fits the rows.
 
         Raises Stale where the record does not fit the flow.
@@ -122,9 +141,9 @@ class RunPool:
         if parked is not None and fence == run.fence and run.owner is None:
             return parked
         self._factory.check_version(run)
-        state = self._factory.new_state(run)
+        state = await self._factory.new_state(run)
         try:
-            state.rebuild(read_stored_run(self._store.reader, run))
+            state.rebuild(await self._store.read(lambda session: read_stored_run(session, run)))
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
         except Unreadable as error:
@@ -135,28 +154,32 @@ class RunPool:
 
     # -- moving a run ------------------------------------------------------------------------------------------
 
-    def start(self, run: RunRow, fence: int) -> None:
+    async def start(self, run: RunRow, fence: int) -> None:
         """Drive a run that this server has just taken, with this fencing number."""
         parked_fence, parked = self._parked.pop(run.n, (None, None))
         if parked is not None and parked_fence == fence - 1:
             parked.run = run
             self._launch(self._make_worker(parked, fence, is_rebuilt=True))
         else:
-            self._launch(self._make_worker(self._factory.new_state(run), fence))
+            self._launch(self._make_worker(await self._factory.new_state(run), fence))
 
-    def continue_run(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
+    async def continue_run(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
         """Go on with a run for which rows were written: drive it if they took it for this server (`fence`), else nudge
         its worker here."""
         if fence is None:
             self.retry_run(run.n)
             self.nudge(run.n, interrupt=interrupt)
         elif mine != ownership.ANY_SERVER:
-            self.start(queries.run_by_number(self._store.reader, run.n), fence)
+            await self._start_taken(run.n, fence)
         self.change_signal.notify()
+
+    async def _start_taken(self, n: int, fence: int) -> None:
+        """Drive the run with this number, whose row was changed when this server took it."""
+        await self.start(await self._store.read(lambda session: queries.run_by_number(session, n)), fence)
 
     async def force_cancel(self, run: RunRow, fence: int) -> None:
         """Cancel a run of this server that can't be rebuilt from its rows. Raises the store's errors."""
-        summary = transcript.summarize_run(queries.read_record(self._store.reader, run.n))
+        summary = await self._summarize(run.n)
         await self._store.submit(force_cancel_job(run, fence, self._clock(), summary, {}))
         self.change_signal.notify()
 
@@ -173,13 +196,11 @@ class RunPool:
         if worker is not None:
             self._launch(worker)
 
+    async def _summarize(self, n: int) -> str:
+        return transcript.summarize_run(await self._store.read(lambda session: queries.read_record(session, n)))
+
     def _make_worker(self, state: RunState, fence: int, *, is_rebuilt: bool = False) -> RunWorker:
         n = state.run.n
-
-        async def summarize() -> str:
-            record = await self._store.read(lambda session: queries.read_record(session, n))
-            return transcript.summarize_run(record)
-
         return RunWorker(
             self._store,
             state,
@@ -187,7 +208,7 @@ class RunPool:
             fence,
             self._clock,
             self.change_signal.notify,
-            summarize,
+            lambda: self._summarize(n),
             self._daily_accounts.find_accounts,
             is_rebuilt,
         )
@@ -225,23 +246,33 @@ class RunPool:
         server can perform them."""
         if not self._store.exists:
             return
-        reader, mine = self._store.reader, self._store.owner_number
-        if decisions.has_overdue(reader, at := self._clock()):
+        at = self._clock()
+        found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
+        if found.has_overdue:
             await self._store.submit(lambda session: decisions.expire_overdue(session, at))
-        dead = ownership.dead_owners(reader, self._store.home, mine)
-        for run in queries.due_runs(reader, self._clock(), dead):
-            if self._factory.can_perform(run):
-                await self._resume_due_run(run, dead)
-        for run in queries.runs_of_owners(reader, dead) if dead else ():
-            if run.paused is None and self._factory.can_perform(run):
-                await self.take_over(run, dead)
+            found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
+        for run in found.due:
+            if await self._factory.can_perform(run):
+                await self._resume_due_run(run, found.dead)
+        for run in found.left_behind:
+            if run.paused is None and await self._factory.can_perform(run):
+                await self.take_over(run, found.dead)
+
+    def _find_runs_to_take(self, session: Session, at: int) -> RunsToTake:
+        dead = ownership.dead_owners(session, self._store.home, self._store.owner_number)
+        return RunsToTake(
+            decisions.has_overdue(session, at),
+            dead,
+            queries.due_runs(session, at, dead),
+            queries.runs_of_owners(session, dead) if dead else (),
+        )
 
     async def _resume_due_run(self, run: RunRow, dead: list[int]) -> None:
         at, n = self._clock(), run.n
         mine = await self._store.register_owner(at)
         fence = await self._store.submit(lambda session: runs.take_due_run(session, n, mine, at, dead))
         if fence is not None:
-            self.start(queries.run_by_number(self._store.reader, n), fence)
+            await self._start_taken(n, fence)
 
     async def take_over(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if no living server does, and drive it."""
@@ -249,7 +280,7 @@ class RunPool:
         fence = await self._store.submit(lambda session: runs.take_run(session, n, mine, dead))
         if fence is None:
             return False
-        self.start(queries.run_by_number(self._store.reader, n), fence)
+        await self._start_taken(n, fence)
         return True
 
     def _watch(self) -> None:
@@ -273,23 +304,16 @@ class RunPool:
     async def _check_store(self) -> None:
         if not self._store.is_open:
             return
-        version = queries.read_data_version(self._store.reader)
+        version, cancelled = await self._store.read(lambda session: _read_news(session, self._seen_version))
         if version != self._seen_version:
             self._seen_version = version
-            for worker, _ in list(self._moving.values()):
-                self._nudge_for_rows(worker)
-            for n in [n for n in self._stalled if self._is_cancelled(n)]:
+            for n, (worker, _) in list(self._moving.items()):
+                worker.nudge(interrupt=n in cancelled)
+            for n in cancelled & self._stalled.keys():  # a cancel also ends a run that an error has stopped
                 self.retry_run(n)
             self.change_signal.notify()
         if self.picks_up_runs:
             await self.pick_up_runs()
-
-    def _nudge_for_rows(self, worker: RunWorker) -> None:
-        worker.nudge(interrupt=self._is_cancelled(worker.state.run.n))
-
-    def _is_cancelled(self, n: int) -> bool:
-        """Whether a cancel waits in the run's inbox; it also ends a run that an error has stopped."""
-        return any(request.kind == "cancel" for request in queries.pending_requests(self._store.reader, n))
 
     async def close(self) -> None:
         """Wait FINISH_S seconds for the running steps to end and be committed, then stop."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kairos_mcp.app.context import Operations
+from kairos_mcp.app.context import Operations, Standing, read_run, stopped_server_error
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.start import (
     NewRunPlan,
@@ -24,27 +24,28 @@ from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadabl
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import RecordedStep
+from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import replay_mismatch
+from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.specs import build, load_ooda
-from kairos_mcp.store import approvals, ownership, queries, report_queries, settlements
-from kairos_mcp.store.accounts import read_account
+from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.store import approvals, queries, report_queries, settlements
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.session import Session
 from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.next_action import Decides
 from kairos_mcp.views.run_report import (
-    NOTHING_WAITS,
     Heartbeat,
     RunReport,
     ServerView,
-    Steps,
     make_report,
     make_unreadable_report,
-    newest_calls,
+    needs_flow,
+    read_heartbeat,
     run_status,
 )
 from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
@@ -78,8 +79,10 @@ class Runs(Operations):
         request, secrets = redact_values.redact_request(request, self._factory.redactor)
         encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
         start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
-        workspace = choose_workspace(context, request, caller)
-        continued = read_continued_run(context, request.continues, caller) if request.continues is not None else None
+        workspace = await choose_workspace(context, request, caller)
+        continued = (
+            await read_continued_run(context, request.continues, caller) if request.continues is not None else None
+        )
         registry = await self._factory.ready_registry(workspace, request.tools)
         built = note_redactions(
             build.build_planner_spec(request, self._settings, registry, continued, samples=caller.samples), secrets
@@ -97,25 +100,28 @@ class Runs(Operations):
         plan = NewRunPlan(built, workspace, digest_of(b"registry_call", unique))
         return (await start_run(self._context, plan, caller)).run_id
 
-    def newest_ids(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
+    async def newest_ids(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
         """Return the ids of the newest runs of this server's workspaces, or `everywhere`, newest first."""
         workspaces = None if everywhere else self._context.listed_workspaces
-        return queries.newest_run_ids(self._store.reader, caller.principal, workspaces, limit)
+        return await self._store.read(
+            lambda session: queries.newest_run_ids(session, caller.principal, workspaces, limit)
+        )
 
-    def count_elsewhere(self, caller: Caller) -> int:
+    async def count_elsewhere(self, caller: Caller) -> int:
         """Count the caller's runs in workspaces that are not this server's."""
-        return queries.count_elsewhere(self._store.reader, caller.principal, self._context.listed_workspaces)
+        workspaces = self._context.listed_workspaces
+        return await self._store.read(lambda session: queries.count_elsewhere(session, caller.principal, workspaces))
 
     async def prune(self, days: float, *, shrink: bool) -> PruneResult:
         """Remove the runs that ended at least `days` days ago, unless a kept run continues one of them."""
         return await self._context.retention.prune(days, shrink=shrink)
 
-    def report(self, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
+    async def report(self, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
         """Return the report of a run as it is now. Without `full`, waiting items are keys and kinds alone.
 
         Raises UnknownRun.
         """
-        return self._complete_commands(self._read_report(run_id, caller, full=full, attached=attached), caller)
+        return self._complete_commands(await self._read_report(run_id, caller, full=full, attached=attached), caller)
 
     def _complete_commands(self, found: RunReport, caller: Caller) -> RunReport:
         """Make the commands in a report ready to paste, if the caller is the person who owns the state folder."""
@@ -137,35 +143,40 @@ class Runs(Operations):
             next=next_call,
         )
 
-    def _read_report(self, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
-        run = self._context.find_run(run_id, caller)
-        steps = (lambda: self._context.waiting_steps(run)) if full else None
-        view = replace(self._server_view(run, attached), decides=self._who_decides(run, caller), caller=caller)
+    async def _read_report(self, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
+        stands = await self._store.read(lambda session: self._context.read_standing(session, run_id, caller))
+        run = stands.run
+        view = await self._server_view(stands, attached)
+        view = replace(view, decides=self._who_decides(stands, caller), caller=caller)
         try:
-            return self._report(run, view, steps)
+            return await self._make_report(stands, view, full=full)
         except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same
             view = replace(view, trouble=error)
         try:
-            return self._report(run, view, None)
+            return await self._make_report(stands, view, full=False)
         except Unreadable:
-            return make_unreadable_report(self._store.reader, run, view)
+            return await self._store.read(lambda session: make_unreadable_report(session, run, view))
 
-    def _report(self, run: RunRow, view: ServerView, steps: Steps | None) -> RunReport:
+    async def _make_report(self, stands: Standing, view: ServerView, *, full: bool) -> RunReport:
+        run, waits = stands.run, stands.waits
         with queries.name_run_in_errors(run):
-            return make_report(self._store.reader, run, view, steps)
+            if stands.unreadable is not None:
+                raise stands.unreadable
+            steps: Mapping[str, Step] | None = None
+            if full:
+                steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
+            return await self._store.read(lambda session: make_report(session, run, waits, view, steps))
 
-    def _server_view(self, run: RunRow, attached: bool = False) -> ServerView:
+    async def _server_view(self, stands: Standing, attached: bool = False) -> ServerView:
+        run = stands.run
         is_moving = self._pool.is_moving(run.n)
-        owner_lives = is_moving or (
-            run.owner is not None and ownership.is_owner_alive(self._store.reader, self._store.home, run.owner)
-        )
+        owner_lives = is_moving or stands.owner.lives
         is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, self._clock())
         needs_server = run.outcome is None and (run.owner is not None or is_overdue) and not owner_lives
         missing = (
-            tuple(self._factory.missing_requirements(run, by_hand=self._context.is_command)) if needs_server else ()
+            await self._factory.missing_requirements(run, by_hand=self._context.is_command) if needs_server else ()
         )
-        is_elsewhere = owner_lives and not is_moving and run.outcome is None
-        stopped = self._context.stopped_server_error(run) if is_elsewhere else None
+        stopped = None if is_moving else stopped_server_error(run, stands.owner)
         trouble, backing_off = (
             self._pool.stall_error(run.n) or stopped,
             tuple(self._pool.failed_attempts(run.n)),
@@ -192,66 +203,71 @@ class Runs(Operations):
         if not again:
             await self._context.register_use()
         await asyncio.sleep(0)  # a caller that asks in a loop must let others run
-        runs_now = [self._context.find_run(run_id, caller) for run_id in run_ids]
+        runs_now = await self._find_runs(run_ids, caller)
         for run in runs_now:
             self._pool.retry_run(run.n)
         until_s = time.monotonic() + wait_s
         last_heartbeat_s = time.monotonic() if again else 0.0
-        while not self._is_reached(until, runs_now, since or {}):
+        while not await self._is_reached(until, runs_now, since or {}):
             now = time.monotonic()
             if now >= until_s:
                 break
             if on_heartbeat is not None and now - last_heartbeat_s >= HEARTBEAT_S:
                 last_heartbeat_s = now
-                await on_heartbeat(self.heartbeat(runs_now[0]))
+                await on_heartbeat(await self.heartbeat(runs_now[0]))
             within_s = min(until_s - now, HEARTBEAT_S)
             if until in ("attention", "news") or not await self._pool.wait_until_stopped(
                 [run.n for run in runs_now], within_s
             ):
                 await self._pool.change_signal.wait(within_s)
-            runs_now = [self._context.find_run(run_id, caller) for run_id in run_ids]
+            runs_now = await self._find_runs(run_ids, caller)
         return runs_now
 
-    def find(self, run_id: str, caller: Caller) -> RunRow:
+    async def _find_runs(self, run_ids: Sequence[str], caller: Caller) -> list[RunRow]:
+        return await self._store.read(lambda session: [read_run(session, run_id, caller) for run_id in run_ids])
+
+    async def find(self, run_id: str, caller: Caller) -> RunRow:
         """Return a run as it is now. Raises UnknownRun."""
-        return self._context.find_run(run_id, caller)
+        return await self._context.find_run(run_id, caller)
 
     async def what_waits(self, run: RunRow) -> WaitingItems:
         """Return what an unfinished run waits for. Raises Unreadable."""
         return await self._store.read(lambda session: approvals.read_waiting_items(session, run.n))
 
-    def _is_reached(self, until: WaitUntil, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
+    async def _is_reached(self, until: WaitUntil, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
         match until:
             case "news":
-                return any(self._has_news(run, since.get(run.id)) for run in runs_now)
+                if any(run.id in since and not run.news_seq <= since[run.id] <= run.seq for run in runs_now):
+                    return True  # also where the number is ahead of the run's own: it is none of this run
+                unseen = [run for run in runs_now if run.id not in since]
+                return any(status != "working" for status in await self._read_statuses(unseen))
             case "done":
                 return all(run.outcome is not None for run in runs_now)
             case "rest":
-                return not any(self._is_moving_somewhere(run) for run in runs_now)
+                if any(self._pool.is_moving(run.n) for run in runs_now):
+                    return False
+                # One that nobody owns moves nowhere.
+                return "working" not in await self._read_statuses([run for run in runs_now if run.owner is not None])
             case "attention":
-                return any(self._read_status(run) != "working" for run in runs_now)
+                return any(status != "working" for status in await self._read_statuses(runs_now))
 
-    def _is_moving_somewhere(self, run: RunRow) -> bool:
-        """Whether a server moves the run, as far as its rows say so; one that nobody owns moves nowhere."""
-        return self._pool.is_moving(run.n) or (run.owner is not None and self._read_status(run) == "working")
+    async def _read_statuses(self, runs_now: Sequence[RunRow]) -> list[str]:
+        if not runs_now:
+            return []
+        stand = await self._store.read(
+            lambda session: [self._context.read_standing(session, run.id, Caller(run.principal)) for run in runs_now]
+        )
+        return [await self._status_of(each) for each in stand]
 
-    def _has_news(self, run: RunRow, since: int | None) -> bool:
-        """Whether the run changed, in a way that its callers can use, after its `seq` was `since`.
-
-        A number that is ahead of the run's own is none of this run, and counts as changed.
-        """
-        if since is None:
-            return self._read_status(run) != "working"
-        return not run.news_seq <= since <= run.seq
-
-    def _read_status(self, run: RunRow) -> str:
+    async def _status_of(self, stands: Standing) -> str:
         try:
-            waiting = approvals.read_waiting_items(self._store.reader, run.n) if run.outcome is None else NOTHING_WAITS
-            return run_status(run, waiting, self._server_view(run))
+            if stands.unreadable is not None:
+                raise stands.unreadable
+            return run_status(stands.run, stands.waits, await self._server_view(stands))
         except Unreadable:
-            return self.report(run.id, Caller(run.principal), full=False).status
+            return (await self.report(stands.run.id, Caller(stands.run.principal), full=False)).status
 
-    def _who_decides(self, run: RunRow, caller: Caller) -> Decides:
+    def _who_decides(self, stands: Standing, caller: Caller) -> Decides:
         """Return who decides about approvals.
 
         Calls of unknown outcome go by the same rights; a test holds the two equal. Where nobody answered a dialog in
@@ -260,14 +276,12 @@ class Runs(Operations):
         if may_decide("approval", "argument", self._settings.approvals):
             return "caller"
         shows_dialogs = caller.elicits and may_decide("approval", "dialog", self._settings.approvals)
-        return "client" if shows_dialogs and not self._ignores_all_dialogs(run, caller) else "person"
+        return "client" if shows_dialogs and not self._ignores_all_dialogs(stands, caller) else "person"
 
-    def _ignores_all_dialogs(self, run: RunRow, caller: Caller) -> bool:
+    def _ignores_all_dialogs(self, stands: Standing, caller: Caller) -> bool:
         """Whether every dialog that could be shown to this session was shown there, and nobody answered."""
         ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
-        if not ignored or run.outcome is not None:
-            return False
-        waiting = approvals.read_waiting_items(self._store.reader, run.n)
+        run, waiting = stands.run, stands.waits
         dialogs = [(run.n, key, row.digest) for key, row in waiting.approvals.items()]
         dialogs += [
             (run.n, path + settlements.KEY_SUFFIX, settlements.settlement_digest(run, path, row))
@@ -275,79 +289,92 @@ class Runs(Operations):
         ]
         return bool(dialogs) and all(dialog in ignored for dialog in dialogs)
 
-    def purpose(self, run_id: str, caller: Caller) -> RunPurpose:
+    async def purpose(self, run_id: str, caller: Caller) -> RunPurpose:
         """Return what the run is for. Raises UnknownRun."""
-        run = self._context.find_run(run_id, caller)
+        run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            spec = self._factory.load_spec(run).spec
+            spec = (await self._factory.load_spec(run)).spec
         goal = None if run.flow == "call" else spec.goal
         folder = None if run.workspace is None else caller.visible_path(run.workspace)
         return RunPurpose(run.id, goal, spec.mandate, folder, (self._clock() - run.created_at) / 1000)
 
-    def heartbeat(self, run: RunRow) -> Heartbeat:
+    async def heartbeat(self, run: RunRow) -> Heartbeat:
         """Return a sign of life of the run, for somebody who waits for it."""
-        with queries.name_run_in_errors(run):
-            account = read_account(self._store.reader, run.account)
-            last = newest_calls(self._store.reader, run, 1)
-        number = account.spent.rounds + account.held.rounds
-        return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
-    def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+        def read(session: Session) -> Heartbeat:
+            with queries.name_run_in_errors(run):
+                return read_heartbeat(session, run)
+
+        return await self._store.read(read)
+
+    async def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
         """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations
         are requested and its flow has changed since."""
-        run, reader = self._context.find_run(run_id, caller), self._store.reader
-        record = queries.read_record(reader, run.n)
+        run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            trace_input = TraceInput(
-                run,
-                record,
-                self._factory.load_spec(run).planner_input,
-                lambda ref: self._store.read_full_text(reader, run.n, ref),
-                lambda path: find_tool_name(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
-                lambda: self._transcripts(run, record),
-                lambda: self.report(run_id, caller).output,
-                report_queries.list_decisions(reader, run.n),
-            )
-            return trace(trace_input, query)
+            loaded = await self._factory.load_spec(run)
+            so_far = run.outcome is None and query.ref == "output"
+            output = (await self.report(run_id, caller)).output if so_far else None
 
-    def _transcripts(self, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
+            def read(session: Session) -> JsonObject:
+                record = queries.read_record(session, run.n)
+                trace_input = TraceInput(
+                    run,
+                    record,
+                    loaded.planner_input,
+                    lambda ref: self._store.read_full_text(session, run.n, ref),
+                    lambda path: find_tool_name(session, run, path) if run.flow in load_ooda.VERSIONS else None,
+                    lambda: self._transcripts(run, loaded, record),
+                    output,
+                    report_queries.list_decisions(session, run.n),
+                )
+                return trace(trace_input, query)
+
+            return await self._store.read(read)
+
+    def _transcripts(self, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow]) -> Iterable[Transcript]:
         self._factory.check_version(run)
         try:
-            return phase_transcripts(
-                self._factory.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record)
-            )
+            return phase_transcripts(loaded, (RecordedStep(row.path, row.digest, row.answer) for row in record))
         except ReplayDiffers as mismatch:
             raise replay_mismatch(run.id, mismatch) from mismatch
 
-    def replay(self, run_id: str, caller: Caller) -> ReplayReport:
+    async def replay(self, run_id: str, caller: Caller) -> ReplayReport:
         """Rebuild the run from its rows, and compare every step with the record.
 
         Raises UnknownRun; Stale for another version of its flow.
         """
-        run = self._context.find_run(run_id, caller)
+        run = await self._context.find_run(run_id, caller)
         self._factory.check_version(run)
         self._factory.forget_specs()
-        with queries.name_run_in_errors(run), self._store.read_session() as session:
-            session.rows("begin")  # so that one state of the file is read, however much others write meanwhile
-            run = queries.run_by_number(session, run.n)
+        with queries.name_run_in_errors(run):
+            loaded = await self._factory.load_spec(run)
+            now, record = await self._store.read(
+                lambda session: (queries.run_by_number(session, run.n), queries.read_record(session, run.n)),
+                one_state=True,
+            )
             entries = [
                 RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-                for row in queries.read_record(session, run.n)
+                for row in record
             ]
-            loaded = self._factory.load_spec(run)
-        return replay_check.replay(Recording(run.id, loaded, entries, run.outcome))
+        return replay_check.replay(Recording(run.id, loaded, entries, now.outcome))
 
-    def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
-        """Yield the run as the lines of a file, which `history.verify` checks on any machine. Raises UnknownRun.
+    async def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
+        """Return the run as the lines of a file, which `history.verify` checks on any machine. Raises UnknownRun.
 
-        They are read from one state of the store.
+        They are read from one state of the store, as they are taken.
         """
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            planner_input = (await self._factory.load_spec(run)).planner_input
+        return self._export_lines(run, planner_input)
+
+    def _export_lines(self, run: RunRow, planner_input: PlannerInput | None) -> Iterator[bytes]:
         from kairos_mcp.history.export import export_lines
         from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
-        run = self._context.find_run(run_id, caller)
+        # A session of its own, since the lines are written one by one, for as long as a file or a pipe takes them.
         with queries.name_run_in_errors(run), self._store.read_session() as session:
-            planner_input = self._factory.load_spec(run).planner_input
             session.rows("begin")
             current = queries.run_by_number(session, run.n)
             yield from write_lines(export_lines(session, current, planner_input, self._factory.redactor))

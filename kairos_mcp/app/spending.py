@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.app.context import Operations
+from kairos_mcp.app.context import Operations, read_run
 from kairos_mcp.budget.units import NOTHING, Account, Remaining, Units
 from kairos_mcp.core.calendar import day_at, format_timestamp
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
@@ -13,6 +13,7 @@ from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.notes import clock_behind_reason, unpriced_models, unpriced_models_by_account
+from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 
 NEWEST_DAYS = 30
@@ -22,18 +23,24 @@ MANDATE_PREFIX = "mandate:"  # before the id, as a scope
 class Spending(Operations):
     """Read what is spent and left, account by account."""
 
-    def read(self, scope: str | None, caller: Caller) -> JsonObject:
+    async def read(self, scope: str | None, caller: Caller) -> JsonObject:
         """Return what is spent and left.
 
         `scope`: the caller's `day` (the default), their newest `days`, `mandate:ID`, or a run's id. Raises UnknownRun,
         UnknownMandate.
         """
+        if not self._store.exists and scope in (None, "day"):  # nothing is made for a look at an unused day
+            today = DayToCharge(day_at(self._clock(), self._settings.time_zone))
+            return self._unused_day(today, caller)
+        return await self._store.read(lambda session: self._read_scope(session, scope, caller))
+
+    def _read_scope(self, session: Session, scope: str | None, caller: Caller) -> JsonObject:
         match scope:
             case None | "day":
-                return self._day_spending(caller)
+                return self._day_spending(session, caller)
             case "days":
-                found = accounts.list_days(self._store.reader, caller.principal, NEWEST_DAYS)
-                uncounted = unpriced_models_by_account(self._store.reader)
+                found = accounts.list_days(session, caller.principal, NEWEST_DAYS)
+                uncounted = unpriced_models_by_account(session)
                 days = [
                     {
                         "day": each.name,
@@ -44,34 +51,23 @@ class Spending(Operations):
                 ]
                 return {"scope": "days", "days": days}
             case str(named) if named.startswith(MANDATE_PREFIX):
-                return self._mandate_spending(named.removeprefix(MANDATE_PREFIX), caller)
+                return self._mandate_spending(session, named.removeprefix(MANDATE_PREFIX), caller)
             case run_id:
-                return self._run_spending(run_id, caller)
+                return _run_spending(session, read_run(session, run_id, caller))
 
-    def _run_spending(self, run_id: str, caller: Caller) -> JsonObject:
-        """Return the spending of a run and of its branches by path, outer ones first."""
-        reader, run = self._store.reader, self._context.find_run(run_id, caller)
-        with queries.name_run_in_errors(run):
-            inner = [
-                {"branch": path, **_account_figures(read_account(reader, number), None)}
-                for path, number in accounts.read_branch_accounts(reader, run.account).items()
-            ]
-            whole = _account_figures(read_account(reader, run.account), None)
-            whole["unpriced"] = list(unpriced_models(reader, run.n)) or None
-        return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
-
-    def _day_spending(self, caller: Caller) -> JsonObject:
-        charged_day = self._today(caller)
-        today = charged_day.day
+    def _unused_day(self, charged_day: DayToCharge, caller: Caller) -> JsonObject:
         account = Account(0, self._settings.day, NOTHING, NOTHING)
-        used = (
-            accounts.find_day_account(self._store.reader, caller.principal, today.name) if self._store.exists else None
-        )
         fields = {"scope": "day", **self._period(charged_day, caller)}
+        return {**fields, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
+
+    def _day_spending(self, session: Session, caller: Caller) -> JsonObject:
+        charged_day = self._today(session, caller)
+        used = accounts.find_day_account(session, caller.principal, charged_day.day.name)
         if used is None:
-            return {**fields, **_account_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
+            return self._unused_day(charged_day, caller)
+        fields = {"scope": "day", **self._period(charged_day, caller)}
         account = Account(used.id, self._settings.day, used.held, used.spent)
-        uncounted = unpriced_models_by_account(self._store.reader)
+        uncounted = unpriced_models_by_account(session)
         mandates = [
             {
                 "mandate": each.mandate,
@@ -79,19 +75,19 @@ class Spending(Operations):
                 **_account_figures(each.account, DAY_CAPS),
                 "unpriced": uncounted.get(each.account.id),
             }
-            for each in accounts.list_mandate_days(self._store.reader, used.id)
+            for each in accounts.list_mandate_days(session, used.id)
         ]
         own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
-        return {**fields, **own, "by": self._usage_shares(used.id), "mandates": mandates}
+        return {**fields, **own, "by": _usage_shares(session, used.id), "mandates": mandates}
 
-    def _mandate_spending(self, mandate: str, caller: Caller) -> JsonObject:
+    def _mandate_spending(self, session: Session, mandate: str, caller: Caller) -> JsonObject:
         """Return what all runs of a mandate of this server's workspaces used today.
 
         Raises UnknownMandate, and BadArguments where two folders have a mandate of this id.
         """
-        charged_day, reader = self._today(caller), self._store.reader
-        day = accounts.find_day_account(reader, caller.principal, charged_day.day.name) if self._store.exists else None
-        used = accounts.list_mandate_days(reader, day.id) if day is not None else []
+        charged_day = self._today(session, caller)
+        day = accounts.find_day_account(session, caller.principal, charged_day.day.name)
+        used = accounts.list_mandate_days(session, day.id) if day is not None else []
         found = [each for each in used if each.mandate == mandate and each.workspace in self._context.listed_workspaces]
         if not found:
             raise UnknownMandate(
@@ -107,35 +103,16 @@ class Spending(Operations):
             "workspace": caller.visible_path(found[0].workspace) or None,
             **self._period(charged_day, caller),
         }
-        uncounted = unpriced_models_by_account(reader)
+        uncounted = unpriced_models_by_account(session)
         return {
             **fields,
             **_account_figures(account, DAY_CAPS),
             "unpriced": uncounted.get(account.id),
-            "by": self._usage_shares(account.id),
+            "by": _usage_shares(session, account.id),
         }
 
-    def _usage_shares(self, account: int) -> list[JsonObject]:
-        """Return what each route, model, agent and mandate used on a day."""
-        uncounted = unpriced_models_by_account(self._store.reader).get(account, [])
-        return [
-            {
-                "route": each.route,
-                "model": each.model,
-                "agent": each.agent,
-                "mandate": each.mandate,
-                "attempts": each.attempts,
-                **_units_to_json(each.spent, DAY_CAPS),
-                "unpriced": [each.model] if each.model in uncounted else None,
-            }
-            for each in accounts.list_usage_shares(self._store.reader, account)
-        ]
-
-    def _today(self, caller: Caller) -> DayToCharge:
-        zone = self._settings.time_zone
-        if not self._store.exists:
-            return DayToCharge(day_at(self._clock(), zone))
-        return day_to_charge(self._store.reader, caller.principal, self._clock(), zone)
+    def _today(self, session: Session, caller: Caller) -> DayToCharge:
+        return day_to_charge(session, caller.principal, self._clock(), self._settings.time_zone)
 
     def _period(self, charged_day: DayToCharge, caller: Caller) -> JsonObject:
         today = charged_day.day
@@ -167,6 +144,35 @@ class Spending(Operations):
             return gone
 
         return await self._store.submit(correct)
+
+
+def _run_spending(session: Session, run: RunRow) -> JsonObject:
+    """Return the spending of a run and of its branches by path, outer ones first."""
+    with queries.name_run_in_errors(run):
+        inner = [
+            {"branch": path, **_account_figures(read_account(session, number), None)}
+            for path, number in accounts.read_branch_accounts(session, run.account).items()
+        ]
+        whole = _account_figures(read_account(session, run.account), None)
+        whole["unpriced"] = list(unpriced_models(session, run.n)) or None
+    return {"scope": run.id, **whole} | ({"branches": inner} if inner else {})
+
+
+def _usage_shares(session: Session, account: int) -> list[JsonObject]:
+    """Return what each route, model, agent and mandate used on a day."""
+    uncounted = unpriced_models_by_account(session).get(account, [])
+    return [
+        {
+            "route": each.route,
+            "model": each.model,
+            "agent": each.agent,
+            "mandate": each.mandate,
+            "attempts": each.attempts,
+            **_units_to_json(each.spent, DAY_CAPS),
+            "unpriced": [each.model] if each.model in uncounted else None,
+        }
+        for each in accounts.list_usage_shares(session, account)
+    ]
 
 
 def _account_figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kairos_mcp.app.context import AppContext
+from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.identity import Caller
@@ -15,6 +15,7 @@ from kairos_mcp.store import queries, runs
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
+from kairos_mcp.store.session import Session
 from kairos_mcp.views import transcript
 
 MAX_EARLIER_SUMMARIES = 3  # of earlier runs, for a run that continues them
@@ -77,18 +78,18 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     )
     created = await context.store.submit(lambda session: runs.create_run(session, new, owner))
     if not created.is_attached:
-        context.pool.start(created.run, created.run.fence)
+        await context.pool.start(created.run, created.run.fence)
     return StartResult(created.run.id, created.is_attached)
 
 
-def choose_workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
+async def choose_workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
     """Return the folder that the run works in: the requested one, else that of the run it continues, else the first.
 
     Raises BadArguments where a run would be continued in another folder.
     """
     if request.continues is None:
         return context.factory.find_workspace(request.workspace)
-    before = context.find_run(request.continues, caller).workspace
+    before = (await context.find_run(request.continues, caller)).workspace
     if request.workspace is None and context.serves(before):
         return before
     if before is None or context.factory.find_workspace(request.workspace) != before:
@@ -101,37 +102,44 @@ def choose_workspace(context: AppContext, request: PlannerRequest, caller: Calle
     return before
 
 
-def read_continued_run(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
+async def read_continued_run(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     """Read the conversation of a run that has ended or can't go on, and the newest summaries of the runs before it."""
-    run = context.find_run(run_id, caller)
-    if run.outcome is None and not _is_stuck(context, run):
+    run = await context.find_run(run_id, caller)
+    if run.outcome is None and not await _is_stuck(context, run):
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
     with queries.name_run_in_errors(run):
-        planner_input = context.factory.load_spec(run).planner_input
+        planner_input = (await context.factory.load_spec(run)).planner_input
         if planner_input is None:
             raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
-        messages = transcript.list_messages(planner_input, queries.read_record(context.store.reader, run.n))
-    summaries: list[str] = []
-    before: str | None = run_id
-    while before is not None and len(summaries) < MAX_EARLIER_SUMMARIES:
-        earlier = context.find_run(before, caller)
-        summaries.append(_summary(context, earlier))
-        spec: Spec = decode(Spec, earlier.spec)
-        before = spec.continues
-    return ContinuedRun(run_id, messages, tuple(reversed(summaries)))
+        record = await context.store.read(lambda session: queries.read_record(session, run.n))
+        messages = transcript.list_messages(planner_input, record)
+    summaries = await context.store.read(lambda session: _read_summaries(session, run_id, caller))
+    return ContinuedRun(run_id, messages, summaries)
 
 
-def _is_stuck(context: AppContext, run: RunRow) -> bool:
+async def _is_stuck(context: AppContext, run: RunRow) -> bool:
     """Whether the run's record no longer fits its flow: a new run may continue it, but it can't go on itself."""
     try:
-        context.pool.state_of(run)
+        await context.pool.state_of(run)
     except Stale:
         return True
     return False
 
 
-def _summary(context: AppContext, run: RunRow) -> str:
+def _read_summaries(session: Session, run_id: str, caller: Caller) -> tuple[str, ...]:
+    """Read the summaries of a run and of those that it continues, oldest first."""
+    summaries: list[str] = []
+    before: str | None = run_id
+    while before is not None and len(summaries) < MAX_EARLIER_SUMMARIES:
+        run = read_run(session, before, caller)
+        summaries.append(_summary(session, run))
+        spec: Spec = decode(Spec, run.spec)
+        before = spec.continues
+    return tuple(reversed(summaries))
+
+
+def _summary(session: Session, run: RunRow) -> str:
     if run.outcome is None:
-        return transcript.summarize_run(queries.read_record(context.store.reader, run.n))
+        return transcript.summarize_run(queries.read_record(session, run.n))
     outcome: Outcome = decode(Outcome, run.outcome)
     return outcome.summary or ""

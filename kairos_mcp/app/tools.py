@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from typing import Literal
@@ -123,7 +123,7 @@ class Tools(Operations):
         """List every tool that could be offered, then the definitions that wait; also return the sources' notes."""
         workspace = self._factory.find_workspace(None)
         registry = await self._factory.ready_registry(workspace, ("*",), soon_s=NAMED_WAIT_S)  # a person has the time
-        known = self._pending_definitions()
+        known = await self._pending_definitions()
         at = {each.offered_name: each for each in known if each.row.state == "approved"}
         lines = [_offered_tool(spec, at.get(spec.name)) for spec in registry.specs]
         for each in known:
@@ -136,15 +136,15 @@ class Tools(Operations):
                 lines.append(
                     ToolSummary(each.offered_name, "-", each.source, each.source, "registered", each.address, each.pin)
                 )
-        return tuple(lines), (*registry.notes(("*",)), *self.unused_gate_rules())
+        return tuple(lines), (*registry.notes(("*",)), *await self.unused_gate_rules())
 
     async def details(self, name: str) -> ToolDetails:
         """Return the details of a tool by its name, or of a definition by SOURCE/NAME. Raises UnknownTool."""
-        known = [each for each in self._pending_definitions() if name in (each.offered_name, each.address)]
+        known = await self._definitions_named(name)
         called = known[0].offered_name if known else name
         registry = await self._factory.ready_registry(self._factory.find_workspace(None), (called,))
         if not known:  # a server that was met only now
-            known = [each for each in self._pending_definitions() if name in (each.offered_name, each.address)]
+            known = await self._definitions_named(name)
             called = known[0].offered_name if known else name
         try:
             offered: JsonObject | None = registry.search(names=(called,)).as_json()["tools"][0]
@@ -166,7 +166,7 @@ class Tools(Operations):
         """
         self._context.check_may_decide("registration", caller, "kairos-mcp tools list")
         by = caller.principal
-        known = [each for each in self._pending_definitions() if address in (each.address, each.offered_name)]
+        known = await self._definitions_named(address)
         if pin is not None and len(pin) < PIN_CHARS:
             raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
         states = ("pending",) if decision == "approved" else ("pending", "approved")
@@ -182,7 +182,7 @@ class Tools(Operations):
         definitions, at = DefinitionTable(self._store), self._clock()
         for each in selected if decision == "approved" else ():
             if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
-                self._check_name_and_address(load_proposal(each.row.body))
+                await self._check_name_and_address(load_proposal(each.row.body))
         for each in selected:
             key = (each.row.source, each.row.name, each.row.hash)
             (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
@@ -194,7 +194,7 @@ class Tools(Operations):
         Raises BadArguments, TooLarge, EgressDenied, ApprovalsFull; Denied for a definition that a person has removed.
         """
         made = parse_proposal(spec, self._factory.redactor)
-        self._check_name_and_address(made)
+        await self._check_name_and_address(made)
         client = " ".join(make_visible(caller.client[:CLIENT_CHARS])[0].split())
         by = f"{caller.principal} ({client})" if client else caller.principal
         definitions = DefinitionTable(self._store)
@@ -216,9 +216,9 @@ class Tools(Operations):
         """Make a command ready to paste, if the caller is the person who owns the state folder."""
         return self._context.command_line.complete(said) if caller.is_local else said
 
-    def _check_name_and_address(self, made: Proposal) -> None:
+    async def _check_name_and_address(self, made: Proposal) -> None:
         """Check that a proposal's name is free, and that its address is allowed. Raises BadArguments, EgressDenied."""
-        registry = self._factory.registry(self._factory.find_workspace(None))
+        registry = await self._factory.registry(self._factory.find_workspace(None))
         taken = {spec.name for spec in registry.specs_without(REGISTERED)}
         taken |= proposals.RESERVED_NAMES | {server.name for server in self._settings.servers}
         if made.kind == "server":  # its tools are called NAME__TOOL
@@ -232,43 +232,45 @@ class Tools(Operations):
             listed = f'A person can list it in the settings: private_hosts = ["{url.host}:{url.port}"].'
             raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
 
-    def source_notes(self) -> tuple[str, ...]:
+    async def source_notes(self) -> tuple[str, ...]:
         """Return the notes that the sources have made so far: no server is started."""
-        registry = self._factory.registry(self._factory.find_workspace(None))
-        return (*registry.notes(("*",)), *self._adopted_servers(), *self.unused_gate_rules())
+        registry = await self._factory.registry(self._factory.find_workspace(None))
+        return (*registry.notes(("*",)), *await self._adopted_servers(), *await self.unused_gate_rules())
 
-    def _adopted_servers(self) -> Iterator[str]:
-        """Yield a note for each server whose approvals were made for an older form of pin, and adopted since."""
-        servers = self._known_servers(self._registrations()) if self._store.exists else []
+    async def _adopted_servers(self) -> list[str]:
+        """Return a note for each server whose approvals were made for an older form of pin, and adopted since."""
+        servers = self._known_servers(await self._registrations()) if self._store.exists else []
         if not servers:
-            return
+            return []
         from kairos_mcp.tools.mcp_servers import pin_source
 
         adopted = DefinitionTable(self._store).list_adopted()
-        for setting in servers:
-            if pin_source(setting) in adopted:
-                yield (
-                    f"{setting.name}: what was approved of it before pins held the names of variables and headers "
-                    f"was adopted for what is configured now ({_server_address(setting)}); `kairos-mcp tools list` "
-                    "shows it."
-                )
+        return [
+            f"{setting.name}: what was approved of it before pins held the names of variables and headers was adopted "
+            f"for what is configured now ({_server_address(setting)}); `kairos-mcp tools list` shows it."
+            for setting in servers
+            if pin_source(setting) in adopted
+        ]
 
-    def unused_gate_rules(self) -> tuple[str, ...]:
+    async def unused_gate_rules(self) -> tuple[str, ...]:
         """Return the gate's rules that match no tool known so far, as sentences; starts no server.
 
         A server that was never connected may have any tool whose name begins with its own.
         """
         if not self._settings.gate:
             return ()
-        registry = self._factory.registry(self._factory.find_workspace(None))
-        defined = self._pending_definitions()
+        registry = await self._factory.registry(self._factory.find_workspace(None))
+        defined = await self._pending_definitions()
         unmet = (*registry.unknown_sources, *(each.row.name for each in defined if each.is_server))
         names = (*registry.names, *(each.offered_name for each in defined))
         return unused_rules(self._settings.gate, names, (f"{name}__" for name in unmet))
 
-    def _pending_definitions(self) -> list[PendingDefinition]:
+    async def _definitions_named(self, name: str) -> list[PendingDefinition]:
+        return [each for each in await self._pending_definitions() if name in (each.offered_name, each.address)]
+
+    async def _pending_definitions(self) -> list[PendingDefinition]:
         """Return what was registered, then the definitions of the configured and registered servers, by name."""
-        found = self._registrations()
+        found = await self._registrations()
         servers = self._known_servers(found)
         if not servers:
             return found
@@ -282,14 +284,11 @@ class Tools(Operations):
                 )
         return found
 
-    def _registrations(self) -> list[PendingDefinition]:
+    async def _registrations(self) -> list[PendingDefinition]:
         if not self._settings.servers and not self._store.exists:
             return []
-        assert self._store.reader is not None  # opened, so the table is there
-        return [
-            PendingDefinition(proposals.definition_address(row.name), row.name, row)
-            for row in list_registered(self._store.reader)
-        ]
+        rows = await self._store.read(list_registered)
+        return [PendingDefinition(proposals.definition_address(row.name), row.name, row) for row in rows]
 
     def _known_servers(self, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
         """Return the configured servers, then the registered ones that are approved."""

@@ -39,7 +39,7 @@ def budget(
     scope = run or ("days" if days else "day")
 
     async def look(app: App) -> JsonObject:
-        return app.spending.read(scope, PERSON)
+        return await app.spending.read(scope, PERSON)
 
     spending = with_app(read_settings(flags), look)
     if scope == "days":

@@ -63,7 +63,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
     from kairos_mcp.store.integrity import SQLITE_DAMAGE
 
     async def check(app: App) -> JsonObject:
-        health = app.health(thorough=True)
+        health = await app.health(thorough=True)
         if health["exists"]:
             app.check_writable()
         return health
@@ -95,7 +95,7 @@ def _check_tools(settings: Settings) -> Iterator[Finding]:
     """List what is known of the sources of tools without starting a server."""
 
     async def read_notes(app: App) -> tuple[str, ...]:
-        return app.tools.source_notes()
+        return await app.tools.source_notes()
 
     try:
         notes = with_app(settings, read_notes)

@@ -41,7 +41,7 @@ def replay(
     else:
 
         async def replay_rows(app: App) -> ReplayReport:
-            return app.runs.replay(run, PERSON)
+            return await app.runs.replay(run, PERSON)
 
         report = with_app(read_settings(flags), replay_rows)
     emit(report.as_json(), _replay_lines(report), as_json=as_json)
@@ -57,7 +57,7 @@ def export(
     """Write a run as JSON Lines, to keep or to verify elsewhere with `replay FILE`."""
 
     async def write(app: App) -> int:
-        return _write_export(app.runs.export(run, PERSON), file)
+        return _write_export(await app.runs.export(run, PERSON), file)
 
     size = with_app(read_settings(flags), write, salvage=True)
     if file is not None:

@@ -52,10 +52,10 @@ def list_mandates(*, everywhere: AllWorkspaces = False, as_json: AsJson = False,
 
     async def read_all_pages(app: App) -> JsonObject:
         is_wide = everywhere or not app.settings.workspaces
-        page = app.mandates.list_page(None, None, PERSON, everywhere=is_wide)
+        page = await app.mandates.list_page(None, None, PERSON, everywhere=is_wide)
         found = list(page["mandates"])
         while (cursor := page["cursor"]) is not None:
-            page = app.mandates.list_page(None, cursor, PERSON, everywhere=is_wide)
+            page = await app.mandates.list_page(None, cursor, PERSON, everywhere=is_wide)
             found += page["mandates"]
         return {"mandates": found, "total": page["total"], "elsewhere": page["elsewhere"]}
 
@@ -121,7 +121,9 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
     from kairos_mcp.views.waiting import format_time
 
     async def find_due(app: App) -> tuple[list[ScheduledTime], list[str]]:
-        return app.mandates.list_due(mandate_id, PERSON), [] if mandate_id else app.mandates.unplaced_notes(PERSON)
+        return await app.mandates.list_due(mandate_id, PERSON), [] if mandate_id else await app.mandates.unplaced_notes(
+            PERSON
+        )
 
     times, refusals = with_app(settings_here(flags), find_due)
     for refusal in refusals:

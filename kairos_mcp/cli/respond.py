@@ -56,7 +56,7 @@ def answer(
 
     async def store_answer(app: App) -> RunReport:
         await app.answers.submit(run, answers, PERSON, drive=False)
-        return app.runs.report(run, PERSON)
+        return await app.runs.report(run, PERSON)
 
     if drive:
         return print_ending(follow_run(settings, answer_and_drive, quiet=as_json), flags, as_json=as_json)
@@ -140,7 +140,7 @@ def cancel(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
     async def cancel_and_wait(app: App) -> RunReport:
         await app.control.request(run, "cancel", PERSON)
         await app.runs.wait([run], until="done", wait_s=30, caller=PERSON)
-        return app.runs.report(run, PERSON)
+        return await app.runs.report(run, PERSON)
 
     report = with_app(read_settings(flags), cancel_and_wait)
     emit(report.as_json(), [f"run {run} is {report.status}"], as_json=as_json)
@@ -173,7 +173,7 @@ def _decide(
 
     async def store_decision(app: App) -> RunReport:
         await decide(app, drive=False)
-        return app.runs.report(run_id, caller)
+        return await app.runs.report(run_id, caller)
 
     async def decide(app: App, *, drive: bool) -> None:
         approval = await app.answers.decide(run_id, key, decision, feedback, caller, digest=digest, drive=drive)

@@ -54,9 +54,9 @@ def runs(
     everywhere = everywhere or not settings.workspaces
 
     async def look(app: App) -> tuple[list[RunReport], int]:
-        newest = app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
-        elsewhere = 0 if everywhere else app.runs.count_elsewhere(PERSON)
-        return [app.runs.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
+        newest = await app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
+        elsewhere = 0 if everywhere else await app.runs.count_elsewhere(PERSON)
+        return [await app.runs.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
 
     damage: StoreCorrupt | None = None
     try:
@@ -140,14 +140,14 @@ def show(
     if view == "report" and ref is None:
 
         async def read_report(app: App) -> RunReport:
-            return app.runs.report(run, caller)
+            return await app.runs.report(run, caller)
 
         report = with_app(settings, read_report)
         emit(report.as_json(), report_lines(report, flags), as_json=as_json)
         return COMPLETED
 
     async def read_trace(app: App) -> JsonObject:
-        return _read_all_pages(app, run, "events" if view == "report" else view, ref, caller)
+        return await _read_all_pages(app, run, "events" if view == "report" else view, ref, caller)
 
     traced = with_app(settings, read_trace)
     lines = [traced["text"]] if ref is not None else map(trace_line, traced["items"])
@@ -155,14 +155,16 @@ def show(
     return COMPLETED
 
 
-def _read_all_pages(app: App, run_id: str, view: View, ref: str | None, caller: Caller) -> JsonObject:
+async def _read_all_pages(app: App, run_id: str, view: View, ref: str | None, caller: Caller) -> JsonObject:
     """All pages of a trace as one: a terminal scrolls, and what is long can be piped."""
     from kairos_mcp.views.trace import TraceQuery
 
     items: list[JsonObject] = []
     text, cursor = "", None
     while True:
-        page = app.runs.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), caller)
+        page = await app.runs.trace(
+            run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), caller
+        )
         items += page.get("items", ())
         text += page.get("text", "")
         cursor = page["next_cursor"]

@@ -65,7 +65,7 @@ def status(
         return _release(flags, release, as_json=as_json)
 
     async def look(app: App) -> JsonObject:
-        return app.health()
+        return await app.health()
 
     health = with_app(read_settings(flags), look)
     emit(health, _health_lines(health), as_json=as_json)

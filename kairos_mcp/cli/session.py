@@ -66,7 +66,7 @@ def settings_for_run(flags: Flags, run_id: str) -> Settings:
         return settings
 
     async def find_server(app: App) -> tuple[ServedRuns | None, bool]:
-        return app.control.find_server(run_id)
+        return await app.control.find_server(run_id)
 
     try:
         server, is_alive = with_app(settings, find_server)
@@ -113,11 +113,11 @@ def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> i
 async def _wait_until_rest(app: App, run_id: str, screen: ProgressScreen, caller: Caller) -> RunReport:
     async def on_beat(beat: Heartbeat) -> None:
         screen.show_beat(beat)
-        screen.print_calls(app.runs.report(run_id, caller, full=False).calls)
+        screen.print_calls((await app.runs.report(run_id, caller, full=False)).calls)
 
     while True:
         await app.runs.wait([run_id], until="rest", wait_s=600, caller=caller, on_heartbeat=on_beat)
-        report = app.runs.report(run_id, caller)
+        report = await app.runs.report(run_id, caller)
         screen.print_calls(report.calls)
         if report.status != "working":
             return report

@@ -71,7 +71,7 @@ class DailyAccounts:
         principal, workspace = run.principal, run.workspace or ""
         key = principal, workspace, mandate
         known = self._known.get(key)
-        if known is not None and self._is_still_charged(principal, known[0], at):
+        if known is not None and await self._is_still_charged(principal, known[0], at):
             return known[1]
         time_zone, caps = self._settings.time_zone, self._settings.day
 
@@ -89,22 +89,24 @@ class DailyAccounts:
         if day_found.is_barred:
             return ChargedAccounts(pause_when_used_up=Paused(clock_behind_reason(principal), None), is_barred=True)
         day = day_found.day
-        reader = self._store.reader
-        with reader.one_state():
+
+        def check_accounts(session: Session) -> None:
             for account in shared:
-                accounts.check_shared_account(reader, account)
-            accounts.check_day_accounts_exist(reader, principal, min(day.begins, at))
+                accounts.check_shared_account(session, account)
+            accounts.check_day_accounts_exist(session, principal, min(day.begins, at))
+
+        await self._store.read(check_accounts, one_state=True)
         charged_accounts = ChargedAccounts(shared, Paused(USED_UP_REASONS["day"], day.ends))
         self._known[key] = day, charged_accounts
         return charged_accounts
 
-    def _is_still_charged(self, principal: str, day: Day, at: int) -> bool:
+    async def _is_still_charged(self, principal: str, day: Day, at: int) -> bool:
         """Whether a cached day is still the one to charge. If the clock shows an earlier day, the rows are read."""
         if day.begins <= at:
             return at < day.ends
-        return day_to_charge(self._store.reader, principal, at, self._settings.time_zone) == DayToCharge(
-            day, is_ahead=True
-        )
+        zone = self._settings.time_zone
+        to_charge = await self._store.read(lambda session: day_to_charge(session, principal, at, zone))
+        return to_charge == DayToCharge(day, is_ahead=True)
 
 
 def mandate_day_caps(saved: MandateRow | None) -> Limits:

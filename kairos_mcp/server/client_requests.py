@@ -36,7 +36,7 @@ async def ask_client(call: ServerCall, run: RunRow, until_s: float) -> wire.Inpu
     found = await _find_requests(call, run)
     if not (found.completions or found.approvals):
         return False
-    if found.completions and call.app.client_requests.is_silent(run, call.caller):
+    if found.completions and await call.app.client_requests.is_silent(run, call.caller):
         reason = "this client has left such a request without an answer before"
         return await call.app.client_requests.fall_back(run.id, reason, call.caller)
     if not call.client.modern:
@@ -54,12 +54,12 @@ async def _find_requests(call: ServerCall, run: RunRow) -> PushableRequests:
     return PushableRequests(
         run,
         await app.client_requests.open_requests(run, waiting) if samples else (),
-        app.dialogs.open_questions(run, waiting, call.caller, call.skipped) if elicits else (),
+        await app.dialogs.open_questions(run, waiting, call.caller, call.skipped) if elicits else (),
     )
 
 
 async def _look_again(call: ServerCall, run_id: str) -> PushableRequests:
-    return await _find_requests(call, call.app.runs.find(run_id, call.caller))
+    return await _find_requests(call, await call.app.runs.find(run_id, call.caller))
 
 
 async def take_responses(call: ServerCall, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:
@@ -88,7 +88,7 @@ async def _take_completions(
     replies: dict[str, ClientReply] = {}
     refusal = None
     for path, reply in answers.items():
-        step = asks.asked_step(run, path)
+        step = await asks.asked_step(run, path)
         match reply:
             case wire.CreateMessageResult() | wire.CreateMessageResultWithTools() if step is not None:
                 try:
@@ -115,7 +115,7 @@ async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str,
                     continue
                 call.skipped.update(answers if decision == "nobody" else (key,))
                 if decision != "unclear":
-                    call.app.dialogs.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
+                    await call.app.dialogs.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
             case _:
                 pass
     await call.app.dialogs.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
@@ -147,7 +147,7 @@ async def _input_required(call: ServerCall, found: PushableRequests, rounds: int
         if row is None:
             call.skipped.update(by_key)
         else:
-            purpose = call.app.runs.purpose(run.id, call.caller)
+            purpose = await call.app.runs.purpose(run.id, call.caller)
             requests |= {
                 request_key: elicitation.make_dialog(purpose, by_key[key]) for request_key, key in row.keys.items()
             }

@@ -40,7 +40,7 @@ async def report_when_at_rest(call: ServerCall, run_id: str, wait_s: float, *, a
                 case _:
                     pass
     await _wait_for_rest(call, run_id, until_s, again=True)
-    return results.run_result(call.app.runs.report(run_id, call.caller, attached=attached))
+    return results.run_result(await call.app.runs.report(run_id, call.caller, attached=attached))
 
 
 async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again: bool) -> RunRow:
@@ -50,7 +50,8 @@ async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again
     """
     left_s, settle_s = until_s - time.monotonic(), call.policy.settle_s
     if left_s < settle_s:
-        left_s = settle_s if call.app.client_requests.goes_through_clients(run_id, call.caller) else max(0.0, left_s)
+        is_sampled = await call.app.client_requests.goes_through_clients(run_id, call.caller)
+        left_s = settle_s if is_sampled else max(0.0, left_s)
     (run,) = await call.app.runs.wait(
         [run_id], until="rest", wait_s=left_s, caller=call.caller, on_heartbeat=call.on_beat, again=again
     )
@@ -91,12 +92,16 @@ async def mandate_save(call: ServerCall, arguments: ooda.MandateSave) -> wire.Ca
 
 async def mandate_list(call: ServerCall, arguments: ooda.MandateList) -> wire.CallToolResult:
     return results.plain_result(
-        call.app.mandates.list_page(arguments.status, arguments.cursor, call.caller, everywhere=bool(arguments.all))
+        await call.app.mandates.list_page(
+            arguments.status, arguments.cursor, call.caller, everywhere=bool(arguments.all)
+        )
     )
 
 
 async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallToolResult:
-    run_ids = arguments.run_ids or call.app.runs.newest_ids(call.caller, results.NEWEST, everywhere=bool(arguments.all))
+    run_ids = arguments.run_ids or await call.app.runs.newest_ids(
+        call.caller, results.NEWEST, everywhere=bool(arguments.all)
+    )
     if arguments.wait and run_ids:
         await call.app.runs.wait(
             run_ids,
@@ -107,15 +112,15 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
             since=arguments.known_seqs(run_ids),
         )
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.run_ids)
-    reports = [call.app.runs.report(run_id, call.caller, full=not brief) for run_id in run_ids]
-    call.app.control.retry_stalled(run_ids, call.caller)
-    elsewhere = 0 if arguments.run_ids or arguments.all else call.app.runs.count_elsewhere(call.caller)
+    reports = [await call.app.runs.report(run_id, call.caller, full=not brief) for run_id in run_ids]
+    await call.app.control.retry_stalled(run_ids, call.caller)
+    elsewhere = 0 if arguments.run_ids or arguments.all else await call.app.runs.count_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 
 async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     if arguments.ask:
-        call.app.dialogs.forget_ignored(arguments.run_id, call.caller)
+        await call.app.dialogs.forget_ignored(arguments.run_id, call.caller)
     if call.resumed is None:
         await call.app.answers.submit(arguments.run_id, arguments.answers or {}, call.caller)
     return await report_when_at_rest(call, arguments.run_id, arguments.wait)
@@ -132,11 +137,11 @@ async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.Call
         await call.app.control.request(
             arguments.run_id, arguments.action, call.caller, limits=arguments.limits, route=arguments.route
         )
-    return results.run_result(call.app.runs.report(arguments.run_id, call.caller), steered=True)
+    return results.run_result(await call.app.runs.report(arguments.run_id, call.caller), steered=True)
 
 
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:
-    return results.plain_result(call.app.runs.trace(arguments.run_id, arguments.query(), call.caller))
+    return results.plain_result(await call.app.runs.trace(arguments.run_id, arguments.query(), call.caller))
 
 
 async def registry_search(call: ServerCall, arguments: runs.RegistrySearch) -> wire.CallToolResult:
@@ -158,4 +163,4 @@ async def registry_register(call: ServerCall, arguments: runs.RegistryRegister) 
 
 
 async def budget_status(call: ServerCall, arguments: runs.BudgetStatus) -> wire.CallToolResult:
-    return results.plain_result(call.app.spending.read(arguments.scope, call.caller))
+    return results.plain_result(await call.app.spending.read(arguments.scope, call.caller))

@@ -122,7 +122,7 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
                 from kairos_mcp.app.app import App
 
                 opened.append(await stack.enter_async_context(App.open(settings, via="mcp")))
-                for text in opened[0].tools.unused_gate_rules():
+                for text in await opened[0].tools.unused_gate_rules():
                     print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
         return opened[0]
 

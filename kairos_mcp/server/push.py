@@ -137,7 +137,7 @@ async def _start_pushes(
         if row.key not in watched and session.may_push(run_id, call):
             push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
             call.tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
-    await call.on_beat(call.app.runs.heartbeat(found.run))
+    await call.on_beat(await call.app.runs.heartbeat(found.run))
 
 
 def _max_silence_s(call: ServerCall, number: int) -> float:
@@ -182,9 +182,9 @@ async def _cancel_when_unneeded(call: ServerCall, push: PushedRequest, scope: an
     asks, caller = call.app.client_requests, call.caller
     while True:
         try:
-            is_needed = push.key in asks.wanted_keys(push.run_id, caller)
+            is_needed = push.key in await asks.wanted_keys(push.run_id, caller)
             if push.row_number is not None and not push.is_closing:
-                push.is_current = asks.is_current_request(push.run_id, push.row_number, caller)
+                push.is_current = await asks.is_current_request(push.run_id, push.row_number, caller)
         except UnknownRun:
             is_needed = False
         except KairosError:
@@ -234,7 +234,7 @@ async def _ask_user(call: ServerCall, push: PushedRequest, row: Question) -> Non
     """Show a question to the client's user, and store what they decide about exactly that."""
     began = time.monotonic()
     try:
-        dialog = elicitation.make_dialog(call.app.runs.purpose(push.run_id, call.caller), row)
+        dialog = elicitation.make_dialog(await call.app.runs.purpose(push.run_id, call.caller), row)
         reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.client_gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
@@ -252,7 +252,7 @@ async def _ask_user(call: ServerCall, push: PushedRequest, row: Question) -> Non
             push.undecided = True
         case _ if not push.client_gone:
             push.undecided, push.unseen = True, decision == "nobody"
-            call.app.dialogs.mark_ignored(push.run_id, row.key, row.digest, call.caller)
+            await call.app.dialogs.mark_ignored(push.run_id, row.key, row.digest, call.caller)
         case _:
             pass
 

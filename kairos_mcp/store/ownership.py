@@ -139,6 +139,31 @@ def stopped_owner(session: Session, home: Path, number: int) -> LivingServer | N
     return next((server for server in found if server.stopped), None)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnerState:
+    """The owner of a run: its number, whether its process lives, and that process if it was stopped (SIGSTOP)."""
+
+    number: int | None
+    lives: bool
+    stopped: LivingServer | None = None
+
+    @property
+    def dead(self) -> list[int]:
+        """The owner if its server has ended, so that somebody else may take the run over; else nothing."""
+        return [] if self.number is None or self.lives else [self.number]
+
+
+NO_OWNER = OwnerState(None, lives=False)
+
+
+def read_owner_state(session: Session, home: Path, number: int | None, own_number: int) -> OwnerState:
+    """Return the state of the owner with this id. `own_number`: of the server that asks, which lives."""
+    if number is None or number == own_number:
+        return OwnerState(number, lives=number is not None)
+    lives = is_owner_alive(session, home, number)
+    return OwnerState(number, lives, stopped_owner(session, home, number) if lives else None)
+
+
 def _only_living(home: Path, found: Iterable[Row]) -> list[LivingServer]:
     return [
         LivingServer(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in found if is_alive(home, lock)

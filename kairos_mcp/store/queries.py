@@ -323,14 +323,9 @@ def pending_requests(session: Session, n: int) -> list[ControlRequest]:
     return [ControlRequest(*columns) for columns in found]
 
 
-def runs_with_requests(session: Session, owner: int) -> list[int]:
-    """Return the numbers of an owner's unfinished runs that have unhandled control requests."""
-    found = session.rows(
-        "select distinct deposit.run from deposit join run on run.n = deposit.run"
-        " where deposit.taken is null and run.owner = ? and run.outcome is null",
-        (owner,),
-    )
-    return [n for (n,) in found]
+def runs_to_cancel(session: Session) -> set[int]:
+    """Return the numbers of the runs that have a cancel among their unhandled control requests."""
+    return {n for (n,) in session.rows("select run from deposit where taken is null and kind = 'cancel'")}
 
 
 def read_answers(session: Session, marks: list[int]) -> list[tuple[int, str]]:

@@ -161,11 +161,11 @@ class ToolSources:
         folder = Path(workspace) if workspace is not None else None
         return [*self._server_sources(folder), *self._package_sources(), self._registered_source(folder)]
 
-    def refresh(self) -> None:
+    async def refresh(self) -> None:
         """Update all sources with what any process registered, approved or removed; reads the state file once, if it
         exists."""
         if self._registered and self._store.exists:
-            rows = list_registered(self._store.reader)
+            rows = await self._store.read(list_registered)
             for source in self._registered:
                 source.update(rows)
 

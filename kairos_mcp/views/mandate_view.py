@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kairos_mcp.core import placeholders
@@ -104,7 +104,7 @@ def mandate_output(
     outcome: Outcome | None,
     waits: WaitingItems,
     status: str,
-    steps: Callable[[], Mapping[str, Step]] | None = None,
+    steps: Mapping[str, Step] | None = None,
 ) -> Any:
     """Return the output that a run shows: its own once it has one, else its status.
 
@@ -117,7 +117,7 @@ def mandate_output(
         stands = mandate_status(run, waits)
         told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
         if steps is not None and current_pause(waits) is not None:
-            told |= _output_so_far(steps())
+            told |= _output_so_far(steps)
         return told | ({"act": awaits} if awaits is not None else {})
     if load_ooda.phase_of(run.flow) is not None:
         return {"status": status} if awaits is None else awaits

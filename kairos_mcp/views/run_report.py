@@ -1,12 +1,12 @@
 """The report of a run: status, usage, newest calls, what waits, and the one call that makes sense next.
 
-Everything here is computed from rows. Only the text of a waiting completion, and the cycles of a pause, need the flow;
-`steps` replays it.
+Everything here is computed from rows. Only the text of a waiting completion, and the cycles of a pause, need the
+replayed flow: its open steps (`steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,9 +31,6 @@ from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.next_action import Decides, next_call
 from kairos_mcp.views.waiting import BackOff, current_waits, format_time, waiting_items
-
-Steps = Callable[[], Mapping[str, Step]]
-"""Returns the open steps of a run by path, from its replayed flow."""
 
 NOTHING_WAITS = WaitingItems({}, {})
 PREVIEW_CHARS = 160
@@ -125,19 +122,25 @@ def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
     return "working" if view.owner_lives and not waits.steps else "paused"
 
 
+def needs_flow(run: RunRow, waits: WaitingItems) -> bool:
+    """Whether a full report of the run shows open steps, so that it needs them from the run's flow."""
+    shows_items = run.resume_at is None and bool(waits.steps or waits.lost_calls)
+    return shows_items or (run.flow == load_ooda.RUN_FLOW and mandate_view.current_pause(waits) is not None)
+
+
 def make_report(
     session: Session,
     run: RunRow,
+    waits: WaitingItems,
     view: ServerView,
-    steps: Steps | None,
+    steps: Mapping[str, Step] | None,
 ) -> RunReport:
-    """Make the report of a run.
+    """Make the report of a run, which waits for `waits`.
 
-    `steps` is called only where open steps are shown. Without it, waiting items are keys and kinds, and a mandate's
-    pause is its status alone.
+    `steps`: the open steps by path, where `needs_flow`. Without them (None), waiting items are keys and kinds, and a
+    mandate's pause is its status alone.
     """
     account = read_account(session, run.account)
-    waits = NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(session, run.n)
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     tally = report_queries.read_tally(session, run.n)
@@ -241,6 +244,13 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
     except Unreadable:
         return None
     return found
+
+
+def read_heartbeat(session: Session, run: RunRow) -> Heartbeat:
+    """Return a sign of life of the run."""
+    account, last = read_account(session, run.account), newest_calls(session, run, 1)
+    number = account.spent.rounds + account.held.rounds
+    return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
 
 def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:

@@ -41,8 +41,8 @@ class TraceQuery:
 class TraceInput:
     """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
     ref, and the names of tools that no turn of a model stands for. `talks`: the conversations of a run that has
-    several; `stands`: the output of one that has not ended; `decided`: by path, what was decided about a step, by whom,
-    through what, with which client."""
+    several; `output`: what one that has not ended shows so far; `decided`: by path, what was decided about a step, by
+    whom, through what, with which client."""
 
     run: RunRow
     record: Sequence[StepRow]
@@ -50,7 +50,7 @@ class TraceInput:
     text_of: Callable[[str], str | None]
     name_at: Callable[[str], str | None] = lambda _path: None
     talks: Callable[[], Iterable[Transcript]] = tuple
-    stands: Callable[[], Any] = lambda: None
+    output: Any = None
     decided: Mapping[str, Sequence[DecisionRow]] = field(default_factory=dict)
 
 
@@ -213,7 +213,7 @@ def _text_of(traced: TraceInput, ref: str) -> str | None:
     outcome: Outcome | None = decode(Outcome, traced.run.outcome) if traced.run.outcome is not None else None
     wanted: Any
     if outcome is None:
-        wanted = traced.stands() if ref == "output" else None
+        wanted = traced.output if ref == "output" else None
     else:
         wanted = outcome.summary if ref == "summary" else outcome.output
     return wanted if isinstance(wanted, str | None) else json.dumps(wanted, ensure_ascii=False, indent=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -20,10 +20,8 @@ from kairos_mcp.store.session import Session
 MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 
 
-def waiting_items(
-    run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
-) -> Iterator[JsonObject]:
-    """Yield an item for everything that waits. Without `steps`, which returns the requests, keys and kinds alone."""
+def waiting_items(run: RunRow, waits: WaitingItems, steps: Mapping[str, Step] | None) -> Iterator[JsonObject]:
+    """Yield an item for everything that waits. Without `steps`, the requests by path, keys and kinds alone."""
     yield from _step_items(waits.steps, steps)
     yield from _approval_items(run, waits, full=steps is not None)
     yield from _unsettled_items(run, waits, steps)
@@ -39,10 +37,8 @@ def answer_template(item: JsonObject) -> JsonObject:
     return {"content": placeholders.RESULT if kind == "tool_call" else placeholders.ANSWER}
 
 
-def _step_items(
-    waiting: Mapping[str, WaitingRow], steps: Callable[[], Mapping[str, Step]] | None
-) -> Iterator[JsonObject]:
-    shown = steps() if waiting and steps is not None else {}
+def _step_items(waiting: Mapping[str, WaitingRow], steps: Mapping[str, Step] | None) -> Iterator[JsonObject]:
+    shown = steps or {}
     for path, row in waiting.items():
         if row.kind != "pause":
             brief = {"key": path, "kind": "tool_call" if row.kind == "call" else "completion"}
@@ -58,11 +54,9 @@ def _approval_items(run: RunRow, waits: WaitingItems, *, full: bool) -> Iterator
         yield item
 
 
-def _unsettled_items(
-    run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
-) -> Iterator[JsonObject]:
+def _unsettled_items(run: RunRow, waits: WaitingItems, steps: Mapping[str, Step] | None) -> Iterator[JsonObject]:
     """Yield the calls of unknown outcome: a server ended during them, and a person says how to go on."""
-    shown = steps() if waits.lost_calls and steps is not None else {}
+    shown = steps or {}
     for path, row in waits.lost_calls.items():
         key = path + settlements.KEY_SUFFIX
         item: JsonObject = {"key": key, "kind": "settle"}

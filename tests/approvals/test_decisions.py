@@ -76,7 +76,7 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
         assert item["expires_at"].endswith("Z")
         assert f" approve --home {place.home} {run_id} {KEY}" in item["command"]
         assert item["command"] in report.next["why"]
-        (brief,) = app.runs.report(run_id, ME, full=False).waiting
+        (brief,) = (await app.runs.report(run_id, ME, full=False)).waiting
         assert brief == {"key": KEY, "kind": "approval"}
 
 
@@ -92,7 +92,7 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
 async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, elicits, tool, named):
     async with opened(place, approvals=settings) as app:
         run_id = await waiting(app, place)
-        following = app.runs.report(run_id, Caller(elicits=elicits)).next
+        following = (await app.runs.report(run_id, Caller(elicits=elicits))).next
         assert following["tool"] == tool
         assert named in str(following)
 
@@ -107,7 +107,7 @@ async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
         assert any(KEY in note for note in run["degraded"])
         page = await door.ask("run_trace", {"run_id": run_id, "ref": KEY, "max_chars": 100_000})
         assert page["text"] == long
-        assert app.runs.report(run_id, ME).waiting[0]["preview"] == long
+        assert (await app.runs.report(run_id, ME)).waiting[0]["preview"] == long
 
 
 # -- who may decide --------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def test_TENANCY_002_another_principals_approval_looks_like_none(place):
             with pytest.raises(UnknownRun):
                 await attempt
         assert verdicts(place) == UNDECIDED
-        assert f"--principal alice {run_id}" in app.runs.report(run_id, alice).waiting[0]["command"]
+        assert f"--principal alice {run_id}" in (await app.runs.report(run_id, alice)).waiting[0]["command"]
         await app.answers.decide(run_id, KEY, "approve", None, Caller("alice", "command"))
         assert verdicts(place) == [("approve", "alice", "command", None)]
 
@@ -409,7 +409,7 @@ def _unasked_now(place: Place) -> list[str]:
 
 
 async def _unasked(app: App, caller: Caller) -> Any:
-    key = f"unasked {len(app.runs.newest_ids(caller, 1000))}"
+    key = f"unasked {len(await app.runs.newest_ids(caller, 1000))}"
     started = await app.runs.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
     await app.runs.wait([started.run_id], until="rest", wait_s=20, caller=caller)
     return started

@@ -90,7 +90,7 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
 async def called(app: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
     run_id = await app.runs.start_call(name, given, caller)
     await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
-    output = app.runs.report(run_id, caller).output
+    output = (await app.runs.report(run_id, caller)).output
     assert isinstance(output, dict)
     return output
 

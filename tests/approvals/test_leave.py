@@ -50,14 +50,14 @@ def content(place: Place, name: str = "a.txt") -> str:
 async def test_an_edit_waits_for_leave_and_is_made_once(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
         run_id = await begun(app)
-        (item,) = app.runs.report(run_id, ME).waiting
+        (item,) = (await app.runs.report(run_id, ME)).waiting
         assert (item["name"], item["effect"], content(place)) == ("edit_file", "checked", "alpha\n")
         assert "-alpha\n+omega" in item["preview"]
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         report = await rests(app, run_id)
         assert (report.status, report.summary, content(place)) == ("completed", "done", "omega\n")
         assert place.rows("select count(*), sum(handed_out) from attempt") == [(1, 0)]
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_denial_with_feedback_reaches_the_model_which_proposes_another(place):
@@ -71,7 +71,7 @@ async def test_a_denial_with_feedback_reaches_the_model_which_proposes_another(p
         await app.answers.decide(run_id, "round-2/call-1/approval", "approve", None, PERSON)
         assert (await rests(app, run_id)).status == "completed"
         assert (content(place), content(place, "b.txt")) == ("alpha\n", "gamma\n")
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_file_that_changed_since_it_was_shown_is_not_touched(place):
@@ -81,7 +81,7 @@ async def test_a_file_that_changed_since_it_was_shown_is_not_touched(place):
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         await rests(app, run_id)
         assert (recorded_answer(place)["code"], content(place)) == ("stale_file", "alpha and more\n")
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_run_waits_over_restarts_and_is_decided_from_another_process(place):
@@ -93,9 +93,9 @@ async def test_a_run_waits_over_restarts_and_is_decided_from_another_process(pla
         assert content(place) == "alpha\n"
     async with App.open(settings, via="mcp") as app:
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
-        assert (app.runs.report(run_id, ME).status, content(place)) == ("completed", "omega\n")
+        assert ((await app.runs.report(run_id, ME)).status, content(place)) == ("completed", "omega\n")
         assert place.rows("select count(*) from attempt") == [(1,)]
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 @pytest.mark.parametrize("said", ["approve", "deny"])
@@ -107,11 +107,11 @@ async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(pl
         await person.answers.decide(run_id, KEY, said, None, PERSON, drive=False)
     async with App.open(settings, via="mcp") as app:
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
-        assert (recorded_answer(place).get("code"), app.runs.report(run_id, ME).status) == (
+        assert (recorded_answer(place).get("code"), (await app.runs.report(run_id, ME)).status) == (
             None if said == "approve" else "denied",
             "completed",
         )
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def lapsed(place: Place, app: App) -> str:
@@ -119,7 +119,7 @@ async def lapsed(place: Place, app: App) -> str:
     run_id = await begun(app)
     place.rows("update approval set expires_at = 1")
     async with asyncio.timeout(20):
-        while app.runs.report(run_id, ME).status != "paused":
+        while (await app.runs.report(run_id, ME)).status != "paused":
             await app.runs.wait([run_id], until="done", wait_s=0.1, caller=ME)
     return run_id
 
@@ -127,7 +127,7 @@ async def lapsed(place: Place, app: App) -> str:
 async def test_EDIT_032_what_nobody_decides_lapses_and_is_asked_again_for_what_is_there_then(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
         run_id = await lapsed(place, app)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.waiting, content(place)) == ("paused", (), "alpha\n")
         assert report.next["arguments"] == {"run_id": run_id, "action": "resume"}
         assert verdicts(place) == [("expired", "", "clock", None)]
@@ -142,7 +142,7 @@ async def test_EDIT_032_what_nobody_decides_lapses_and_is_asked_again_for_what_i
         await app.answers.decide(run_id, item["key"], "approve", None, PERSON)
         report = await rests(app, run_id)
         assert (report.status, content(place)) == ("completed", "omega and more\n")
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume(place):
@@ -155,7 +155,7 @@ async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after
         async with App.open(settings, via="mcp") as app:
             (item,) = (await rests(app, run_id)).waiting
             assert item["key"] == f"{KEY}-2"
-            assert_all_lawful(app)
+            await assert_all_lawful(app)
     assert place.rows("select count(*) from approval") == [(2,)]
 
 
@@ -165,7 +165,7 @@ async def test_a_lapsed_approval_of_what_can_not_be_made_any_more_is_answered(pl
         (place.workspace / "a.txt").write_text("something else\n")
         await app.control.request(run_id, "resume", ME)
         assert ((await rests(app, run_id)).status, recorded_answer(place)["code"]) == ("completed", "match_none")
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_what_a_rule_allows_since_its_approval_lapsed_is_made(place):
@@ -176,7 +176,7 @@ async def test_what_a_rule_allows_since_its_approval_lapsed_is_made(place):
         assert ((await rests(app, run_id)).status, content(place)) == ("completed", "omega\n")
         assert [each[0] for each in verdicts(place)] == ["expired", "approve"]
         assert place.rows("select through from approval where n = 2") == [("gate",)]
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_an_approval_lasts_as_long_as_is_set(place):
@@ -200,7 +200,7 @@ async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
             await app.answers.decide(run_id, f"round-1/call-{n}/approval", "approve", None, PERSON)
         assert (await rests(app, run_id)).status == "completed"
         assert place.rows("select count(*) from answer join mark on mark.id = mark where kind = 'call'") == [(6,)]
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
 async def test_the_rules_hold_at_dispatch(place, rules, code, after):
     async with App.open(place.settings(EDIT, says("done"), gate=rules), via="mcp") as app:
         run_id = await begun(app)
-        waits = app.runs.report(run_id, ME).waiting
+        waits = (await app.runs.report(run_id, ME)).waiting
         assert bool(waits) == (code == "waits")
         assert waits or recorded_answer(place).get("code") == code
         assert content(place) == after
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ async def test_INJECTION_010_what_can_not_be_done_is_not_asked(place, path, code
         report = await rests(app, await begun(app))
         assert (report.status, recorded_answer(place)["code"]) == ("completed", code)
         assert place.rows("select count(*) from approval") == [(0,)]
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 @pytest.mark.parametrize(
@@ -258,19 +258,19 @@ async def test_a_plan_is_judged_by_the_files_that_its_arguments_hide(place, rule
         assert kinds == {"approval" if waits else "completion"}
         assert waits or recorded_answer(place, "round-2/call-1").get("code") == code
         assert (content(place) == "omega\n") == (code is None and not waits)
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_callers_own_tool_is_asked_about_where_a_rule_says_so(place):
     call = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "launch?"}}]}
     async with App.open(place.settings(call, says("done"), gate=(GateRule("ask_*", "ask"),)), via="mcp") as app:
         run_id = await begun(app)
-        assert [item["kind"] for item in app.runs.report(run_id, ME).waiting] == ["approval"]
+        assert [item["kind"] for item in (await app.runs.report(run_id, ME)).waiting] == ["approval"]
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         assert [item["kind"] for item in (await rests(app, run_id)).waiting] == ["tool_call"]
         await app.answers.submit(run_id, {STEP: {"content": "launched"}}, ME)
         assert (await rests(app, run_id)).status == "completed"
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
@@ -279,7 +279,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
         assert content(place) == "alpha\n"
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_paused_run_keeps_the_decision_until_it_is_resumed(place):
@@ -292,7 +292,7 @@ async def test_a_paused_run_keeps_the_decision_until_it_is_resumed(place):
         await app.control.request(run_id, "resume", ME)
         assert (await rests(app, run_id)).status == "completed"
         assert content(place) == "omega\n"
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
@@ -303,7 +303,7 @@ async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
     ):
         run = await door.ask("planner_run", {"goal": "change it", "tools": ["*"]})
         assert (run["status"], len(person.seen), content(place)) == ("completed", 2, "omega\n")
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era):
@@ -313,7 +313,7 @@ async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era
         run = await door.ask("registry_call", asked)
         assert (run["status"], run["output"]["is_error"], content(place)) == ("completed", False, "omega\n")
         assert place.rows("select count(*) from run") == [(1,)]
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_the_model_of_a_host_that_is_trusted_decides_by_run_continue(place):
@@ -355,7 +355,7 @@ async def test_what_a_file_tells_a_model_to_do_is_not_done_without_leave(place, 
 
 async def test_INJECTION_007_hidden_characters_of_an_edit_are_spelled_out_for_whoever_decides(place):
     async with App.open(place.settings(edits("a.txt", "alpha", "al\u200bpha\u202e"), says("done")), via="mcp") as app:
-        (item,) = app.runs.report(await begun(app), ME).waiting
+        (item,) = (await app.runs.report(await begun(app), ME)).waiting
         assert item["preview"].isascii() or "\u200b" not in item["preview"]
         assert "200b" in item["preview"]
         assert "202e" in item["preview"]

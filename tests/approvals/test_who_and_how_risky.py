@@ -49,8 +49,8 @@ def all_write() -> Flow[Outcome]:
 class Team(RunFactory):
     """A wiring whose every run is this flow."""
 
-    def load_spec(self, run: RunRow) -> LoadedSpec:
-        return replace(super().load_spec(run), flow=all_write)
+    async def load_spec(self, run: RunRow) -> LoadedSpec:
+        return replace(await super().load_spec(run), flow=all_write)
 
 
 @asynccontextmanager
@@ -59,7 +59,7 @@ async def team(settings: Settings) -> AsyncIterator[App]:
     app = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Team)
     try:
         yield app
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     finally:
         await app._close()
 

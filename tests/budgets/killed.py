@@ -22,7 +22,7 @@ REQUEST = PlannerRequest("look", tools=("read_file",), limits=Limits(rounds=6), 
 async def main(root: str, commits: int) -> None:
     app = team_app(Place(Path(root)).settings(*lines(), time_zone=ZONE), DEEP, Clock(), lambda: "run-one")
     run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
-    while app._store.writer.commits < commits and app.runs.report(run_id, ME).status == "working":  # noqa: ASYNC110 - a count has no event
+    while app._store.writer.commits < commits and (await app.runs.report(run_id, ME)).status == "working":  # noqa: ASYNC110 - a count has no event
         await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -70,7 +70,7 @@ async def count_overspent_runs(place: Place, server: Standin, seeds: range) -> i
             run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
             if seed == 0:
                 watch_peaks(place)
-            report = app.runs.report(run_id, ME)
+            report = await app.runs.report(run_id, ME)
             used = report.usage["input_tokens"] + report.usage["output_tokens"]
             heard = lies[: len(server.heard) - before]
             named = any("tokens were reported" in text for text in report.degraded)
@@ -112,7 +112,7 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
             run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap))
             if seed == seeds.start:
                 watch_grants(place)
-            report = app.runs.report(run_id, ME)
+            report = await app.runs.report(run_id, ME)
             assert report.status in ("completed", "paused"), (seed, report)
             for path, book in branches_of(place, run_id).items():
                 most = book.caps.total_tokens

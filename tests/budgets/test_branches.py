@@ -120,7 +120,7 @@ async def test_sixteen_branches_at_once_are_never_over(place: Place, tokens: int
         watch_peaks(place)
         run_id = await started(app, "many", tools=NARROW, limits=Limits(total_tokens=tokens))
         assert len(branches_of(place, run_id)) == 2 * BRANCHES
-        assert app.runs.report(run_id, ME).status == "completed"
+        assert (await app.runs.report(run_id, ME)).status == "completed"
         assert spent_by(place, run_id)[0] <= tokens
     assert passed(place) == 0
 
@@ -130,7 +130,7 @@ async def test_time_is_divided_among_branches_without_accounts_too(place: Place,
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with open_team_app(settings, Team(tasks=4, limits=None)) as app:
         run_id = await started(app, tools=NARROW, limits=Limits(milliseconds=40_000))
-        assert app.runs.report(run_id, ME).stop_reason == "assistant_stop"
+        assert (await app.runs.report(run_id, ME)).stop_reason == "assistant_stop"
     held = place.rows("select json_extract(held, '$[7]') from mark where path like 'task-%' order by id")
     assert held == [(10_000,)] * 4
 
@@ -146,8 +146,8 @@ async def test_an_empty_day_pauses_the_run_and_its_branches_go_on_with_the_same_
     async with open_team_app(settings, DEEP, clock) as app:
         run_id = await started(app, tools=NARROW, limits=limits)
         before = branches_of(place, run_id)
-        assert app.runs.report(run_id, ME).status == "paused"
-        report = app.runs.report(run_id, ME)
+        assert (await app.runs.report(run_id, ME)).status == "paused"
+        report = await app.runs.report(run_id, ME)
         while report.status == "paused":
             clock.now = place.rows("select resume_at from run")[0][0]
             await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
@@ -240,7 +240,7 @@ async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with open_team_app(settings, Team(2, limits=None, synthesis=False)) as app:
         run_id = await started(app, tools=NARROW, limits=Limits(total_tokens=60_000))
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert report.usage["input_tokens"] + report.usage["output_tokens"] == 63_000
         assert any("limits.total_tokens is 60000; an answer that used more" in text for text in report.degraded)
 
@@ -262,11 +262,11 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with open_team_app(settings, Team(2, tries=1, agent="scout")) as app:
         run_id = await started(app, tools=NARROW, limits=Limits(rounds=4))
-        spending = app.spending.read(run_id, ME)
+        spending = await app.spending.read(run_id, ME)
         assert [each["branch"] for each in spending["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
         assert [each["limits"]["rounds"] for each in spending["branches"]] == [2] * 4
         assert {each["spent"]["rounds"] for each in spending["branches"]} == {2}
-        by = {each["agent"]: each["attempts"] for each in app.spending.read("day", ME)["by"]}
+        by = {each["agent"]: each["attempts"] for each in (await app.spending.read("day", ME))["by"]}
         assert by == {"scout": 6, None: 1}  # two rounds and a closing each, then the synthesis
     await asyncio.to_thread(budget, run_id, flags=Flags(home=str(place.home)))
     said = capsys.readouterr().out

@@ -22,14 +22,14 @@ LATER = MIDNIGHT + HOUR  # an hour into 2026-11-21
 async def test_a_day_once_begun_is_charged_until_the_clock_has_passed_it(place: Place) -> None:
     clock = Clock(LATER)
     async with app_at(place.settings(*LINES, day=DAY, time_zone=ZONE), clock) as app:
-        assert app.runs.report(await started(app, "one"), ME).status == "completed"
+        assert (await app.runs.report(await started(app, "one"), ME)).status == "completed"
         for back in (LATER - 2 * HOUR, MIDNIGHT - 48 * HOUR):
             clock.now = back
-            report = app.runs.report(await started(app, f"again at {back}"), ME)
+            report = await app.runs.report(await started(app, f"again at {back}"), ME)
             assert (report.status, report.rounds) == ("paused", 0)
             assert report.resume_at == "2026-11-22T05:00:00Z"  # when the later day ends
-        assert app.spending.read(None, ME)["day"] == "2026-11-21"
-        assert "earlier day" in app.spending.read(None, ME)["note"]
+        assert (await app.spending.read(None, ME))["day"] == "2026-11-21"
+        assert "earlier day" in (await app.spending.read(None, ME))["note"]
     assert list(days_of(place)) == ["2026-11-21"]
     assert days_of(place)["2026-11-21"].spent.model_calls == 3
 
@@ -39,7 +39,7 @@ async def test_another_server_whose_clock_is_behind_charges_the_later_day(place:
     async with app_at(settings, Clock(LATER)) as app:
         await started(app, "one")
     async with app_at(settings, Clock(LATER - 2 * HOUR)) as app:
-        assert app.runs.report(await started(app, "two"), ME).status == "paused"
+        assert (await app.runs.report(await started(app, "two"), ME)).status == "paused"
     assert list(days_of(place)) == ["2026-11-21"]
 
 
@@ -51,15 +51,15 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
         await started(app, "one")
         clock.now = LATER
         stopped = await started(app, "two")
-        report = app.runs.report(stopped, ME)
+        report = await app.runs.report(stopped, ME)
         assert (report.status, report.rounds, report.resume_at) == ("paused", 0, None)
         assert report.next is not None
         assert report.next["why"].endswith(" --trust-clock`.")
-        assert "--trust-clock" in app.spending.read(None, ME)["note"]
+        assert "--trust-clock" in (await app.spending.read(None, ME))["note"]
         other = Caller("other")
         free = (await app.runs.start_planner(PlannerRequest("free"), other)).run_id
         await app.runs.wait([free], until="rest", wait_s=20, caller=other)
-        assert app.runs.report(free, other).status == "completed"
+        assert (await app.runs.report(free, other)).status == "completed"
         assert await app.spending.trust_clock(ME) == ["2026-12-21"]
         await app.control.request(stopped, "resume", ME)
         assert (await rests(app, stopped)).status == "completed"
@@ -75,7 +75,7 @@ async def test_the_command_lets_the_stopped_runs_go_on_and_the_later_day_keeps_w
         (later,) = days_of(place)
         clock.now = LATER
         stopped = await started(app, "two")
-        assert app.runs.report(stopped, ME).status == "paused"
+        assert (await app.runs.report(stopped, ME)).status == "paused"
         words = ("budget", "--trust-clock", "--home", str(place.home))
         command = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "kairos_mcp", *words, stdout=asyncio.subprocess.PIPE
@@ -83,9 +83,9 @@ async def test_the_command_lets_the_stopped_runs_go_on_and_the_later_day_keeps_w
         assert later in (await command.communicate())[0].decode()
         clock.now = place.rows("select resume_at from run where id = ?", stopped)[0][0]
         await app.runs.wait([stopped], until="done", wait_s=20, caller=ME)
-        assert app.runs.report(stopped, ME).status == "completed"
+        assert (await app.runs.report(stopped, ME)).status == "completed"
         clock.now = 4_000_000_000_000
-        assert app.runs.report(await started(app, "three"), ME).status == "paused"
+        assert (await app.runs.report(await started(app, "three"), ME)).status == "paused"
     assert days_of(place)[later].spent.model_calls == 3
 
 

@@ -62,7 +62,7 @@ async def test_a_day_that_is_used_up_pauses_the_run_which_goes_on_by_itself_on_t
     clock = Clock()
     async with app_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as app:
         run_id = await started(app, tools=NARROW)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.waiting) == ("paused", None, ())
         assert report.resume_at == "2026-11-21T05:00:00Z"
         assert place.rows("select resume_at, owner from run") == [(MIDNIGHT, None)]
@@ -92,7 +92,7 @@ async def test_a_day_that_is_limited_in_dollars_pauses_the_run(place: Place, ser
     settings = place.settings(model="openai:small", base_url=server.openai, day=day, time_zone=ZONE, **PRICED)
     async with app_at(settings, clock) as app:
         run_id = await started(app, tools=NARROW)
-        assert (app.runs.report(run_id, ME).status, len(server.heard)) == ("paused", 2)
+        assert ((await app.runs.report(run_id, ME)).status, len(server.heard)) == ("paused", 2)
         clock.now = MIDNIGHT
         assert (await ended(app, run_id)).summary == "done"
     books = days_of(place)
@@ -124,7 +124,7 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
         starts = [app.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, app in enumerate(hosts)]
         runs = [first, *(each.run_id for each in await asyncio.gather(*starts))]
         await asyncio.gather(*(app.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for app in (one, other)))
-        reports = [one.runs.report(run_id, ME) for run_id in runs]
+        reports = [await one.runs.report(run_id, ME) for run_id in runs]
         assert {report.status for report in reports} <= {"paused", "completed"}
         book = days_of(place)["2026-11-20"]
         assert book.held == book.held._replace(model_calls=0)
@@ -134,7 +134,7 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
             for run_id in runs:
                 await other.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
             await settled(one, other, runs)
-        assert {one.runs.report(run_id, ME).summary for run_id in runs} == {"done"}
+        assert {(await one.runs.report(run_id, ME)).summary for run_id in runs} == {"done"}
         assert passed(place) == 0
     assert sorted(book.spent.model_calls for book in days_of(place).values()) == [3, 7, 7, 7]
 
@@ -147,7 +147,7 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
                 *(app.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for app in (one, other))
             )
             now = one._context.clock()
-            again = [one.runs.report(run_id, ME) for run_id in runs]
+            again = [await one.runs.report(run_id, ME) for run_id in runs]
             later = [report for report in again if report.resume_at is not None]
             if all(report.status in ("completed", "paused") for report in again) and not any(
                 at_ms <= now for (at_ms,) in due_rows(one)
@@ -183,7 +183,7 @@ async def test_a_clock_that_was_set_back_finds_what_was_used_after_midnight(plac
         await started(app, "second")
         clock.now = NOON
         third = await started(app, "third")
-        assert (app.runs.report(third, ME).status, app.runs.report(third, ME).rounds) == ("paused", 0)
+        assert ((await app.runs.report(third, ME)).status, (await app.runs.report(third, ME)).rounds) == ("paused", 0)
     assert [book.spent.model_calls for book in days_of(place).values()] == [4, 4]
 
 
@@ -191,7 +191,7 @@ async def test_a_pause_that_a_wrong_clock_began_ends_when_a_person_says_that_it_
     clock = Clock(at("2031-01-01T12:00"))
     async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
         run_id = await started(app)
-        assert app.runs.report(run_id, ME).resume_at == "2031-01-02T05:00:00Z"
+        assert (await app.runs.report(run_id, ME)).resume_at == "2031-01-02T05:00:00Z"
         clock.now = NOON
         await app.spending.trust_clock(ME)
         assert (await ended(app, run_id)).summary == "done"
@@ -297,12 +297,12 @@ async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_c
         lowered = place.settings(*LINES, day=Limits(model_calls=1), time_zone=ZONE)
         async with app_at(lowered, clock) as other:
             second = await started(other, "second")
-            assert other.runs.report(second, ME).status == "paused"
-            spending = other.spending.read("day", ME)
+            assert (await other.runs.report(second, ME)).status == "paused"
+            spending = await other.spending.read("day", ME)
             assert (spending["limits"]["model_calls"], spending["remaining"]["model_calls"]) == (1, 0)
         report = await answered(app, run_id, round_2=reads("b.txt"))
         assert report.status == "paused"
-        assert all(left is None or left >= 0 for left in app.spending.read("day", ME)["remaining"].values())
+        assert all(left is None or left >= 0 for left in (await app.spending.read("day", ME))["remaining"].values())
 
 
 async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) -> None:
@@ -310,7 +310,7 @@ async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) 
     async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
         run_id = await started(app)
     async with app_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as app:
-        assert app.runs.report(run_id, ME).status == "paused"
+        assert (await app.runs.report(run_id, ME)).status == "paused"
         await started(app, "another, which finds the day")
         await app.control.request(run_id, "resume", ME)
         assert (await ended(app, run_id)).summary == "done"
@@ -337,13 +337,13 @@ async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, dam
     app = App(settings, "mcp", clock, lambda: "run-second")
     try:
         run_id = await started(app, "second")
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.rounds) == ("paused", 0)
-        assert app.health(thorough=True)["damage"]
+        assert (await app.health(thorough=True))["damage"]
         clock.now = MIDNIGHT  # what is damaged is that day alone
         await app.control.request(run_id, "resume", ME)
         assert (await ended(app, run_id)).summary == "done"
-        assert app.runs.report(waiting, ME).status in ("input_required", "paused")
+        assert (await app.runs.report(waiting, ME)).status in ("input_required", "paused")
     finally:
         await app._close()
 
@@ -356,7 +356,7 @@ async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place:
         assert "day.usd" in str(refused.value)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
         run_id = await started(app, route="caller")
-        assert app.runs.report(run_id, ME).status == "input_required"  # the caller pays, not this server
+        assert (await app.runs.report(run_id, ME)).status == "input_required"  # the caller pays, not this server
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="provider")
     assert not server.heard

@@ -30,7 +30,7 @@ async def oriented(app: App, meant: MandateRef = TIDY, caller: Caller = ME) -> s
     """A phase of the mandate that is one model call: it has ended, or rests."""
     looked = (await app.mandates.start_phase("observe", meant, None, RunOptions(), caller)).run_id
     await app.runs.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
-    seen = app.runs.report(looked, caller).output
+    seen = (await app.runs.report(looked, caller)).output
     run_id = (await app.mandates.start_phase("orient", meant, seen, RunOptions(), caller)).run_id
     await app.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=caller)
     return run_id
@@ -54,12 +54,12 @@ async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_o
         watch_peaks(place)
         await oriented(app, MandateRef(mandate=mandate()))  # whoever names it is charged to it
         third = await oriented(app)
-        report = app.runs.report(third, ME)
+        report = await app.runs.report(third, ME)
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
         assert "this mandate" in place.rows("select paused from run where id = ?", third)[0][0]
         assert mandates_day(place) == [(2, 0, 2)]
         other = await started(app, "of no mandate")
-        assert app.runs.report(other, ME).status == "completed"
+        assert (await app.runs.report(other, ME)).status == "completed"
         clock.now = MIDNIGHT
         await ended(app, third)
         assert outcome_of(place, third)["output"]["summary"] == "All is well."
@@ -75,13 +75,13 @@ async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
         assert (await rests(app, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from mark where kind = 'phase'") == [("cycle-1/orient",)]
-        spending = app.spending.read("day", ME)
+        spending = await app.spending.read("day", ME)
         assert [(each["mandate"], each["spent"]["model_calls"]) for each in spending["mandates"]] == [("tidy", 1)]
         assert [(each["mandate"], each["attempts"]) for each in spending["by"]] == [("tidy", 1)]
-        alone = app.spending.read("mandate:tidy", ME)
+        alone = await app.spending.read("mandate:tidy", ME)
         assert (alone["limits"]["model_calls"], alone["remaining"]["model_calls"]) == (1, 0)
         with pytest.raises(UnknownMandate):
-            app.spending.read("mandate:other", ME)
+            await app.spending.read("mandate:other", ME)
 
 
 async def test_saved_anew_it_holds_from_now_on(place: Place) -> None:
@@ -89,7 +89,7 @@ async def test_saved_anew_it_holds_from_now_on(place: Place) -> None:
         await app.mandates.save(mandate(day={"model_calls": 1}), ME)
         await oriented(app)
         run_id = await oriented(app)
-        assert app.runs.report(run_id, ME).status == "paused"
+        assert (await app.runs.report(run_id, ME)).status == "paused"
         await app.mandates.save(mandate(day={"model_calls": 5}), ME)
         assert mandates_day(place) == [(5, 0, 1)]
         await app.control.request(run_id, "resume", ME)
@@ -104,7 +104,7 @@ async def test_mandates_of_one_name_of_two_principals_have_an_account_each(place
         for caller in (ME, ann):
             await app.mandates.save(mandate(day={"model_calls": 1}), caller)
         for caller in (ME, ann):
-            assert app.runs.report(await oriented(app, caller=caller), caller).status == "completed"
+            assert (await app.runs.report(await oriented(app, caller=caller), caller)).status == "completed"
         assert mandates_day(place) == [(1, 0, 1), (1, 0, 1)]
         assert_books_agree(place)
 
@@ -146,8 +146,8 @@ async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(
     try:
         looked = (await app.mandates.start_phase("observe", TIDY, None, RunOptions(), ME)).run_id
         await app.runs.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(looked, ME).status == "paused"
-        assert app.health(thorough=True)["damage"]
+        assert (await app.runs.report(looked, ME)).status == "paused"
+        assert (await app.health(thorough=True))["damage"]
     finally:
         await app._close()
 
@@ -156,12 +156,12 @@ async def test_a_round_that_no_day_has_room_for_ends_the_run_and_says_what_to_ra
     settings = place.settings(*[THOUGHT] * 4, day=Limits(total_tokens=2_000), time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
         run_id = await started(app, "long " * 2_000)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.rounds) == ("completed", "budget", 0)
         assert any("day.total_tokens is 2000 for a whole day" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.model_calls == 0
         short = await started(app, "short", tools=("read_file",))
-        assert app.runs.report(short, ME).resume_at is None
+        assert (await app.runs.report(short, ME)).resume_at is None
 
 
 @pytest.mark.parametrize("scope", ["day", "mandate"])
@@ -184,11 +184,11 @@ async def test_a_report_beyond_what_a_day_allows_is_recorded_named_and_stops_the
         model="openai:small", base_url=server.openai, day=Limits(total_tokens=20_000), time_zone=ZONE
     )
     async with app_at(settings, Clock()) as app:
-        report = app.runs.report(await started(app, tools=("read_file",)), ME)
+        report = await app.runs.report(await started(app, tools=("read_file",)), ME)
         assert any("day.total_tokens is 20000; an answer" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.total_tokens == 180_000
         second = await started(app, "second", tools=("read_file",))
-        assert (app.runs.report(second, ME).status, len(server.heard)) == ("paused", 1)
+        assert ((await app.runs.report(second, ME)).status, len(server.heard)) == ("paused", 1)
 
 
 async def test_what_is_brought_beyond_a_day_is_named_too(place: Place) -> None:

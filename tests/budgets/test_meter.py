@@ -85,7 +85,7 @@ async def test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider
         await rests(app, run_id)
         await app.control.request(run_id, "reroute", ME, route="provider")
         assert (await rests(app, run_id)).status == "completed"
-        assert not any("were reported" in text for text in app.runs.report(run_id, ME).degraded)
+        assert not any("were reported" in text for text in (await app.runs.report(run_id, ME)).degraded)
     ((held,),) = place.rows(
         "select coalesce(attempt.held, mark.held) from mark left join attempt on attempt.mark = mark.id"
         " where path = 'round-2'"

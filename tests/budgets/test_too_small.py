@@ -21,22 +21,22 @@ async def test_a_limit_below_one_round_says_what_a_round_needs_and_with_that_the
     place: Place, unit: str
 ) -> None:
     async with App.open(place.settings(*LINES), via="test") as app:
-        small = app.runs.report(await started(app, "small", limits=Limits(**{unit: 100})), ME)
+        small = await app.runs.report(await started(app, "small", limits=Limits(**{unit: 100})), ME)
         assert (small.status, small.stop_reason, small.rounds) == ("completed", "budget", 0)
         (text,) = [note for note in small.degraded if note.startswith("round-1 was not begun")]
         assert f"limits.{unit}, which is 100." in text
         needed = int(re.findall(r"up to ([\d]+) of", text)[0])
-        enough = app.runs.report(await started(app, "large", limits=Limits(**{unit: needed})), ME)
+        enough = await app.runs.report(await started(app, "large", limits=Limits(**{unit: needed})), ME)
         assert enough.rounds >= 1
         assert not any("was not begun" in note for note in enough.degraded)
-        short = app.runs.report(await started(app, "short", limits=Limits(**{unit: needed - 1})), ME)
+        short = await app.runs.report(await started(app, "short", limits=Limits(**{unit: needed - 1})), ME)
         assert short.rounds == 0
 
 
 @pytest.mark.parametrize("total", [3_000, 5_000, 8_000])
 async def test_no_run_of_no_rounds_is_without_a_word_why(place: Place, total: int) -> None:
     async with App.open(place.settings(*LINES), via="test") as app:
-        report = app.runs.report(await started(app, limits=Limits(total_tokens=total)), ME)
+        report = await app.runs.report(await started(app, limits=Limits(total_tokens=total)), ME)
     assert report.rounds or any("limits.total_tokens" in note for note in report.degraded)
 
 

@@ -51,7 +51,7 @@ async def test_a_run_that_meets_its_budget_could_use_nearly_all_of_it(
                 asked = calls(("read_file", {"path": "a.txt", "start_line": n + 1}))
                 server.will(talks(None, asked, finish="tool_calls", usage=(*SHAPES[shape](n), 0)))
             run_id = await started(app, f"{nth}", tools=("read_file",), limits=Limits(total_tokens=cap, rounds=99))
-            report = app.runs.report(run_id, ME)
+            report = await app.runs.report(run_id, ME)
             assert (report.stop_reason, report.rounds >= ROUNDS) == ("budget", True)
             rounds_of.append(report.rounds)
             spent, granted = spent_and_granted(place, run_id)

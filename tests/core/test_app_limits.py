@@ -51,7 +51,7 @@ SUMMED = {"for": "closing", "content": "summed up"}
 )
 async def test_a_limit_ends_the_run_with_a_summary(place: Place, limits: Limits, reason: str, closes: bool) -> None:
     async with watched(place.settings(*MANY, SUMMED)) as app:
-        report = app.runs.report(await started(app, limits=limits), ME)
+        report = await app.runs.report(await started(app, limits=limits), ME)
         assert (report.status, report.stop_reason) == ("completed", reason)
         assert report.summary
         assert (report.summary == "summed up") == closes
@@ -61,7 +61,7 @@ async def test_a_limit_ends_the_run_with_a_summary(place: Place, limits: Limits,
 
 async def test_a_refused_round_takes_no_line_of_the_script(place: Place) -> None:
     async with watched(place.settings(reads("a.txt"), says("the closing words"), says("too late"))) as app:
-        report = app.runs.report(await started(app, limits=Limits(rounds=1)), ME)
+        report = await app.runs.report(await started(app, limits=Limits(rounds=1)), ME)
         assert (report.stop_reason, report.summary) == ("max_rounds", "the closing words")
 
 
@@ -87,7 +87,7 @@ async def test_a_closing_is_told_where_the_run_stands_as_its_rounds_were(place: 
 async def test_time_spent_thinking_counts_and_the_closing_has_time_of_its_own(place: Place) -> None:
     slow = [reads("a.txt", delay_s=0.15), reads("a.txt", delay_s=0.15), SUMMED | {"delay_s": 0.15}]
     async with watched(place.settings(*slow)) as app:
-        report = app.runs.report(await started(app, limits=Limits(milliseconds=200)), ME)
+        report = await app.runs.report(await started(app, limits=Limits(milliseconds=200)), ME)
         assert (report.stop_reason, report.summary) == ("timeout", "summed up")
         assert 0.15 <= report.usage["seconds"] < 2
 
@@ -105,7 +105,7 @@ async def test_tokens_that_the_caller_brings_may_pass_a_limit_by_their_own_size_
     turn = {"tool_calls": [], "content": "", **reads("a.txt"), "usage": {"input_tokens": 900, "output_tokens": 200}}
     async with watched(place.settings()) as app:
         run_id = await started(app, route="caller", limits=Limits(total_tokens=1_000))
-        before = app.runs.report(run_id, ME).degraded
+        before = (await app.runs.report(run_id, ME)).degraded
         report = await answered(app, run_id, round_1=turn)
         assert (report.status, report.stop_reason) == ("completed", "budget")
         assert report.usage["input_tokens"] + report.usage["output_tokens"] == 1_100
@@ -123,8 +123,8 @@ async def test_money_can_not_be_limited_where_nothing_has_a_price(place: Place) 
 async def test_a_caller_can_only_narrow_what_the_configuration_allows(place: Place) -> None:
     settings = place.settings(limits=Limits(rounds=3, tool_calls=7))
     async with watched(settings) as app:
-        wide = app.runs.report(await started(app, route="caller", limits=Limits(rounds=50)), ME)
-        narrow = app.runs.report(await started(app, "else", route="caller", limits=Limits(rounds=1)), ME)
+        wide = await app.runs.report(await started(app, route="caller", limits=Limits(rounds=50)), ME)
+        narrow = await app.runs.report(await started(app, "else", route="caller", limits=Limits(rounds=1)), ME)
         assert (wide.remaining["rounds"], narrow.remaining["rounds"]) == (2, 0)
         assert (wide.remaining["tool_calls"], narrow.remaining["tool_calls"]) == (7, 7)
         assert len(wide.degraded) > len(narrow.degraded)
@@ -132,7 +132,7 @@ async def test_a_caller_can_only_narrow_what_the_configuration_allows(place: Pla
 
 async def test_reads_side_by_side_share_what_is_left_of_the_calls(place: Place) -> None:
     async with watched(place.settings(reads("a.txt", "b.txt", "a.txt"), SUMMED)) as app:
-        report = app.runs.report(await started(app, limits=Limits(tool_calls=2)), ME)
+        report = await app.runs.report(await started(app, limits=Limits(tool_calls=2)), ME)
         assert (report.usage["tool_calls"], report.stop_reason) == (2, "budget")
         assert [call["ok"] for call in report.calls] == [True, True, False]
 
@@ -260,7 +260,7 @@ async def test_usage_is_the_sum_of_its_rows(place: Place) -> None:
     reported = {"input_tokens": 50, "output_tokens": 7, "cached_tokens": 5}
     settings: Settings = place.settings(reads("a.txt", usage=reported), reads("b.txt"), says("done", usage=reported))
     async with watched(settings) as app:
-        report = app.runs.report(await started(app), ME)
+        report = await app.runs.report(await started(app), ME)
         spent = [row[0] for row in place.rows("select json_extract(spent, '$[2]') from answer")]
         assert report.usage["input_tokens"] == sum(spent)
         assert report.usage["cached_tokens"] == 10

@@ -75,7 +75,7 @@ async def test_an_answer_and_a_wish_reach_an_owner_that_is_busy(place: Place) ->
         async with asyncio.timeout(5):
             await owner.control.request(run_id, "cancel", ME)
             await owner.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert other.runs.report(run_id, ME).status == "cancelled"
+        assert (await other.runs.report(run_id, ME)).status == "cancelled"
 
 
 async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> None:
@@ -86,7 +86,7 @@ async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> N
         async with asyncio.timeout(5):
             await other.control.request(run_id, "cancel", ME)
             await other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert owner.runs.report(run_id, ME).status == "cancelled"
+        assert (await owner.runs.report(run_id, ME)).status == "cancelled"
 
 
 async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
@@ -98,7 +98,7 @@ async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
         await answered(one, run_id, round_1=DONE)
         async with asyncio.timeout(3):
             await waits
-        assert other.runs.report(run_id, ME).status == "completed"
+        assert (await other.runs.report(run_id, ME)).status == "completed"
 
 
 async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> None:
@@ -134,8 +134,8 @@ async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> Non
         await begun(first, "round-1")
     before = place.rows("select owner, fence from run")
     async with App.open(settings, via="mcp") as prober:
-        assert prober.runs.report(run_id, ME).status == "paused"
-        assert prober.health()["exists"]
+        assert (await prober.runs.report(run_id, ME)).status == "paused"
+        assert (await prober.health())["exists"]
         assert place.rows("select owner, fence from run") == before
     async with watched(settings) as second:
         assert (await rests(second, run_id)).summary == "done"
@@ -148,13 +148,13 @@ async def test_a_host_without_the_workspace_leaves_the_run_and_says_what_it_need
         await begun(first, "round-1")
     async with App.open(place.settings(workspaces=()), via="mcp") as stranger:
         await stranger.runs.wait([run_id], until="rest", wait_s=0, caller=ME)
-        report = stranger.runs.report(run_id, ME)
+        report = await stranger.runs.report(run_id, ME)
         assert report.status == "paused"
         assert place.rows("select count(*) from answer") == [(0,)]
         await stranger.control.request(run_id, "cancel", ME)
         await stranger.runs.wait([run_id], until="done", wait_s=3, caller=ME)
-        assert stranger.runs.report(run_id, ME).status == "cancelled"
-        assert_all_lawful(stranger)
+        assert (await stranger.runs.report(run_id, ME)).status == "cancelled"
+        await assert_all_lawful(stranger)
 
 
 async def test_a_paused_run_whose_owner_died_can_be_resumed(place: Place) -> None:
@@ -165,7 +165,7 @@ async def test_a_paused_run_whose_owner_died_can_be_resumed(place: Place) -> Non
     orphan(place, run_id, paused=True)
     async with watched(settings) as second:
         await second.runs.wait([run_id], until="rest", wait_s=0.5, caller=ME)
-        assert second.runs.report(run_id, ME).status == "paused"
+        assert (await second.runs.report(run_id, ME)).status == "paused"
         await second.control.request(run_id, "resume", ME)
         assert (await rests(second, run_id)).status == "input_required"
         assert (await answered(second, run_id, round_2=DONE)).summary == "done"
@@ -179,13 +179,13 @@ async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> N
     async with watched(settings) as second:
         await second.control.request(run_id, "cancel", ME)
         await second.runs.wait([run_id], until="done", wait_s=3, caller=ME)
-        assert second.runs.report(run_id, ME).status == "cancelled"
+        assert (await second.runs.report(run_id, ME)).status == "cancelled"
 
 
 async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) -> None:
     settings = place.settings(durability="full")
     async with watched(settings) as app:
-        assert app.runs.newest_ids(ME) == []  # the file is there now
+        assert await app.runs.newest_ids(ME) == []  # the file is there now
         other = apsw.Connection(str(place.db))
         other.execute("begin immediate")
         asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
@@ -224,11 +224,11 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
     orphan(place, bad)
     async with App.open(settings, via="mcp") as app:
         good = await started(app, "good")
-        assert app.runs.report(good, ME).summary == "done"
+        assert (await app.runs.report(good, ME)).summary == "done"
         await app.runs.wait([good], until="done", wait_s=2, caller=ME)
         for ask in (app.runs.report, app.runs.replay):
             try:
-                ask(bad, ME)
+                await ask(bad, ME)
             except KairosError:
                 pass
             except NotForCallers as leaked:
@@ -254,11 +254,11 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
 async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
         run_id = await started(app)
-        assert app.runs.replay(run_id, ME).identical
+        assert (await app.runs.replay(run_id, ME)).identical
         before = place.rows("select total_changes()")
         place.rows(tamper)
         assert before is not None
-        replayed = app.runs.replay(run_id, ME)
+        replayed = await app.runs.replay(run_id, ME)
         assert (replayed.identical, bool(replayed.first_difference)) == (False, True)
 
 
@@ -268,7 +268,7 @@ async def test_a_changed_text_is_found_by_its_hash_before_anything_is_replayed(p
         run_id = await started(app)
         place.rows("update text set body = replace(body, 'look around', 'look away')")
         with pytest.raises(Unreadable):
-            app.runs.replay(run_id, ME)
+            await app.runs.replay(run_id, ME)
 
 
 async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(place: Place) -> None:
@@ -276,7 +276,7 @@ async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(p
         refusing = Refusing(app)
         refusing.after(3)
         run_id = await started(app)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert report.status == "paused"
         answers = place.rows("select count(*) from answer")
         refusing.stop()
@@ -290,10 +290,10 @@ async def test_a_run_that_stands_still_can_be_cancelled(place: Place) -> None:
         refusing = Refusing(app)
         refusing.after(3)
         run_id = await started(app)
-        assert app.runs.report(run_id, ME).status == "paused"
+        assert (await app.runs.report(run_id, ME)).status == "paused"
         refusing.stop()
         await app.control.request(run_id, "cancel", ME)
-        assert app.runs.report(run_id, ME).status == "cancelled"
+        assert (await app.runs.report(run_id, ME)).status == "cancelled"
 
 
 async def test_a_commit_refused_in_the_middle_is_made_again_and_nothing_is_asked_twice(place: Place) -> None:
@@ -347,7 +347,7 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
             async with asyncio.timeout(6):
                 await wishes
                 await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run_id, ME).status == "cancelled"
+        assert (await app.runs.report(run_id, ME)).status == "cancelled"
 
 
 async def wish_at(app: App, place: Place, run_id: str) -> None:
@@ -362,7 +362,7 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
     place: Place, limits: Limits
 ) -> None:
     async with watched(place.settings(says("done"))) as app:
-        assert app.runs.newest_ids(ME) == []
+        assert await app.runs.newest_ids(ME) == []
         refusing: Any = Refusing(app)
         refusing.after(0)
         with pytest.raises(KairosError) as refused:
@@ -437,7 +437,7 @@ async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place)
         place.db.write_bytes(whole[:12_288] + b"\xff" * (len(whole) - 12_288))
         for look in (app.runs.report, app.runs.replay):
             with pytest.raises(StoreCorrupt):
-                look(run_id, ME)
+                await look(run_id, ME)
         for ask in (app.answers.submit(run_id, {"round-1": DONE}, ME), app.control.request(run_id, "cancel", ME)):
             with pytest.raises(StoreCorrupt):
                 await ask

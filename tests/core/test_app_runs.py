@@ -66,7 +66,7 @@ async def test_the_caller_drives_a_run_from_round_to_round(place: Place) -> None
 async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
     lines = (reads("a.txt", "b.txt"), says("done", usage={"input_tokens": 100, "output_tokens": 3}))
     async with watched(place.settings(*lines)) as app:
-        report = app.runs.report(await started(app), ME)
+        report = await app.runs.report(await started(app), ME)
         assert (report.status, report.summary, report.route, report.rounds) == ("completed", "done", "scripted", 2)
         assert report.usage["model_calls"] == report.rounds
         assert report.usage["tool_calls"] == 2
@@ -75,7 +75,7 @@ async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
 
 async def test_a_script_that_ends_too_soon_fails_loudly(place: Place) -> None:
     async with watched(place.settings(reads("a.txt"))) as app:
-        report = app.runs.report(await started(app), ME)
+        report = await app.runs.report(await started(app), ME)
         assert (report.status, report.stop_reason) == ("failed", "llm_error")
 
 
@@ -162,7 +162,7 @@ async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Pla
     async with watched(place.settings()) as app:
         run_id = await started(app, route="caller")
         await app.control.request(run_id, "cancel", ME)
-        assert app.runs.report(run_id, ME).status == "cancelled"
+        assert (await app.runs.report(run_id, ME)).status == "cancelled"
         await app.control.request(run_id, "cancel", ME)  # once more is no error
         with pytest.raises(NotWaiting):
             await app.answers.submit(run_id, {"round-1": DONE}, ME)
@@ -219,9 +219,9 @@ async def test_an_extended_run_goes_further(place: Place) -> None:
 async def test_what_a_route_has_no_use_for_is_said(place: Place) -> None:
     async with watched(place.settings()) as app:
         run_id = await started(app, route="caller", model="openai:gpt-5", temperature=1.5)
-        assert any("model and temperature" in note for note in app.runs.report(run_id, ME).degraded)
+        assert any("model and temperature" in note for note in (await app.runs.report(run_id, ME)).degraded)
         await app.control.request(run_id, "reroute", ME, route="sampling")
-        assert any("offers no sampling" in note for note in app.runs.report(run_id, ME).degraded)
+        assert any("offers no sampling" in note for note in (await app.runs.report(run_id, ME)).degraded)
 
 
 async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
@@ -256,7 +256,7 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
                 await app.control.request(run_id, "extend", ME, limits=limits)
         else:
             await app.control.request(run_id, "extend", ME, limits=limits)
-            assert app.runs.report(run_id, ME).remaining["rounds"] == 99  # what the configuration allows
+            assert (await app.runs.report(run_id, ME)).remaining["rounds"] == 99  # what the configuration allows
             assert place.rows("select text from note where text like 'Extended to what%'") != []
 
 
@@ -301,14 +301,14 @@ async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -
     other = Caller("somebody else")
     async with watched(place.settings()) as app:
         run_id = await started(app, route="caller")
-        for look in (lambda: app.runs.report(run_id, other), lambda: app.runs.replay(run_id, other)):
+        for look in (app.runs.report, app.runs.replay):
             with pytest.raises(UnknownRun):
-                look()
+                await look(run_id, other)
         with pytest.raises(UnknownRun):
             await app.answers.submit(run_id, {"round-1": DONE}, other)
         with pytest.raises(UnknownRun):
             await app.control.request(run_id, "cancel", other)
-        assert app.runs.newest_ids(other) == []
+        assert await app.runs.newest_ids(other) == []
 
 
 async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
@@ -317,7 +317,7 @@ async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
         await answered(app, first, round_1=READS)
         await answered(app, first, round_2=DONE)
         second = await started(app, "two", route="caller", continues=first)
-        (item,) = app.runs.report(second, ME).waiting
+        (item,) = (await app.runs.report(second, ME)).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
         assert "alpha" in item["messages"][2]["content"]
         assert item["messages"][3]["content"] == "done"
@@ -375,7 +375,7 @@ async def test_another_answer_for_an_answered_step_is_refused(place: Place) -> N
             await app.answers.submit(run_id, {"round-1": DONE}, ME)
         with pytest.raises(AlreadyAnswered):
             await app.answers.submit(run_id, {"round-2": DONE, "round-1": DONE}, ME)
-        assert app.runs.report(run_id, ME).status == "input_required"
+        assert (await app.runs.report(run_id, ME)).status == "input_required"
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: P
 async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
     settings = place.settings(reads("a.txt"), says("done"), gate=(GateRule("read_*", "deny"),))
     async with watched(settings) as app:
-        report = app.runs.report(await started(app), ME)
+        report = await app.runs.report(await started(app), ME)
         assert (report.summary, [call["ok"] for call in report.calls]) == ("done", [False])
         ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
         assert '"code":"denied"' in body
@@ -499,7 +499,7 @@ async def test_a_long_result_is_kept_whole_behind_its_ref(place: Place) -> None:
         assert "line 2500\n" in whole
         ((shown,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
         assert len(shown) < 4_000
-        assert [call["ok"] for call in app.runs.report(run_id, ME).calls] == [True, True]
+        assert [call["ok"] for call in (await app.runs.report(run_id, ME)).calls] == [True, True]
 
 
 async def test_a_deposited_result_that_is_long_is_kept_whole_too(place: Place) -> None:
@@ -534,7 +534,7 @@ async def test_attention_wakes_when_another_run_asks_for_something(place: Place)
         run_id = (await app.runs.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
         async with asyncio.timeout(5):
             await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
-        assert [item["kind"] for item in app.runs.report(run_id, ME).waiting] == ["tool_call"]
+        assert [item["kind"] for item in (await app.runs.report(run_id, ME)).waiting] == ["tool_call"]
         await app.control.request(run_id, "cancel", ME)
 
 
@@ -542,7 +542,7 @@ async def test_a_wait_ends_with_its_time_and_disturbs_nothing(place: Place) -> N
     async with watched(place.settings(says("done", delay_s=0.4))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await app.runs.wait([run_id], until="done", wait_s=0.05, caller=ME)
-        assert app.runs.report(run_id, ME).status == "working"
+        assert (await app.runs.report(run_id, ME)).status == "working"
         waiting = asyncio.create_task(app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
         await asyncio.sleep(0)
         waiting.cancel()

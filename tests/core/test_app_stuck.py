@@ -31,12 +31,12 @@ async def stuck(place: Place, damage: str) -> str:
 async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with App.open(place.settings(), via="test") as app:
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert report.status == "paused"
         assert report.next is not None
         assert report.next["tool"] == "planner_run"
         assert report.next["arguments"]["continues"] == run_id
-        items = app.runs.trace(run_id, TraceQuery("messages"), ME)["items"]
+        items = (await app.runs.trace(run_id, TraceQuery("messages"), ME))["items"]
         assert [item["role"] for item in items] == ["system", "user", "assistant", "tool"]
 
 
@@ -47,7 +47,7 @@ async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> 
     async with App.open(place.settings(), via="test") as app:
         new = await app.runs.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
         await app.runs.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        (item,) = app.runs.report(new.run_id, ME).waiting
+        (item,) = (await app.runs.report(new.run_id, ME)).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "user"]
 
 
@@ -58,7 +58,7 @@ async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
     async with App.open(place.settings(), via="test") as app:
         await app.control.request(run_id, "cancel", ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run_id, ME).status == "cancelled"
+        assert (await app.runs.report(run_id, ME)).status == "cancelled"
 
 
 async def test_a_run_that_only_waits_is_not_gone_on_from(place: Place) -> None:

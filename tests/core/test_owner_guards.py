@@ -133,7 +133,7 @@ async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun
             async with asyncio.timeout(WITHIN_S):
                 await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
             assert forestalling.when == [("round-2/call-1", False)]  # marked by that commit, and nothing was made yet
-            assert app.runs.report(run_id, ME).status == "cancelled"
+            assert (await app.runs.report(run_id, ME)).status == "cancelled"
             assert not (place.workspace / "made.txt").exists()
 
 

@@ -63,7 +63,7 @@ async def test_a_run_left_again_and_again_comes_out_the_same(
     async with watched(place.settings(*LINES)) as app:
         run_id = await gone_through(app)
         assert (asked_digests(place, run_id), outcome_of(place, run_id), bodies(place)) == expected
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 def bodies(place: Place) -> dict[str, Any]:

@@ -223,7 +223,7 @@ async def edited_once(place: Place) -> tuple[Any, str, Path]:
     )
     async with App.open(settings, via="mcp") as app:
         run_id = await started(app, tools=("edit_file",))
-        assert app.runs.report(run_id, ME).summary == "done"
+        assert (await app.runs.report(run_id, ME)).summary == "done"
     return settings, run_id, place.workspace / "a.txt"
 
 
@@ -234,7 +234,7 @@ async def test_an_edit_that_was_made_before_the_crash_is_not_made_again(place: P
     async with App.open(settings, via="mcp") as app:
         report = await rests(app, run_id)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.summary) == ("completed", "done"), report.degraded
     assert file.read_text() == "alpha alpha\n"
 
@@ -246,7 +246,7 @@ async def test_an_edit_that_was_not_made_before_the_crash_is_made_now(place: Pla
     async with App.open(settings, via="mcp") as app:
         await rests(app, run_id)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run_id, ME).status == "completed"
+        assert (await app.runs.report(run_id, ME)).status == "completed"
     assert file.read_text() == "alpha alpha\n"
 
 
@@ -279,6 +279,6 @@ async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_hold
         (item,) = (await rests(app, run_id)).waiting
         await app.answers.settle(run_id, item["key"], "reattempt", PERSON)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run_id, ME).status == "completed"
+        assert (await app.runs.report(run_id, ME)).status == "completed"
     assert file.read_text() == "alpha alpha, and more\n"
     assert place.rows("select name from memory") == []

@@ -71,7 +71,7 @@ async def ended_at(place: Place, journey: Journey, way: str, nth: int) -> None:
 async def recovered(place: Place, journey: Journey) -> None:
     async with App.open(journey.settings(place), via="mcp") as app:
         await gone_through(app, place, journey)
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
         assert integrity.find_damage(app._store.reader) == []
 
 

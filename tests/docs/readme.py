@@ -215,7 +215,7 @@ def caller_output() -> str:
                     PlannerRequest("What is in README.md?", tools=("read_file",)), Caller()
                 )
                 await app.runs.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
-                return app.runs.report(run.run_id, Caller()).as_json()
+                return (await app.runs.report(run.run_id, Caller())).as_json()
 
     report = asyncio.run(start())
     item = report["waiting"][0]  # type: ignore[index]  # a list of objects

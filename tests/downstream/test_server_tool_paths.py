@@ -91,7 +91,7 @@ async def test_instructions_to_agents_are_asked_about_in_every_form_though_a_rul
         )
         async with App.open(settings, via="mcp") as app:
             run_id = await run_with(app)
-            report = app.runs.report(run_id, ME)
+            report = await app.runs.report(run_id, ME)
         assert [item["kind"] for item in report.waiting] == ["approval"], (number, arguments)
         assert "touches" in report.waiting[0]["preview"]
     assert logged(place) == []
@@ -140,7 +140,7 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
         gate=rules,
     )
     async with App.open(settings, via="mcp") as app:
-        report = app.runs.report(await run_with(app), ME)
+        report = await app.runs.report(await run_with(app), ME)
     assert logged(place) == ["call change"]
     assert [item["key"] for item in report.waiting] == ["round-2/call-1/approval"]
 
@@ -150,7 +150,7 @@ async def test_a_path_that_leads_elsewhere_since_a_person_approved_it_is_not_fol
     settings = place.settings(calling("x__change", {"path": "notes"}), says("done"), servers=(server(place),))
     async with App.open(settings, via="mcp") as app:
         run_id = await run_with(app)
-        assert "a.txt" in app.runs.report(run_id, ME).waiting[0]["preview"]
+        assert "a.txt" in (await app.runs.report(run_id, ME)).waiting[0]["preview"]
         (place.workspace / "notes").unlink()
         (place.workspace / "notes").symlink_to("AGENTS.md")
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)

@@ -311,13 +311,13 @@ SPENDING = (
     ),
     Guard(
         "execution/daily_limits.py",
-        "if known is not None and self._is_still_charged(principal, known[0], at):",
+        "if known is not None and await self._is_still_charged(principal, known[0], at):",
         "if known is not None:",
         "budgets/test_days_limits.py::test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved",
     ),
     Guard(
         "execution/daily_limits.py",
-        "accounts.check_day_accounts_exist(reader, principal, min(day.begins, at))",
+        "accounts.check_day_accounts_exist(session, principal, min(day.begins, at))",
         "pass",
         "budgets/test_days_limits.py::test_a_damaged_day_refuses_instead_of_beginning_anew",
     ),
@@ -1005,8 +1005,8 @@ OUTSIDE = (
     ),
     Guard(
         "app/context.py",
-        "queries.run_by_id(self.store.reader, run_id, caller.principal)",
-        "queries.run_by_id(self.store.reader, run_id)",
+        "queries.run_by_id(session, run_id, caller.principal)",
+        "queries.run_by_id(session, run_id)",
         RUNS + "another_principal_s_run_looks_like_an_unknown_one",
     ),
     Guard(
@@ -1077,7 +1077,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/run_factory.py",
-        "        self._tool_sources.refresh()\n        return registry",
+        "        await self._tool_sources.refresh()\n        return registry",
         "        return registry",
         "registry/test_registering.py::test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it",
     ),
@@ -1089,8 +1089,8 @@ OUTSIDE = (
     ),
     Guard(
         "app/answers.py",
-        "    drives_here = drive and not self._context.is_served_elsewhere(run) and self._context.can_drive(run)\n",
-        "    drives_here = drive and self._context.can_drive(run)\n",
+        "drives_here = drive and not await self._context.is_served_elsewhere(run) and ",
+        "drives_here = drive and ",
         "crash/test_who_acts.py::test_a_living_server_acts_by_its_own_settings",
     ),
     Guard(

@@ -76,7 +76,7 @@ async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -
 
         run_id = (await app.runs.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
         await app.runs.wait([run_id], until="rest", wait_s=20, caller=tenant)
-        next_call = app.runs.report(run_id, tenant).next
+        next_call = (await app.runs.report(run_id, tenant)).next
     assert next_call is not None
     assert str(place.root) not in json.dumps(next_call)
     assert "--principal tenant" in next_call["why"]

@@ -104,7 +104,7 @@ async def test_a_key_belongs_to_its_workspace(two: Two) -> None:
 async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answered_only_at_home(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
         run_id = await begun(here)
-        seen = there.runs.report(run_id, ME)
+        seen = await there.runs.report(run_id, ME)
         assert (seen.status, seen.workspace) == ("input_required", str(two.one))
         assert seen.waiting[0]["messages"]
         before = two.place.rows("select count(*) from answer")
@@ -147,7 +147,7 @@ async def test_a_run_without_a_workspace_is_answered_anywhere(two: Two) -> None:
 async def test_another_principal_is_told_the_last_part_of_a_folder_alone(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
         run_id = await begun(here, TENANT)
-        assert there.runs.report(run_id, TENANT).workspace == two.one.name
+        assert (await there.runs.report(run_id, TENANT)).workspace == two.one.name
         with pytest.raises(PathDenied) as refused:
             await there.answers.submit(run_id, {"round-1": {"content": "no"}}, TENANT)
         assert str(two.one) not in str(refused.value)
@@ -158,12 +158,12 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
     """The client of another project would approve a change that its user does not see."""
     async with two.server(two.one, lines=(WRITES, ENDS)) as here, two.server(two.other) as there:
         run_id = await begun(here, tools=("write_file",))
-        assert [item["kind"] for item in here.runs.report(run_id, ME).waiting] == ["approval"]
+        assert [item["kind"] for item in (await here.runs.report(run_id, ME)).waiting] == ["approval"]
         eliciting = Caller(elicits=True)
-        run = here.runs.find(run_id, eliciting)
+        run = await here.runs.find(run_id, eliciting)
         waiting = await here.runs.what_waits(run)
-        assert here.dialogs.open_questions(run, waiting, eliciting, ())
-        assert not there.dialogs.open_questions(run, waiting, eliciting, ())
+        assert await here.dialogs.open_questions(run, waiting, eliciting, ())
+        assert not await there.dialogs.open_questions(run, waiting, eliciting, ())
 
 
 async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two: Two) -> None:
@@ -187,7 +187,7 @@ async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
         assert str(two.one) in refused.value.message
         with pytest.raises(BadArguments):
             await begun(both, continues=run_id, workspace=str(two.other))
-        assert both.runs.report(await begun(both, continues=run_id), ME).workspace == str(two.one)
+        assert (await both.runs.report(await begun(both, continues=run_id), ME)).workspace == str(two.one)
 
 
 async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two) -> None:
@@ -226,10 +226,10 @@ async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> N
         with pytest.raises(UnknownMandate) as refused:
             await there.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert str(two.one) in refused.value.message
-        assert there.mandates.list_page(None, None, ME)["mandates"] == []
-        assert there.mandates.list_page(None, None, ME)["elsewhere"] == 1
+        assert (await there.mandates.list_page(None, None, ME))["mandates"] == []
+        assert (await there.mandates.list_page(None, None, ME))["elsewhere"] == 1
         assert [
-            each["mandate_id"] for each in there.mandates.list_page(None, None, ME, everywhere=True)["mandates"]
+            each["mandate_id"] for each in (await there.mandates.list_page(None, None, ME, everywhere=True))["mandates"]
         ] == ["tidy"]
 
 
@@ -247,7 +247,7 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
             ]
         assert [run["workspace"] for run in runs] == [str(two.one), str(two.other)]
         assert [run["goal"] for run in runs] == ["Keep a.txt tidy.", "Another."]
-        page = app.mandates.list_page(None, None, ME)["mandates"]
+        page = (await app.mandates.list_page(None, None, ME))["mandates"]
         assert {each["workspace"]: each["run_id"] for each in page} == {run["workspace"]: run["run_id"] for run in runs}
     charged = two.place.rows("select name, workspace from account where scope = 'mandate' order by workspace")
     assert sorted(charged) in ([], sorted([("tidy", str(two.one)), ("tidy", str(two.other))]))
@@ -257,10 +257,10 @@ async def test_what_is_due_is_what_belongs_to_the_folders_at_hand(two: Two) -> N
     async with two.server(two.one) as here, two.server(two.other) as there:
         await here.mandates.save(WEEKLY, ME)
         two.place.rows("update mandate set saved_at = saved_at - ?", WEEK_MS)
-        assert [(due.mandate_id, due.workspace) for due in here.mandates.list_due(None, ME)] == [
+        assert [(due.mandate_id, due.workspace) for due in await here.mandates.list_due(None, ME)] == [
             ("weekly", str(two.one))
         ]
-        assert there.mandates.list_due(None, ME) == []
+        assert await there.mandates.list_due(None, ME) == []
 
 
 async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two) -> None:
@@ -271,13 +271,13 @@ async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two)
         with pytest.raises(BadArguments) as refused:
             await app.mandates.start_cycles(MandateRef("weekly"), RunOptions(), ME)
         assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
-        assert app.mandates.list_due(None, ME) == []
+        assert await app.mandates.list_due(None, ME) == []
     due = two.said("mandate", "run", "--due")
     assert "mandate edit weekly --workspace" in due.err
     assert two.said("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
     assert two.place.rows("select workspace from mandate") == [(str(two.other),)]
     async with two.server(two.other) as app:
-        assert [each.mandate_id for each in app.mandates.list_due(None, ME)] == ["weekly"]
+        assert [each.mandate_id for each in await app.mandates.list_due(None, ME)] == ["weekly"]
 
 
 async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two) -> None:
@@ -288,7 +288,7 @@ async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two)
         found: list[tuple[str, str]] = []
         cursor = None
         while True:
-            page = app.mandates.list_page(None, cursor, ME)
+            page = await app.mandates.list_page(None, cursor, ME)
             found += [(each["mandate_id"], each["workspace"]) for each in page["mandates"]]
             if (cursor := page["cursor"]) is None:
                 break

@@ -44,7 +44,7 @@ async def one_cycle(place: Any, era: str, model: ClientModel) -> tuple[dict[str,
             run = await door.ask("ooda_run", ONE_CYCLE)
             while run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", run["next"]["arguments"])
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     return run, dict(place.rows("select kind, count(*) from mark group by kind"))
 
 

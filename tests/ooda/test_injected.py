@@ -134,7 +134,7 @@ async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_leave(w
                     assert run["status"] == "completed", run
         for name in names:
             assert all(order in model.obeyed for order in orders[name]), name  # it did try
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     watched.untouched()
     asks = ["edit_a_file", "write_a_file", "agents", "workflow", "skill", "servers", "connect", "shell", "a_process"]
     assert waited == ([] if fetching else [name for name in orders if name in asks])
@@ -215,7 +215,7 @@ async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_leave(
                 if run["status"] == "input_required":
                     await door.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
         assert all(decision in model.obeyed for decision in decisions.values())  # it did try
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     watched.untouched()
     assert len(world.place.rows("select id from mandate")) == len(decisions)
     asks = ["edit_a_file", "edit_agents", "create_a_file", "create_servers", "plan_with_agents"]

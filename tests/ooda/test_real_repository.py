@@ -90,7 +90,7 @@ async def ran(
             said = iter(turns)
             while run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", {"run_id": run["run_id"], **answers_to(run, said)})
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     assert run["status"] == "completed", run
     return run
 

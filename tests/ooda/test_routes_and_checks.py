@@ -36,7 +36,7 @@ async def test_the_steps_are_the_same_on_every_route(place, era):
             if run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", run["next"]["arguments"])
             asked["sampling"] = run
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     for route, run in asked.items():
         assert (run["stop_reason"], run["route"]) == ("max_cycles_reached", route), run
         assert [each["status"] for each in run["output"]["cycles"]] == ["applied"] * 3

@@ -39,7 +39,7 @@ async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
         assert (brief["status"], brief["goal"]) == ("paused", first["goal"])
         assert "output" not in brief
     async with App.open(place.settings(*MENDED, gate=EDITS_ALLOWED), via="mcp") as elsewhere:
-        assert elsewhere.runs.report(first["run_id"], ME).output == first["output"]
+        assert (await elsewhere.runs.report(first["run_id"], ME)).output == first["output"]
     async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         done = await ended(door, first)
     assert done["output"]["cycles"][0] == found
@@ -131,9 +131,9 @@ async def test_the_messages_of_cycles_that_another_version_asked_are_refused_wit
     place.rows("update run set version = 1")
     async with App.open(place.settings(*MENDED), via="mcp") as app:
         with pytest.raises(Stale, match="is of version 1"):
-            app.runs.trace(run["run_id"], TraceQuery("messages"), ME)
-        assert app.runs.trace(run["run_id"], TraceQuery("events"), ME)["total"] > 0
-        assert app.runs.report(run["run_id"], ME).output["mandate_status"] == "paused_at_checkpoint"
+            await app.runs.trace(run["run_id"], TraceQuery("messages"), ME)
+        assert (await app.runs.trace(run["run_id"], TraceQuery("events"), ME))["total"] > 0
+        assert (await app.runs.report(run["run_id"], ME)).output["mandate_status"] == "paused_at_checkpoint"
     place.rows("update run set version = 2")
 
 

@@ -33,7 +33,7 @@ async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
 async def asking(app: App) -> tuple[str, str]:
     """A run that waits for leave, and the key that it waits under."""
     run_id = await started(app, tools=("write_file",))
-    (item,) = app.runs.report(run_id, ME).waiting
+    (item,) = (await app.runs.report(run_id, ME)).waiting
     return run_id, item["key"]
 
 

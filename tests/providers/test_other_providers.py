@@ -179,7 +179,7 @@ async def test_signatures_go_back_where_they_came_from_also_after_a_restart(
     settings = place.settings(model=thinks.model, base_url=thinks.at(server))
     async with watched(settings) as app:
         run_id = await started(app)
-        assert app.runs.report(run_id, ME).status == "paused"
+        assert (await app.runs.report(run_id, ME)).status == "paused"
     async with watched(settings) as app:
         await app.control.request(run_id, "resume", ME)
         report = await rests(app, run_id)

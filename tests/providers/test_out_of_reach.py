@@ -40,7 +40,7 @@ async def looked_at(settings: Settings, run_id: str) -> RunReport:
     """What a server of these settings says of the run, once it has been called."""
     async with App.open(settings, via="mcp") as other:
         await other.runs.wait([run_id], until="rest", wait_s=1, caller=ME)
-        return other.runs.report(run_id, ME)
+        return await other.runs.report(run_id, ME)
 
 
 async def test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it(place: Place, server: Standin) -> None:
@@ -72,7 +72,7 @@ async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(
         await command.answers.decide(run_id, KEY, "approve", None, PERSON)
         await command.control.drive(run_id)
         await command.runs.wait([run_id], until="rest", wait_s=1, caller=ME)
-        assert command.runs.report(run_id, ME).status == "paused"
+        assert (await command.runs.report(run_id, ME)).status == "paused"
     assert place.rows("select verdict from approval") == [("approve",)]
     assert place.rows("select path from mark where path = 'round-2'") == []
     assert not (place.workspace / "new.txt").exists()
@@ -91,7 +91,7 @@ async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) ->
         await command.answers.decide(run_id, KEY, "approve", None, PERSON)
         await command.control.drive(run_id)
         await command.runs.wait([run_id], until="rest", wait_s=1, caller=ME)
-        assert any("of the flow planner" in text for text in command.runs.report(run_id, ME).degraded)
+        assert any("of the flow planner" in text for text in (await command.runs.report(run_id, ME)).degraded)
     assert not (place.workspace / "new.txt").exists()
 
 
@@ -106,4 +106,4 @@ async def test_a_run_with_tools_that_are_not_here_says_so_and_is_left(place: Pla
     assert place.rows("select count(*) from answer") == [(0,)]
     async with App.open(place.settings(*lines, http_fetch=True), via="mcp") as able:
         assert (await rests(able, run_id)).summary == "done"
-        assert_all_lawful(able)
+        await assert_all_lawful(able)

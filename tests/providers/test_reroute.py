@@ -36,19 +36,19 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         await app.control.request(run.run_id, "reroute", ME, route="caller")
         await app.control.request(run.run_id, "resume", ME)
         await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        report = app.runs.report(run.run_id, ME)
+        report = await app.runs.report(run.run_id, ME)
         assert report.status == "input_required"
         assert [item["key"] for item in report.waiting] == ["round-1"]
         assert report.remaining["rounds"] == 4
         assert_lawful(place, run.run_id)
         assert rows(place, "select ended, handed_out from attempt order by id")[-1] == ("provider_busy", 1)
     async with App.open(place.settings(BUSY), via="test") as other:  # and from the rows alone
-        assert [item["key"] for item in other.runs.report(run.run_id, ME).waiting] == ["round-1"]
+        assert [item["key"] for item in (await other.runs.report(run.run_id, ME)).waiting] == ["round-1"]
         await other.answers.submit(run.run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
         await other.runs.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = other.runs.report(run.run_id, ME)
+        report = await other.runs.report(run.run_id, ME)
         assert (report.status, report.summary, report.rounds) == ("completed", "Done.", 1)
-        assert other.runs.replay(run.run_id, ME).identical
+        assert (await other.runs.replay(run.run_id, ME)).identical
     assert_lawful(place, run.run_id)
     spent, held = rows(
         place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'"
@@ -64,7 +64,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
         run_id = (await app.runs.start_planner(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
         await begun(app, "round-1")
         await app.control.request(run_id, "reroute", ME, route="auto")
-        assert any("limits.usd is set" in line for line in app.runs.report(run_id, ME).degraded)
+        assert any("limits.usd is set" in line for line in (await app.runs.report(run_id, ME)).degraded)
         with pytest.raises(BadArguments, match="scripted"):
             await app.control.request(run_id, "reroute", ME, route="scripted")
         await app.control.request(run_id, "cancel", ME)
@@ -80,10 +80,10 @@ async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
         for action, route in (("pause", None), ("reroute", "caller"), ("resume", None)):
             await app.control.request(run.run_id, action, ME, route=route)  # type: ignore[arg-type]  # literals of a table
             await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run.run_id, ME).status == "input_required"
+        assert (await app.runs.report(run.run_id, ME)).status == "input_required"
         await app.control.request(run.run_id, "reroute", ME, route="scripted")
         await app.control.request(run.run_id, "cancel", ME)
         await app.runs.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run.run_id, ME).status == "cancelled"
+        assert (await app.runs.report(run.run_id, ME)).status == "cancelled"
     assert_lawful(place, run.run_id)
     assert rows(place, "select held_rounds + held_model_calls + held_total_tokens from account") == [(0,), (0,)]

@@ -70,7 +70,7 @@ async def run_on(settings: Settings, **request: Any) -> tuple[Place, str, RunRep
     """A run that rests, with its laws checked."""
     async with watched(settings) as app:
         run_id = await started(app, **request)
-        return Place(settings.home.parent), run_id, app.runs.report(run_id, ME)
+        return Place(settings.home.parent), run_id, await app.runs.report(run_id, ME)
 
 
 async def test_a_run_reads_a_file_and_answers_from_it(place: Place, server: Standin) -> None:
@@ -108,17 +108,17 @@ async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself
     server.will(*[refuses(429, "too many", Retry_After="0")] * 4, talks("done"))
     async with watched(openai(place, server)) as app:
         run_id = await started(app)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, len(server.heard)) == ("paused", None, 4)
         assert report.resume_at is not None
         assert (report.waiting, report.usage["attempts"]) == ((), 4)
         assert place.rows("select owner, resume_at - created_at between 30000 and 120000 from run") == [(None, 1)]
         place.rows("update run set resume_at = 1")  # the time has come
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.summary, report.resume_at) == ("completed", "done", None)
         assert (report.usage["attempts"], report.rounds, len(server.heard)) == (5, 1, 5)
-        assert [each["attempts"] for each in app.spending.read("day", ME)["by"]] == [5]  # to wait is no attempt
+        assert [each["attempts"] for each in (await app.spending.read("day", ME))["by"]] == [5]  # to wait is no attempt
 
 
 async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:
@@ -128,7 +128,7 @@ async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, s
     async with watched(place.settings()) as other:
         needed = "it needs one with a provider"
         assert not any(
-            needed in text for text in other.runs.report(run_id, ME).degraded
+            needed in text for text in (await other.runs.report(run_id, ME)).degraded
         )  # who has it may be there in time
         place.rows("update run set resume_at = 1")
         report = await rests(other, run_id)
@@ -243,7 +243,7 @@ async def test_a_cap_of_the_configuration_bars_a_provider_without_a_price_but_no
         with pytest.raises(BadArguments):
             await app.runs.start_planner(PlannerRequest("x"), ME)
         run_id = await started(app, route="caller")
-        assert app.runs.report(run_id, ME).status == "input_required"
+        assert (await app.runs.report(run_id, ME)).status == "input_required"
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="provider")
 
@@ -262,9 +262,9 @@ async def test_a_run_limited_in_dollars_stays_where_it_has_a_price(place: Place,
         run_id = await started(app, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="caller")
-        left = app.runs.report(run_id, ME).remaining["usd"]
+        left = (await app.runs.report(run_id, ME)).remaining["usd"]
         await app.control.request(run_id, "extend", ME, limits=Limits(nano_usd=10**9))
-        assert app.runs.report(run_id, ME).remaining["usd"] == pytest.approx(left + 1)
+        assert (await app.runs.report(run_id, ME)).remaining["usd"] == pytest.approx(left + 1)
 
 
 # -- private parts -------------------------------------------------------------------------------------------------
@@ -279,9 +279,9 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
     )
     async with watched(anthropic(place, server)) as app:
         run_id = await started(app)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         shown = json.dumps(
-            [report.as_json(), *(app.runs.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages"))]
+            [report.as_json(), *[await app.runs.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages")]]
         )
     assert (report.status, report.summary, report.rounds) == ("completed", "done", 3)
     assert "sig-1" not in shown
@@ -310,7 +310,7 @@ async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place:
         run_id = await started(app, caller_tools=(ASK,))
         await app.control.request(run_id, "reroute", ME, route="caller")
         await answered(app, run_id, round_1__call_1={"content": "b"})
-        waiting = app.runs.report(run_id, ME)
+        waiting = await app.runs.report(run_id, ME)
         assert "sig-1" not in json.dumps(waiting.as_json())
         assert any("left out" in text for text in waiting.degraded)
         await answered(app, run_id, round_2=reads("b.txt"))
@@ -346,8 +346,8 @@ async def test_a_usage_in_one_shape_and_a_reply_in_another_never_stop_the_house(
     async with watched(openai(place, server)) as app:
         first = await started(app, goal="one")
         second = await started(app, goal="two")
-        assert [app.runs.report(run, ME).status for run in (first, second)] == ["failed", "completed"]
-        assert_all_lawful(app)
+        assert [(await app.runs.report(run, ME)).status for run in (first, second)] == ["failed", "completed"]
+        await assert_all_lawful(app)
 
 
 async def test_after_a_reroute_the_model_is_that_of_the_new_route(place: Place, server: Standin) -> None:
@@ -355,8 +355,8 @@ async def test_after_a_reroute_the_model_is_that_of_the_new_route(place: Place, 
     async with watched(openai(place, server)) as app:
         run_id = await started(app, route="caller")
         await rests(app, run_id)
-        assert app.runs.report(run_id, ME).model is None
+        assert (await app.runs.report(run_id, ME)).model is None
         await app.control.request(run_id, "reroute", ME, route="provider")
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.route, report.model) == ("completed", "provider", "openai:small")

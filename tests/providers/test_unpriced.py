@@ -32,8 +32,8 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
 ) -> None:
     server.will(refuses(429, Retry_After="0"), LOOKS, talks("done"))
     async with watched(openai(place, server)) as app:
-        report = app.runs.report(await started(app), ME)
-        day = app.spending.read("day", ME)
+        report = await app.runs.report(await started(app), ME)
+        day = await app.spending.read("day", ME)
     assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, ["openai:small"])
     assert noted(report) == 1
     sent = place.rows(
@@ -47,18 +47,18 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
 async def test_a_stated_price_is_counted_and_nothing_is_said(place: Place, server: Standin) -> None:
     server.will(talks("done", usage=(1_000, 100, 0)))
     async with watched(openai(place, server, price_input=1.0, price_output=10.0)) as app:
-        report = app.runs.report(await started(app), ME)
-        assert app.spending.read("day", ME)["unpriced"] is None
+        report = await app.runs.report(await started(app), ME)
+        assert (await app.spending.read("day", ME))["unpriced"] is None
     assert (report.usage["usd"], report.usage["unpriced"]) == (pytest.approx(0.002), None)
     assert noted(report) == 0
 
 
 async def test_routes_that_cost_this_server_nothing_are_free_and_are_no_unknown(place: Place) -> None:
     async with watched(place.settings(reads("a.txt"), line_says("done"))) as app:
-        scripted = app.runs.report(await started(app, "on a script"), ME)
+        scripted = await app.runs.report(await started(app, "on a script"), ME)
         asked = await started(app, "of the caller", route="caller")
         by_caller = await answered(app, asked, round_1={"content": "done", "finish": "stop"})
-        assert app.spending.read(asked, ME)["unpriced"] is None
+        assert (await app.spending.read(asked, ME))["unpriced"] is None
     for report in (scripted, by_caller):
         assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, None)
         assert not any("price" in text for text in report.degraded)
@@ -68,7 +68,7 @@ async def test_a_run_that_comes_to_such_a_model_later_says_so_then(place: Place,
     server.will(talks("done"))
     async with watched(openai(place, server)) as app:
         run_id = await started(app, route="caller")
-        assert noted(app.runs.report(run_id, ME)) == 0
+        assert noted(await app.runs.report(run_id, ME)) == 0
         await app.control.request(run_id, "reroute", ME, route="provider")
         report = await rests(app, run_id)
     assert (report.summary, report.usage["unpriced"], noted(report)) == ("done", ["openai:small"], 1)

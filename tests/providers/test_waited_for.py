@@ -23,9 +23,9 @@ def waits(degraded: tuple[str, ...]) -> list[str]:
 async def waiting_note(app: App, run_id: str) -> str:
     """The one thing that the run says that it waits for, once it says so."""
     async with asyncio.timeout(20):
-        while not (found := waits(app.runs.report(run_id, ME).degraded)):
+        while not (found := waits((await app.runs.report(run_id, ME)).degraded)):
             await app.runs.wait([run_id], until="done", wait_s=0.2, caller=ME)
-    assert app.runs.report(run_id, ME).status == "working"
+    assert (await app.runs.report(run_id, ME)).status == "working"
     (text,) = found
     return text
 
@@ -49,7 +49,7 @@ async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_pa
         ((held,),) = place.rows("select held from mark where path = 'round-1'")
         assert held.endswith(",300000]")
         await app.control.request(run_id, "cancel", ME)
-        assert waits(app.runs.report(run_id, ME).degraded) == []
+        assert waits((await app.runs.report(run_id, ME)).degraded) == []
 
 
 async def test_of_a_provider_that_is_asked_again_it_says_why_and_when(tmp_path: Path, server: Standin) -> None:
@@ -60,5 +60,5 @@ async def test_of_a_provider_that_is_asked_again_it_says_why_and_when(tmp_path: 
         text = await waiting_note(app, run_id)
         assert re.search(rf"failed \(provider_busy\); it is asked again at {MOMENT} \(attempt 2 of 4\)", text), text
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
-        report = app.runs.report(run_id, ME)
+        report = await app.runs.report(run_id, ME)
         assert (report.status, report.summary, waits(report.degraded)) == ("completed", "Done.", [])

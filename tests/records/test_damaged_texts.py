@@ -55,13 +55,13 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
     texts = [finding["text"] for finding in said.json["findings"] if finding["state"] == "bad"]
     assert texts == [f"texts are damaged of {this}"]
     async with App.open(place.settings(*LINES), via="mcp") as app:
-        shown = {run_id: app.runs.report(run_id, ME) for run_id in app.runs.newest_ids(ME)}
+        shown = {run_id: await app.runs.report(run_id, ME) for run_id in await app.runs.newest_ids(ME)}
         assert any(this in note and "damaged" in note for note in shown[this].degraded), shown[this].degraded
         with pytest.raises(Unreadable, match=this):
             await app.answers.submit(this, {"round-1/call-1": {"content": "yes"}}, ME)
         assert (await answered(app, other, round_1__call_1={"content": "yes"})).status == "completed"
         fresh = await started(app, "a third", caller_tools=(ASK,))
-        assert app.runs.report(fresh, ME).status == "input_required"
+        assert (await app.runs.report(fresh, ME)).status == "input_required"
         await app.control.request(this, "cancel", ME)
         assert (await rests(app, this)).status == "cancelled"
 
@@ -77,11 +77,11 @@ async def test_a_shared_text_is_put_back_by_whoever_reads_it(place: Place, how: 
     content_hash = damage(place, how, part, run_id)
     assert body(place, content_hash) != before
     async with App.open(place.settings(), via="mcp") as app:
-        assert app.runs.report(run_id, ME).waiting[0]["kind"] == "completion"
+        assert (await app.runs.report(run_id, ME)).waiting[0]["kind"] == "completion"
         report = await answered(app, run_id, round_1={"content": "done"})
         assert report.status == "completed"
         assert any("made again from its source" in note for note in report.degraded)
-        assert app.health(thorough=True)["damage"] == []
+        assert (await app.health(thorough=True))["damage"] == []
     assert body(place, content_hash) == before
 
 
@@ -93,7 +93,7 @@ async def test_a_new_run_puts_back_what_it_shares(place: Place, how: str, part: 
     damaged = body(place, content_hash)
     async with App.open(place.settings(*LINES), via="mcp") as app:
         fresh = await started(app, "a third", caller_tools=(ASK,))
-        assert app.runs.report(fresh, ME).status == "input_required"
+        assert (await app.runs.report(fresh, ME)).status == "input_required"
         assert body(place, content_hash) != damaged
         assert (await answered(app, this, round_1__call_1={"content": "yes"})).status == "completed"
 
@@ -106,7 +106,7 @@ async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: s
         kept = place.rows("select json_extract(body, '$.kept') from answer where json_extract(body, '$.kept') <> ''")
         place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", kept[0][0])
         with pytest.raises(Unreadable, match=run_id):
-            app.runs.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
-        assert app.runs.report(run_id, ME).status == "completed"
-        (text,) = app.health(thorough=True)["damage"]
+            await app.runs.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
+        assert (await app.runs.report(run_id, ME)).status == "completed"
+        (text,) = (await app.health(thorough=True))["damage"]
     assert text == f"texts are damaged of {run_id}"

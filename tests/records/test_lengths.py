@@ -146,7 +146,7 @@ async def test_what_is_stored_beside_the_steps_and_differs_is_damage(place: Plac
         await app.control.request(run_id, "reroute", ME, route="scripted")  # a further attempt
         await rests(app, run_id)
         await answered(app, run_id, round_2__call_1={"content": "because"})
-        assert app.health(thorough=True)["damage"] == []
+        assert (await app.health(thorough=True))["damage"] == []
         statement, message = FORGED[what]
         place.rows(statement)
-        assert message in " ".join(app.health(thorough=True)["damage"])
+        assert message in " ".join((await app.health(thorough=True))["damage"])

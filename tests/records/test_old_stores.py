@@ -56,15 +56,15 @@ def test_the_head_of_the_schema_lists_every_table() -> None:
 async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> None:
     before = old.rows("select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id")
     async with App.open(old.settings(), via="mcp") as app:
-        report = app.runs.report(run_of(old, "ended"), ME)
+        report = await app.runs.report(run_of(old, "ended"), ME)
         assert (report.status, report.stop_reason, report.summary) == ("completed", "max_rounds", "Two files.")
         assert [call["name"] for call in report.calls] == ["read_file", "read_file"]
-        whole = app.runs.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME)["text"]
+        whole = (await app.runs.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME))["text"]
         assert whole.count("line\n") == 4_000
         for (run_id,) in old.rows("select id from run"):
-            assert_replays(app, run_id)
-        assert_all_lawful(app)
-        assert app.health(thorough=True)["damage"] == []  # its tables are those of a new file
+            await assert_replays(app, run_id)
+        await assert_all_lawful(app)
+        assert (await app.health(thorough=True))["damage"] == []  # its tables are those of a new file
     assert old.rows("pragma user_version") == [(len(MIGRATIONS),)]
     assert old.rows("pragma integrity_check") == [("ok",)]
     paths = "select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id"
@@ -83,7 +83,7 @@ async def test_what_the_server_does_itself_has_its_name_in_rows_of_before(old: P
     before = old.rows(routes)
     assert {("sent", "house"), ("answer", "house")} <= set(before)
     async with App.open(old.settings(), via="mcp") as app:
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     after = old.rows(routes)[: len(before)]
     assert after == [(what, "server" if route == "house" else route) for what, route in before]
     assert set(old.rows("select sent ->> '$.tail' from mark where sent ->> '$.route' = 'server'")) == {(goal,)}
@@ -95,7 +95,7 @@ async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
         assert (report.status, report.summary) == ("completed", "Because.")
 
         paused = run_of(old, "paused")
-        assert app.runs.report(paused, ME).status == "paused"
+        assert (await app.runs.report(paused, ME)).status == "paused"
         await app.control.request(paused, "resume", ME)
         assert (await rests(app, paused)).status == "input_required"
         report = await answered(app, paused, round_1__call_1={"content": "because"})
@@ -103,7 +103,7 @@ async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
 
         report = await rests(app, run_of(old, "killed"))
         assert (report.status, report.summary, report.usage["attempts"]) == ("completed", "At last.", 2)
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 def test_two_servers_that_migrate_at_once_make_one_store(old: Place) -> None:
@@ -171,7 +171,7 @@ async def test_a_run_whose_folder_is_gone_is_shown_with_what_it_waits_for(old: P
     if "parked" not in {key for (key,) in old.rows("select key from run")}:
         return
     async with App.open(old.settings(), via="mcp") as app:
-        report = app.runs.report(run_of(old, "parked"), ME)
+        report = await app.runs.report(run_of(old, "parked"), ME)
         (item,) = report.waiting
         assert (report.status, item["kind"]) == ("input_required", "completion")
         assert "Think." in item["messages"][0]["content"]

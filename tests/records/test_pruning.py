@@ -55,9 +55,9 @@ async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_ow
             assert place.rows(f"select count(*) from {table} where run not in (select n from run)") == [(0,)]
         assert place.rows("select count(*) from answer where mark not in (select id from mark)") == [(0,)]
         with pytest.raises(UnknownRun):
-            app.runs.report(gone, ME)
-        assert app.runs.report(kept, ME).summary == "done"
-        assert_all_lawful(app)
+            await app.runs.report(gone, ME)
+        assert (await app.runs.report(kept, ME)).summary == "done"
+        await assert_all_lawful(app)
     assert accounts
 
 
@@ -125,7 +125,7 @@ async def test_no_run_that_is_needed_ever_goes(
         done = await app.runs.prune(30, shrink=False)
         assert left(place) == needed
         assert done.runs == before - len(needed)
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
         with app._store.read_session() as connection:
             assert find_unreferenced_texts(connection) == []
 

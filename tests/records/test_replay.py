@@ -28,7 +28,7 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
         run = queries.run_by_id(app._store.reader, run_id)
         rows = queries.read_record(app._store.reader, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
-        return Recording(run_id, app._factory.load_spec(run), entries, run.outcome)
+        return Recording(run_id, await app._factory.load_spec(run), entries, run.outcome)
 
 
 Change = Callable[[Any], Any]
@@ -172,7 +172,7 @@ async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos:
     assert kairos("show", run_id).code == 0
     assert kairos("export", run_id).code == 0
     async with App.open(place.settings(says("gone on")), via="mcp") as app:
-        later = app.runs.report(await started(app, "go on", continues=run_id), ME)
+        later = await app.runs.report(await started(app, "go on", continues=run_id), ME)
         assert later.summary == "gone on"
 
 

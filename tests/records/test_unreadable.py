@@ -103,7 +103,7 @@ EVERY = ANSWERS | AMOUNTS | SENT | SPECS
 async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(filled: Filled, damage: str) -> None:
     filled.place.rows(EVERY[damage], filled.waits)
     async with App.open(filled.place.settings(), via="command") as app:
-        shown = {run_id: app.runs.report(run_id, ME) for run_id in app.runs.newest_ids(ME)}
+        shown = {run_id: await app.runs.report(run_id, ME) for run_id in await app.runs.newest_ids(ME)}
     assert {shown[run_id].status for run_id in (filled.ended, filled.other)} == {"completed"}
     assert all(shown[run_id].calls for run_id in (filled.ended, filled.other))
     if damage == "no amount held":
@@ -135,7 +135,7 @@ def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Fille
 async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, damage: str) -> None:
     filled.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], filled.ended)
     async with App.open(filled.place.settings(), via="command") as app:
-        shown = {run_id: app.runs.report(run_id, ME, full=False) for run_id in app.runs.newest_ids(ME)}
+        shown = {run_id: await app.runs.report(run_id, ME, full=False) for run_id in await app.runs.newest_ids(ME)}
     assert shown[filled.other].status == "completed"
     assert shown[filled.waits].status == "input_required"
     assert shown[filled.ended].status == ("failed" if damage in OUTCOMES else "completed")
@@ -147,7 +147,7 @@ async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) ->
     broken = filled.ended if damage in OUTCOMES else filled.waits
     filled.place.rows((EVERY | OUTCOMES)[damage], broken)
     async with App.open(filled.place.settings(), via="command") as app:
-        finding = " ".join(app.health(thorough=True)["damage"])
+        finding = " ".join((await app.health(thorough=True))["damage"])
     assert "can't be read of" in finding
     assert broken in finding
     assert filled.other not in finding
@@ -160,8 +160,8 @@ async def test_a_run_that_cannot_be_read_is_cancelled_at_once(filled: Filled, da
         async with asyncio.timeout(WITHIN_S / 2):
             await app.control.request(filled.waits, "cancel", ME)
             await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(filled.waits, ME).status == "cancelled"
-        assert app.runs.report(filled.other, ME).status == "completed"
+        assert (await app.runs.report(filled.waits, ME)).status == "cancelled"
+        assert (await app.runs.report(filled.other, ME)).status == "completed"
     assert outcome_of(filled.place, filled.waits)["stop_reason"] == "cancelled"
     assert not any(_held(filled))
     ((owner,),) = filled.place.rows("select owner from run where id = ?", filled.waits)
@@ -218,7 +218,7 @@ async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(filled: Fil
     async with App.open(filled.place.settings(), via="command") as app, asyncio.timeout(WITHIN_S / 2):
         await app.control.request(filled.waits, "cancel", ME)
         await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(filled.waits, ME).status == "cancelled"
+        assert (await app.runs.report(filled.waits, ME)).status == "cancelled"
 
 
 async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_another_process(
@@ -230,7 +230,7 @@ async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_an
     place.rows("update run set owner = 77 where id = ?", filled.waits)
     async with App.open(place.settings(), via="mcp") as app:
         await app.runs.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(filled.waits, ME).status == "paused"
+        assert (await app.runs.report(filled.waits, ME)).status == "paused"
         ((owner,),) = place.rows("select owner from run where id = ?", filled.waits)
         assert owner not in (None, 77)  # it is this server's, which lives
         said = await asyncio.to_thread(kairos, "cancel", filled.waits)
@@ -253,9 +253,9 @@ async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled
 @pytest.mark.parametrize("damage", SENT | AMOUNTS)
 async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(filled: Filled, damage: str) -> None:
     async with App.open(filled.place.settings(), via="command") as app:
-        whole = app.spending.read("day", ME)["spent"]
+        whole = (await app.spending.read("day", ME))["spent"]
         filled.place.rows((SENT | AMOUNTS)[damage], filled.waits)
-        said = app.spending.read("day", ME)
+        said = await app.spending.read("day", ME)
     assert said["spent"] == whole
     if damage == "nothing sent":
         assert "unreadable" in {each["route"] for each in said["by"]}
@@ -264,7 +264,7 @@ async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fil
 async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Filled) -> None:
     filled.place.rows("update answer set spent = ''")
     async with App.open(filled.place.settings(), via="command") as app:
-        (share,) = app.spending.read("day", ME)["by"]
+        (share,) = (await app.spending.read("day", ME))["by"]
     assert (share["attempts"], share["total_tokens"]) == (0, 0)
 
 
@@ -273,7 +273,7 @@ async def test_another_run_of_the_day_goes_on_beside_it(filled: Filled, damage: 
     filled.place.rows((SENT | AMOUNTS | SPECS | ANSWERS)[damage], filled.waits)
     async with App.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as app:
         fresh = await started(app, "another", key="three")
-        assert app.runs.report(fresh, ME).status == "completed"
+        assert (await app.runs.report(fresh, ME)).status == "completed"
 
 
 @pytest.mark.parametrize("damage", ANSWERS | SPECS)
@@ -286,9 +286,9 @@ async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(filled: F
         assert "cancel" in refused.value.hint
         for view in ("events", "messages"):
             with pytest.raises(Unreadable, match=filled.waits):
-                app.runs.trace(filled.waits, TraceQuery(view), ME)
+                await app.runs.trace(filled.waits, TraceQuery(view), ME)
         with pytest.raises(Unreadable, match=filled.waits):
-            app.runs.replay(filled.waits, ME)
+            await app.runs.replay(filled.waits, ME)
 
 
 async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_be_ended(tmp_path: Path) -> None:
@@ -298,13 +298,13 @@ async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_b
         run_id = await started(app, "change it", tools=("*",))
     place.rows("update approval set base = '['")
     async with App.open(place.settings(), via="command") as app:
-        (finding,) = app.health(thorough=True)["damage"]
+        (finding,) = (await app.health(thorough=True))["damage"]
         assert run_id in finding
         await app.runs.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run_id, ME).status == "paused"
+        assert (await app.runs.report(run_id, ME)).status == "paused"
         with pytest.raises(Unreadable, match=run_id):
             await app.answers.decide(run_id, "round-1/call-1/approval", "approve", None, PERSON)
         await app.control.request(run_id, "cancel", ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-        assert app.runs.report(run_id, ME).status == "cancelled"
+        assert (await app.runs.report(run_id, ME)).status == "cancelled"
     assert (place.workspace / "a.txt").read_text() == "alpha\n"

@@ -56,9 +56,9 @@ async def begun(app: App, *globs: str, **more: Any) -> str:
     return (await app.runs.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
 
 
-def offered_at(app: App, run_id: str) -> list[str]:
+async def offered_at(app: App, run_id: str) -> list[str]:
     """The names that the step that waits is asked with."""
-    (item,) = app.runs.report(run_id, ME).waiting
+    (item,) = (await app.runs.report(run_id, ME)).waiting
     return [tool["name"] for tool in item["tools"]]
 
 
@@ -86,12 +86,12 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
         report = await rests(app, run_id)
         assert any("those of x," in note for note in report.degraded)
         assert (searched["tools"], "x" in searched["degraded"][0]) == ([], True)
-        assert offered_at(app, run_id) == ["read_file", SEARCH]
+        assert await offered_at(app, run_id) == ["read_file", SEARCH]
         assert "x" in report.waiting[0]["tools"][1]["description"]
         comes.touch()
         await app.answers.submit(run_id, {"round-1": looks}, ME)
         await rests(app, run_id)
-        assert offered_at(app, run_id) == ["read_file", SEARCH, "x__echo"]
+        assert await offered_at(app, run_id) == ["read_file", SEARCH, "x__echo"]
         assert [tool["name"] for tool in (await app.tools.search("echo", None, None, None))["tools"]] == ["x__echo"]
     async with watched(settings) as app:
         await app.answers.submit(
@@ -143,7 +143,7 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
         definitions.record_listing(row.source, {"echo": (other, body)}, 1)
         definitions.approve(row.source, "echo", other, "me", 2)
     async with watched(settings) as app:
-        assert app._factory.registry(app._factory.find_workspace(None)).find("x__echo") is not None
+        assert (await app._factory.registry(app._factory.find_workspace(None))).find("x__echo") is not None
         await app.answers.submit(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         report = await rests(app, run_id)
     assert report.status == "completed"
@@ -180,7 +180,7 @@ async def test_beyond_forty_tools_a_run_is_shown_few_and_offered_what_it_finds(d
     async with watched(settings) as app:
         run_id = await planned(app, "x__tool_*", "x__echo", "edit_file")
         report = await rests(app, run_id)
-        assert_replays(app, run_id)
+        await assert_replays(app, run_id)
     assert_lawful(desk.place, run_id)
     said = results(desk)
     assert [result.get("code") for result in said] == ["tool_not_offered", None, None]
@@ -194,11 +194,11 @@ async def test_what_was_found_stands_in_the_next_request_in_the_order_found(desk
     async with watched(settings) as app:
         run_id = await planned(app, "*", route="caller")
         await rests(app, run_id)
-        first = offered_at(app, run_id)
+        first = await offered_at(app, run_id)
         search = {"tool_calls": [{"id": "1", "name": SEARCH, "arguments": {"names": ["x__write", "x__tool_9"]}}]}
         await app.answers.submit(run_id, {"round-1": search}, ME)
         await rests(app, run_id)
-        second = offered_at(app, run_id)
+        second = await offered_at(app, run_id)
         await app.control.request(run_id, "cancel", ME)
         await rests(app, run_id)
     assert SEARCH in first
@@ -219,7 +219,7 @@ async def test_a_run_that_goes_on_in_another_house_still_knows_what_it_found(des
         await app.answers.submit(run_id, {"round-1": search}, ME)
         await rests(app, run_id)
     async with watched(settings) as app:
-        assert offered_at(app, run_id)[-1] == "x__echo"
+        assert (await offered_at(app, run_id))[-1] == "x__echo"
         await app.answers.submit(run_id, {"round-2": ask}, ME)
         await rests(app, run_id)
         await app.answers.submit(run_id, {"round-3": {"content": "done"}}, ME)

@@ -108,7 +108,7 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
     async with App.open(edited, via="mcp") as app:
         with pytest.raises(UnknownTool, match="approval"):
             await app.runs.start_call("x__echo", {"text": "hi"}, ME)
-        assert not any("adopted" in note for note in app.tools.source_notes())
+        assert not any("adopted" in note for note in await app.tools.source_notes())
         sheet = await app.tools.details("x/echo")
         assert "MODE" in " ".join(sheet.remarks)
         await app.tools.decide("x/echo", "approved", sheet.definitions[0].pin, PERSON)

@@ -61,8 +61,8 @@ def two_at_once() -> Flow[Outcome]:
 class Pairs(RunFactory):
     """A wiring whose every run is this flow."""
 
-    def load_spec(self, run: RunRow) -> LoadedSpec:
-        return replace(super().load_spec(run), flow=two_at_once)
+    async def load_spec(self, run: RunRow) -> LoadedSpec:
+        return replace(await super().load_spec(run), flow=two_at_once)
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def open_pair_app(settings: Settings) -> AsyncIterator[App]:
     app = App(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}", make_factory=Pairs)
     try:
         yield app
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     finally:
         await app._close()
 
@@ -118,7 +118,7 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
-        run = app.runs.find(run_id, who)
+        run = await app.runs.find(run_id, who)
         await app.client_requests.take(run, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
         await app.client_requests.take(run, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
         assert list(bodies(place, run_id)) == ["task-1/round-1"]

@@ -102,7 +102,7 @@ async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: P
         assert run["usage"]["output_tokens"] >= 1_024
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert any("without an answer" in note for note in run["degraded"])
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 @pytest.mark.parametrize("limits", [{"model_calls": 2}, {"total_tokens": 9_000}], ids=str)
@@ -130,7 +130,7 @@ async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place:
             used = run["usage"]
             spent = used[unit] if unit in used else used["input_tokens"] + used["output_tokens"]
             assert spent <= most, unit
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody(place: Place):
@@ -151,7 +151,7 @@ async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_h
         assert (dead.begun, len(living.asked)) == (1, 2)
         assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (3, 3)
         assert (await call)["status"] == "completed"
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_replaces_the_bound(place: Place):
@@ -170,7 +170,7 @@ async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_rep
         ended = await asyncio.wait_for(call, 5)
         assert (ended["status"], ended["summary"]) == ("completed", "late")
         assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)  # the other one was asked too
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
@@ -196,7 +196,7 @@ async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
         assert ended["usage"]["exactness"] == "estimated"
         assert ended["usage"]["output_tokens"] < 100
         assert not any("without an answer" in note for note in ended["degraded"])
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(place: Place):
@@ -212,7 +212,7 @@ async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(p
         async with connected(app, LEGACY, ClientModel([says("by another session")]), patience=hasty) as door:
             third = await door.ask("planner_run", {"goal": "three"})
             assert (third["route"], third["summary"]) == ("sampling", "by another session")
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_a_call_of_the_same_session_adopts_the_ask_in_the_air(place: Place):
@@ -266,7 +266,7 @@ async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_on
             ended = await one.came_to("planner_run", {"goal": "go"}, state=first.request_state, answers=answers)
             assert (ended["status"], ended["summary"]) == ("completed", "the first")
             assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_answers(place: Place):

@@ -117,7 +117,7 @@ async def started(app: App, goal: str = "look around", **more: Any) -> str:
 async def rests(app: App, *run_ids: str) -> RunReport:
     """The report of the first run, once nothing of them moves."""
     await app.runs.wait(run_ids, until="rest", wait_s=WITHIN_S, caller=ME)
-    report = app.runs.report(run_ids[0], ME)
+    report = await app.runs.report(run_ids[0], ME)
     assert report.status != "working"
     return report
 
@@ -151,20 +151,20 @@ async def watched(settings: Settings, **ways: Any) -> AsyncIterator[App]:
     """A host whose every run is held against the laws when the block ends, and replayed."""
     async with App.open(settings, via=ways.pop("via", "mcp")) as app:
         yield app
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
-def assert_all_lawful(app: App) -> None:
+async def assert_all_lawful(app: App) -> None:
     """Every run of the store replays, and its books are in order."""
     place = Place(app.settings.home.parent)
     for run_id, principal in place.rows("select id, principal from run"):
-        assert_replays(app, run_id, Caller(principal))
+        await assert_replays(app, run_id, Caller(principal))
         assert_lawful(place, run_id)
 
 
-def assert_replays(app: App, run_id: str, caller: Caller = ME) -> None:
+async def assert_replays(app: App, run_id: str, caller: Caller = ME) -> None:
     """The run built again from its rows asks what was asked then."""
-    replayed = app.runs.replay(run_id, caller)
+    replayed = await app.runs.replay(run_id, caller)
     assert replayed.identical, replayed.first_difference
 
 

@@ -78,8 +78,8 @@ class Teams(RunFactory):
 
     team = Team()
 
-    def load_spec(self, run: RunRow) -> LoadedSpec:
-        plain = super().load_spec(run)
+    async def load_spec(self, run: RunRow) -> LoadedSpec:
+        plain = await super().load_spec(run)
         assert plain.planner_input is not None
         brief = plain.planner_input
         return replace(plain, flow=lambda: self.team.flow(brief))
@@ -100,7 +100,7 @@ async def open_team_app(settings: Settings, team: Team, clock: Clock | None = No
     app = team_app(settings, team, clock or Clock(), lambda: f"run-{secrets.token_hex(6)}")
     try:
         yield app
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
         assert_books_agree(Place(settings.home.parent))
     finally:
         await app._close()

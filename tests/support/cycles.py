@@ -79,7 +79,7 @@ async def opened(
         async with seated(app, era, person, patience=UNHURRIED) as door:
             yield door
         if place.db.exists():
-            assert_all_lawful(app)
+            await assert_all_lawful(app)
 
 
 async def ended(door: Door, run: Mapping[str, Any]) -> dict[str, Any]:

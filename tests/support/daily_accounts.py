@@ -45,7 +45,7 @@ async def app_at(settings: Settings, clock: Clock) -> AsyncIterator[App]:
     app = App(settings, "mcp", clock, lambda: f"run-{secrets.token_hex(6)}")
     try:
         yield app
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
         assert_days_add_up(Place(settings.home.parent))
     finally:
         await app._close()
@@ -54,7 +54,7 @@ async def app_at(settings: Settings, clock: Clock) -> AsyncIterator[App]:
 async def ended(app: App, *run_ids: str) -> RunReport:
     """The report of the first run, once all have ended by themselves."""
     await app.runs.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
-    report = app.runs.report(run_ids[0], ME)
+    report = await app.runs.report(run_ids[0], ME)
     assert report.status in ("completed", "failed", "cancelled"), report
     return report
 

@@ -165,7 +165,7 @@ async def _rest(app: Any, run: str, principal: str) -> dict[str, Any]:
     from kairos_mcp.core.identity import Caller
 
     await app.runs.wait([run], until="rest", wait_s=WITHIN_S, caller=Caller(principal))
-    found: dict[str, Any] = app.runs.report(run, Caller(principal)).as_json()
+    found: dict[str, Any] = (await app.runs.report(run, Caller(principal))).as_json()
     return found
 
 
@@ -173,7 +173,7 @@ async def _replay(app: Any, run: str, principal: str) -> str | None:
     """The first difference."""
     from kairos_mcp.core.identity import Caller
 
-    found: str | None = app.runs.replay(run, Caller(principal)).first_difference
+    found: str | None = (await app.runs.replay(run, Caller(principal))).first_difference
     return found
 
 

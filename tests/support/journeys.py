@@ -52,7 +52,7 @@ class Journey:
 
 async def gone_through(app: App, place: Place, journey: Journey) -> None:
     """Start the run, or find it, and bring it to its end as a person would."""
-    known = app.runs.newest_ids(ME)
+    known = await app.runs.newest_ids(ME)
     run_id = known[0] if known else await journey.start(app)
     for _ in range(TURNS):
         report = await rests(app, run_id)

@@ -177,7 +177,7 @@ async def at_the_door(
     """The same with an app of its own, whose every run is held against the laws in the end, and replayed."""
     async with App.open(settings, via="mcp") as app, connected(app, era, model, **ways) as door:
         yield door
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
 
 
 def paths(place: Place, run_id: str) -> list[str]:

@@ -242,7 +242,7 @@ async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> No
     async with App.open(place.settings(*lines), via="mcp") as app:
         run_id = (await app.runs.start_planner(PlannerRequest("tidy up"), ME)).run_id
         assert (await rests(app, run_id)).status == "completed"
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     bodies = [json.loads(body) for (body,) in place.rows("select body from answer join mark on mark.id = mark"
                                                          " where kind = 'call' order by mark")]  # fmt: skip
     assert "Sweep first." in bodies[0]["content"]
@@ -263,7 +263,7 @@ async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> Non
     async with App.open(place.settings(*lines[1:]), via="mcp") as app:
         started = await app.mandates.start_phase("decide", MandateRef(goal="tidy"), oriented, RunOptions(), ME)
         assert (await rests(app, started.run_id)).status == "completed"
-        assert_all_lawful(app)
+        await assert_all_lawful(app)
     ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'decide/read-2/call-1'")
     assert "One cycle, phase by phase" in json.loads(body)["content"]
 
