@@ -17,10 +17,10 @@ from support.daily_accounts import (
     app_at,
     assert_days_add_up,
     days_of,
-    granted_over,
     passed,
-    watch_grants,
+    reserved_over,
     watch_peaks,
+    watch_reservations,
 )
 from support.provider_server import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends
 
@@ -111,7 +111,7 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
             cap = chance.choice((200_000, 600_000))
             run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap))
             if seed == seeds.start:
-                watch_grants(place)
+                watch_reservations(place)
             report = await app.runs.report(run_id, ME)
             assert report.status in ("completed", "paused"), (seed, report)
             for path, book in branches_of(place, run_id).items():
@@ -122,7 +122,7 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
                     assert any(named in text for text in report.degraded), (seed, path)
             if report.usage["input_tokens"] + report.usage["output_tokens"] > cap:
                 assert any(f"limits.total_tokens is {cap}; an answer" in text for text in report.degraded), seed
-    assert granted_over(place) == 0
+    assert reserved_over(place) == 0
     return over
 
 
@@ -139,6 +139,6 @@ async def test_1000_runs_of_sixteen_branches_with_a_provider_that_lies(
 ) -> None:
     for first in range(part * MANY // 20, (part + 1) * MANY // 20, 10):
         if first > part * MANY // 20:
-            place.rows("drop trigger granting")
-            place.rows("drop table granted_over")
+            place.rows("drop trigger reserving")
+            place.rows("drop table reserved_over")
         assert await count_overspent_branches(place, server, range(first, first + 10)) > 0

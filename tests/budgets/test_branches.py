@@ -228,7 +228,7 @@ async def test_what_is_brought_beyond_a_branchs_cap_is_recorded_named_and_stops_
 async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_named(
     place: Place, server: Standin
 ) -> None:
-    """What the others hold was granted before that report came: none of them stands out when it is settled."""
+    """What the others hold was reserved before that report came: none of them stands out when it is settled."""
 
     async def honest(heard: Heard) -> Response:
         async with asyncio.timeout(WITHIN_S):

@@ -1,5 +1,5 @@
-"""The law of the tree of accounts: in whatever order steps of a run and of its branches request and settle, no grant
-takes an account over a cap, and each account is the sum of what was charged to it."""
+"""The law of the tree of accounts: in whatever order steps of a run and of its branches request and settle, nothing
+reserved takes an account over a cap, and each account is the sum of what was charged to it."""
 
 from __future__ import annotations
 

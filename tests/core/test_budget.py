@@ -1,4 +1,4 @@
-"""The laws of spending: no grant takes an account past a cap, and each round leaves room for a closing call."""
+"""The laws of spending: no reservation takes an account past a cap, and each round leaves room for a closing call."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ calls = st.builds(
 )
 
 
-def after(account: Account, granted: Reservation) -> Account:
-    return Account(account.id, account.caps, account.held.plus(granted.held), account.spent)
+def after(account: Account, reservation: Reservation) -> Account:
+    return Account(account.id, account.caps, account.held.plus(reservation.held), account.spent)
 
 
 def over(account: Account, unit: str) -> bool:
@@ -65,56 +65,58 @@ def over(account: Account, unit: str) -> bool:
 
 @law
 @given(accounts, completions() | calls)
-def test_no_grant_takes_an_account_past_a_cap(account: Account, claim: ReservationRequest) -> None:
-    leave = reserve(account, claim)
-    assume(isinstance(leave, Reservation))
-    then = after(account, leave)
+def test_no_reservation_takes_an_account_past_a_cap(account: Account, request: ReservationRequest) -> None:
+    outcome = reserve(account, request)
+    assume(isinstance(outcome, Reservation))
+    then = after(account, outcome)
     for unit in Units._fields:
-        if unit == "milliseconds" and claim.purpose == "closing":
+        if unit == "milliseconds" and request.purpose == "closing":
             continue  # the closing has its own half minute
-        if getattr(leave.held, unit):
+        if getattr(outcome.held, unit):
             assert not over(then, unit), unit
 
 
 @law
 @given(accounts, completions() | calls)
-def test_a_refusal_names_a_limit_that_is_set_and_its_figures(account: Account, claim: ReservationRequest) -> None:
-    leave = reserve(account, claim)
-    assume(isinstance(leave, Refused))
-    used = getattr(account.held, leave.limit) + getattr(account.spent, leave.limit)
-    assert (leave.used, leave.allowed) == (used, getattr(account.caps, leave.limit))
+def test_a_refusal_names_a_limit_that_is_set_and_its_figures(account: Account, request: ReservationRequest) -> None:
+    outcome = reserve(account, request)
+    assume(isinstance(outcome, Refused))
+    used = getattr(account.held, outcome.limit) + getattr(account.spent, outcome.limit)
+    assert (outcome.used, outcome.allowed) == (used, getattr(account.caps, outcome.limit))
 
 
 @law
 @given(accounts, completions() | calls)
-def test_a_grant_is_within_what_was_wanted(account: Account, claim: ReservationRequest) -> None:
-    leave = reserve(account, claim)
-    assume(isinstance(leave, Reservation))
-    assert 0 <= leave.max_tokens <= claim.wanted_tokens
-    assert leave.timeout_ms <= max(claim.timeout_ms, CLOSING_MS)
-    assert leave.held.output_tokens == leave.max_tokens
-    assert leave.held.total_tokens == leave.held.input_tokens + leave.held.output_tokens
+def test_a_reservation_is_within_what_was_wanted(account: Account, request: ReservationRequest) -> None:
+    outcome = reserve(account, request)
+    assume(isinstance(outcome, Reservation))
+    assert 0 <= outcome.max_tokens <= request.wanted_tokens
+    assert outcome.timeout_ms <= max(request.timeout_ms, CLOSING_MS)
+    assert outcome.held.output_tokens == outcome.max_tokens
+    assert outcome.held.total_tokens == outcome.held.input_tokens + outcome.held.output_tokens
 
 
 @law
 @given(accounts, completions(purposes=("round", "repair")))
-def test_a_completion_is_useful_or_refused(account: Account, claim: ReservationRequest) -> None:
-    leave = reserve(account, claim)
-    assume(isinstance(leave, Reservation))
-    assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
+def test_a_completion_is_useful_or_refused(account: Account, request: ReservationRequest) -> None:
+    outcome = reserve(account, request)
+    assume(isinstance(outcome, Reservation))
+    assert outcome.max_tokens >= min(USEFUL_TOKENS, request.wanted_tokens)
 
 
 @wide
 @given(accounts, completions(purposes=("round",)))
-def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Account, claim: ReservationRequest) -> None:
+def test_after_every_round_but_the_first_a_closing_call_still_fits(
+    account: Account, request: ReservationRequest
+) -> None:
     account = account._replace(spent=account.spent.plus(Units(rounds=1, model_calls=1)))
-    leave = reserve(account, claim)
-    assume(isinstance(leave, Reservation))
-    then = after(account, leave)
+    outcome = reserve(account, request)
+    assume(isinstance(outcome, Reservation))
+    then = after(account, outcome)
     closing = ReservationRequest(
         counts_of("closing"),
         "closing",
-        input_bound=claim.input_bound + leave.max_tokens,
+        input_bound=request.input_bound + outcome.max_tokens,
         wanted_tokens=CLOSING_TOKENS,
         timeout_ms=300_000,
     )
@@ -126,40 +128,41 @@ def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Acco
 @law
 @given(accounts, completions(purposes=("round",)), st.integers(0, 200_000))
 def test_a_closing_call_has_half_a_minute_in_all_when_the_time_is_over(
-    account: Account, claim: ReservationRequest, late: int
+    account: Account, request: ReservationRequest, late: int
 ) -> None:
     caps = Limits(milliseconds=100)
     gone = Account(1, caps, NOTHING, Units(milliseconds=100 + late))
     closing = ReservationRequest(counts_of("closing"), "closing", wanted_tokens=1_024, timeout_ms=300_000)
-    assert isinstance(reserve(gone, claim), Refused)
-    leave = reserve(gone, closing)
+    assert isinstance(reserve(gone, request), Refused)
+    outcome = reserve(gone, closing)
     if late < CLOSING_MS:
-        assert isinstance(leave, Reservation)
-        assert leave.timeout_ms == CLOSING_MS - late
+        assert isinstance(outcome, Reservation)
+        assert outcome.timeout_ms == CLOSING_MS - late
     else:
-        assert leave == gone.refuse("milliseconds")
+        assert outcome == gone.refuse("milliseconds")
 
 
 @law
 @given(st.integers(1, 100_000), st.integers(1, 12), st.integers(1, 60_000))
-def test_the_steps_of_a_turn_share_the_time_that_is_left(left: int, shares: int, timeout: int) -> None:
+def test_the_steps_of_a_commit_share_the_time_that_is_left(left: int, shares: int, timeout: int) -> None:
     account = Account(1, Limits(milliseconds=left), NOTHING, NOTHING)
     begun = 0
     for nth in range(shares):
-        leave = reserve(account, ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares - nth))
-        if isinstance(leave, Reservation):
+        request = ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares - nth)
+        outcome = reserve(account, request)
+        if isinstance(outcome, Reservation):
             begun += 1
-            account = after(account, leave)
+            account = after(account, outcome)
     assert begun >= min(shares, left) if left >= shares else begun <= left
     assert account.held.milliseconds <= left
 
 
 @law
 @given(accounts, completions(external=True))
-def test_an_open_step_holds_its_counts_alone(account: Account, claim: ReservationRequest) -> None:
-    leave = reserve(account, claim)
-    assume(isinstance(leave, Reservation))
-    assert leave.held == claim.counts
+def test_an_open_step_holds_its_counts_alone(account: Account, request: ReservationRequest) -> None:
+    outcome = reserve(account, request)
+    assume(isinstance(outcome, Reservation))
+    assert outcome.held == request.counts
     for unit in TOKENS:
         assert account.remaining_of(unit) != 0
 
@@ -167,8 +170,8 @@ def test_an_open_step_holds_its_counts_alone(account: Account, claim: Reservatio
 @pytest.mark.parametrize("unit", TOKENS)
 def test_a_completion_is_not_handed_out_where_a_token_limit_is_used_up(unit: str) -> None:
     account = Account(1, Limits(**{unit: 10}), NOTHING, Units(**{unit: 10}))
-    claim = ReservationRequest(counts_of("round"), "round", external=True, wanted_tokens=100)
-    refused = reserve(account, claim)
+    request = ReservationRequest(counts_of("round"), "round", external=True, wanted_tokens=100)
+    refused = reserve(account, request)
     assert isinstance(refused, Refused)
     assert refused.limit == unit
 

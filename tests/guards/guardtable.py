@@ -39,7 +39,7 @@ EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
-GRANTS = "core/test_grants.py::test_"
+RESERVE = "core/test_reserve.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
 ONE_OWNER = (
@@ -229,7 +229,7 @@ SPENDING = (
             "budget/reservation.py",
             f'        ("{unit}", {rest}),\n',
             "",
-            GRANTS + test_name,
+            RESERVE + test_name,
             quick=unit == "total_tokens",
         )
         for unit, rest, test_name in (
@@ -246,13 +246,13 @@ SPENDING = (
         "budget/reservation.py",
         "return min(request.timeout_ms, share)",
         "return request.timeout_ms",
-        GRANTS + "a_completion_is_clamped_to_what_is_left",
+        RESERVE + "a_completion_is_clamped_to_what_is_left",
     ),
     Guard(
         "budget/reservation.py",
         'keeps_closing = request.purpose == "round" or (request.purpose == "repair" and account.spent.rounds > 0)',
         "keeps_closing = False",
-        GRANTS + "after_a_round_a_closing_call_fits",
+        RESERVE + "after_a_round_a_closing_call_fits",
         quick=True,
     ),
     Guard(
@@ -265,7 +265,7 @@ SPENDING = (
         "budget/reservation.py",
         "share = remaining.milliseconds // max(1, request.shares)",
         "share = remaining.milliseconds",
-        BUDGET + "the_steps_of_a_turn_share_the_time_that_is_left",
+        BUDGET + "the_steps_of_a_commit_share_the_time_that_is_left",
     ),
     Guard(
         "budget/reservation.py",
@@ -277,7 +277,7 @@ SPENDING = (
         "budget/reservation.py",
         "if remaining.model_calls is not None and request.counts.model_calls > remaining.model_calls:",
         "if False:",
-        GRANTS + "what_runs_share_is_never_passed_either",
+        RESERVE + "what_runs_share_is_never_passed_either",
     ),
     Guard(
         "budget/reservation.py",

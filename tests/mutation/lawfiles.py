@@ -5,8 +5,8 @@ from __future__ import annotations
 LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/strict_json.py": ("flows/test_decoding.py",),
     "core/replay.py": ("core/test_runner.py",),
-    "budget/units.py": ("core/test_grants.py",),
-    "budget/reservation.py": ("core/test_grants.py",),
+    "budget/units.py": ("core/test_reserve.py",),
+    "budget/reservation.py": ("core/test_reserve.py",),
     "store/reservations.py": ("budgets/test_reservations.py",),
     "gate.py": ("approvals/test_gate_alone.py", "approvals/test_gate.py", "approvals/test_touched_paths.py"),
     "core/risk.py": ("approvals/test_gate.py", "approvals/test_gate_alone.py"),

@@ -41,33 +41,33 @@ def account(cap: int | None, spent: int = 0, rounds: int = 0) -> Account:
 
 @law
 @given(caps, st.integers(0, 10**10), claims())
-def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, claim: ReservationRequest) -> None:
-    leave = reserve(account(cap, spent), claim)
-    assume(isinstance(leave, Reservation))
-    assert claim.price is not None
-    assert leave.held.nano_usd == claim.price.cost(claim.input_bound, leave.max_tokens)
-    if leave.held.nano_usd:
-        assert spent + leave.held.nano_usd <= cap
+def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, request: ReservationRequest) -> None:
+    outcome = reserve(account(cap, spent), request)
+    assume(isinstance(outcome, Reservation))
+    assert request.price is not None
+    assert outcome.held.nano_usd == request.price.cost(request.input_bound, outcome.max_tokens)
+    if outcome.held.nano_usd:
+        assert spent + outcome.held.nano_usd <= cap
 
 
 @law
 @given(caps, claims(purposes=("round", "repair")))
-def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, claim: ReservationRequest) -> None:
+def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, request: ReservationRequest) -> None:
     before = account(cap, rounds=1)
-    leave = reserve(before, claim)
-    assume(isinstance(leave, Reservation))
-    assert claim.price is not None
-    left = cap - leave.held.nano_usd
-    assert claim.price.cost(claim.input_bound + leave.max_tokens, CLOSING_TOKENS) <= left
+    outcome = reserve(before, request)
+    assume(isinstance(outcome, Reservation))
+    assert request.price is not None
+    left = cap - outcome.held.nano_usd
+    assert request.price.cost(request.input_bound + outcome.max_tokens, CLOSING_TOKENS) <= left
 
 
 @law
 @given(caps, claims(st.none()))
-def test_money_that_nobody_can_count_is_not_spent_under_a_cap(cap: int, claim: ReservationRequest) -> None:
-    refused = reserve(account(cap), claim)
+def test_money_that_nobody_can_count_is_not_spent_under_a_cap(cap: int, request: ReservationRequest) -> None:
+    refused = reserve(account(cap), request)
     assert isinstance(refused, Refused)
     assert refused.limit == "nano_usd"
-    assert isinstance(reserve(account(None), claim), Reservation)
+    assert isinstance(reserve(account(None), request), Reservation)
 
 
 @law

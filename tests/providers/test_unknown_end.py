@@ -1,7 +1,7 @@
 """PROVIDER-016: a provider that answers a header and then nothing more; what it may have spent is charged.
 
 No idempotency key goes with an attempt: none of the providers documents one for a completion, their libraries send
-none, and a further attempt is another request (its grant may be smaller), which a server that knew such a key would
+none, and a further attempt is another request (less may be reserved for it), which a server that knew such a key would
 have to refuse. So a call whose end is unknown is charged with all that it held, and asked anew.
 """
 

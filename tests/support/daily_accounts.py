@@ -150,20 +150,20 @@ def watch_peaks(place: Place) -> None:
     )
 
 
-def watch_grants(place: Place) -> None:
+def watch_reservations(place: Place) -> None:
     """From now on the file itself notes each commit that holds more of an account than its caps have room for."""
     units = [unit for unit in Units._fields if unit != "milliseconds"]  # a closing call has half a minute of its own
     over = " or ".join(
         f"new.held_{unit} > old.held_{unit} and new.held_{unit} + new.spent_{unit} > new.cap_{unit}" for unit in units
     )
-    place.rows("create table granted_over(account integer)")
-    noted = "begin insert into granted_over values (new.id); end"
-    place.rows(f"create trigger granting after update on account when {over} {noted}")
+    place.rows("create table reserved_over(account integer)")
+    noted = "begin insert into reserved_over values (new.id); end"
+    place.rows(f"create trigger reserving after update on account when {over} {noted}")
 
 
-def granted_over(place: Place) -> int:
+def reserved_over(place: Place) -> int:
     """How many commits held more than there was room for: none ever may."""
-    ((count,),) = place.rows("select count(*) from granted_over")
+    ((count,),) = place.rows("select count(*) from reserved_over")
     return int(count)
 
 

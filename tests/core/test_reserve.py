@@ -1,4 +1,4 @@
-"""One limit at a time: what a grant holds never takes its account past it, and what does not fit is refused by name."""
+"""One limit at a time: what is reserved never takes its account past it, and what does not fit is refused by name."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_a_count_that_is_used_up_is_refused(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", LEFT)
 def test_a_completion_is_clamped_to_what_is_left(unit: str) -> None:
-    leave = reserve(capped(unit, LEFT[unit]), ROUND)
-    assert isinstance(leave, Reservation)
-    assert 0 < getattr(leave.held, unit) <= LEFT[unit]
+    outcome = reserve(capped(unit, LEFT[unit]), ROUND)
+    assert isinstance(outcome, Reservation)
+    assert 0 < getattr(outcome.held, unit) <= LEFT[unit]
 
 
 @pytest.mark.parametrize("unit", LEFT)
@@ -57,10 +57,10 @@ def test_a_completion_that_does_not_fit_is_refused(unit: str) -> None:
 def test_after_a_round_a_closing_call_fits(unit: str) -> None:
     """It reads what the round read and wrote, and writes 1,024 tokens: each at its price."""
     account = capped(unit, LEFT[unit])
-    leave = reserve(account, ROUND)
-    assert isinstance(leave, Reservation)
-    after = account.settle(NOTHING, leave.held._replace(milliseconds=0))
-    read = leave.held.input_tokens + leave.max_tokens
+    outcome = reserve(account, ROUND)
+    assert isinstance(outcome, Reservation)
+    after = account.settle(NOTHING, outcome.held._replace(milliseconds=0))
+    read = outcome.held.input_tokens + outcome.max_tokens
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", input_bound=read, wanted_tokens=1_024)
     closed = reserve(after, closing)
     assert isinstance(closed, Reservation)
@@ -79,9 +79,9 @@ def test_a_phase_keeps_nothing_for_a_closing_call(purpose: str) -> None:
     """No closing call follows it: of what is left it may write all, instead of being cut off for nothing."""
     asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, wanted_tokens=1_024)
     account = Account(1, Limits(total_tokens=5_600), NOTHING, NOTHING)
-    leave = reserve(account, asked)
-    assert isinstance(leave, Reservation)
-    assert leave.max_tokens == 1_024
+    outcome = reserve(account, asked)
+    assert isinstance(outcome, Reservation)
+    assert outcome.max_tokens == 1_024
 
 
 @pytest.mark.parametrize("unit", ["model_calls", "total_tokens", "nano_usd"])
@@ -98,13 +98,13 @@ def test_what_runs_share_is_never_passed_either(unit: str) -> None:
 
 @pytest.mark.parametrize("shares", [1, 3, 4])
 @pytest.mark.parametrize("asked", [CALL, ROUND])
-def test_steps_that_begin_in_one_turn_divide_the_time_that_is_left_of_the_nearest_account(
+def test_steps_that_begin_in_one_commit_divide_the_time_that_is_left_of_the_nearest_account(
     asked: ReservationRequest, shares: int
 ) -> None:
     account = capped("milliseconds", 10_000).hold(Units(milliseconds=4_000)).settle(NOTHING, Units(milliseconds=1_000))
-    leave = reserve(account, asked._replace(shares=shares))
-    assert isinstance(leave, Reservation)
-    assert (leave.timeout_ms, leave.held.milliseconds) == (5_000 // shares, 5_000 // shares)
+    outcome = reserve(account, asked._replace(shares=shares))
+    assert isinstance(outcome, Reservation)
+    assert (outcome.timeout_ms, outcome.held.milliseconds) == (5_000 // shares, 5_000 // shares)
 
 
 @pytest.mark.parametrize("shares", [1, 3])
@@ -112,9 +112,9 @@ def test_closing_calls_divide_what_is_left_of_the_half_minute_that_they_have_bey
     spent = Units(rounds=1, milliseconds=12_000)
     account = Account(1, Limits(milliseconds=10_000), NOTHING, spent)
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", shares=shares)
-    leave = reserve(account, closing)
-    assert isinstance(leave, Reservation)
-    assert leave.timeout_ms == 28_000 // shares
+    outcome = reserve(account, closing)
+    assert isinstance(outcome, Reservation)
+    assert outcome.timeout_ms == 28_000 // shares
     over = account.settle(NOTHING, Units(milliseconds=28_000))
     assert reserve(over, closing) == over.refuse("milliseconds")
 
@@ -125,12 +125,12 @@ def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_n
         Account(1, Limits(milliseconds=1_500), NOTHING, USED),
     )
     for asked in (CALL, ROUND):
-        leave = reserve(nearest, asked._replace(shares=4), (), [run])
-        assert isinstance(leave, Reservation)
-        assert (leave.timeout_ms, leave.held.milliseconds) == (1_500, 1_500)
-        leave = reserve(nearest, asked._replace(shares=8), (), [run])
-        assert isinstance(leave, Reservation)
-        assert (leave.timeout_ms, leave.held.milliseconds) == (1_000, 1_000)
+        outcome = reserve(nearest, asked._replace(shares=4), (), [run])
+        assert isinstance(outcome, Reservation)
+        assert (outcome.timeout_ms, outcome.held.milliseconds) == (1_500, 1_500)
+        outcome = reserve(nearest, asked._replace(shares=8), (), [run])
+        assert isinstance(outcome, Reservation)
+        assert (outcome.timeout_ms, outcome.held.milliseconds) == (1_000, 1_000)
     over = run.settle(NOTHING, Units(milliseconds=1_500))
     assert reserve(nearest, CALL, (), [over]) == over.refuse("milliseconds")
 
@@ -138,9 +138,9 @@ def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_n
 def test_without_a_limit_of_time_a_step_has_all_that_it_asks_for() -> None:
     free = Account(1, Limits(), NOTHING, USED)
     for asked in (CALL, ROUND):
-        leave = reserve(free, asked._replace(shares=4), (), [free])
-        assert isinstance(leave, Reservation)
-        assert (leave.timeout_ms, leave.held.milliseconds) == (60_000, 60_000)
+        outcome = reserve(free, asked._replace(shares=4), (), [free])
+        assert isinstance(outcome, Reservation)
+        assert (outcome.timeout_ms, outcome.held.milliseconds) == (60_000, 60_000)
 
 
 # -- the same figures, reckoned in another way -----------------------------------------------------------------
@@ -158,39 +158,39 @@ def amount(unit: str, read: int, written: int, price: Price) -> int:
     }[unit]
 
 
-def fits(account: Account, claim: ReservationRequest, written: int, and_closing: bool) -> bool:
+def fits(account: Account, request: ReservationRequest, written: int, and_closing: bool) -> bool:
     """Whether a completion that writes so much stays within every cap, and a closing call after it too: that reads
     what this one read and wrote, and writes 1,024 tokens."""
-    price = claim.price or FREE
+    price = request.price or FREE
     for unit in TOKEN_UNITS:
         cap = getattr(account.caps, unit)
-        more = amount(unit, claim.input_bound, written, price)
+        more = amount(unit, request.input_bound, written, price)
         if and_closing:
-            more += amount(unit, claim.input_bound + written, 1_024, price)
+            more += amount(unit, request.input_bound + written, 1_024, price)
         used = getattr(account.held, unit) + getattr(account.spent, unit)
         if cap is not None and more and used + more > cap:
             return False
     return True
 
 
-def most(account: Account, claim: ReservationRequest, wanted: int, and_closing: bool) -> int:
+def most(account: Account, request: ReservationRequest, wanted: int, and_closing: bool) -> int:
     """The most tokens that fit, at most what is wanted; -1 where not even an answer of none fits."""
-    return bisect(range(wanted + 1), 0, key=lambda written: not fits(account, claim, written, and_closing)) - 1
+    return bisect(range(wanted + 1), 0, key=lambda written: not fits(account, request, written, and_closing)) - 1
 
 
-def expected(account: Account, claim: ReservationRequest, others: Sequence[Account]) -> int | None:
+def expected(account: Account, request: ReservationRequest, others: Sequence[Account]) -> int | None:
     """The tokens that a completion is granted, or None for a refusal. Fewer than 256 help nobody, unless fewer are
     wanted; a first round that leaves no room for a closing call may have the whole."""
     begun = account.spent.rounds > 0
-    keeps = claim.purpose == "round" or (claim.purpose == "repair" and begun)
-    tokens, enough = most(account, claim, claim.wanted_tokens, keeps), min(256, claim.wanted_tokens)
+    keeps = request.purpose == "round" or (request.purpose == "repair" and begun)
+    tokens, enough = most(account, request, request.wanted_tokens, keeps), min(256, request.wanted_tokens)
     if tokens < enough and keeps and not begun:
-        tokens = most(account, claim, claim.wanted_tokens, False)
+        tokens = most(account, request, request.wanted_tokens, False)
     for each in others:
         if tokens < enough:
             return None
         wanted, enough = tokens, min(256, tokens)
-        tokens = most(each, claim, wanted, False)
+        tokens = most(each, request, wanted, False)
     return tokens if tokens >= enough else None
 
 
@@ -215,20 +215,20 @@ def test_a_completion_is_granted_exactly_as_many_tokens_as_fit_everywhere() -> N
     granted = refused = 0
     for seed in range(1_500):
         chance = random.Random(seed)
-        own, claim = some_account(chance, 1, "branch a"), some_completion(chance)
+        own, request = some_account(chance, 1, "branch a"), some_completion(chance)
         around = [some_account(chance, 2 + nth, "run") for nth in range(chance.randint(0, 1))]
         shared = [some_account(chance, 5 + nth, "day") for nth in range(chance.randint(0, 2))]
-        leave, tokens = reserve(own, claim, shared, around), expected(own, claim, [*around, *shared])
-        assert (leave.max_tokens if isinstance(leave, Reservation) else None) == tokens, seed
-        if isinstance(leave, Reservation) and tokens is not None:
-            granted, price = granted + 1, claim.price or FREE
-            assert leave.held == claim.counts._replace(
-                **{unit: amount(unit, claim.input_bound, tokens, price) for unit in TOKEN_UNITS}, milliseconds=7
+        outcome, tokens = reserve(own, request, shared, around), expected(own, request, [*around, *shared])
+        assert (outcome.max_tokens if isinstance(outcome, Reservation) else None) == tokens, seed
+        if isinstance(outcome, Reservation) and tokens is not None:
+            granted, price = granted + 1, request.price or FREE
+            assert outcome.held == request.counts._replace(
+                **{unit: amount(unit, request.input_bound, tokens, price) for unit in TOKEN_UNITS}, milliseconds=7
             )
-        elif isinstance(leave, Refused):
+        elif isinstance(outcome, Refused):
             refused += 1
-            assert says_what_is_used(leave, [own, *around, *shared]), seed
-            assert is_alone_enough(leave, [own, *around, *shared], claim), seed
+            assert says_what_is_used(outcome, [own, *around, *shared]), seed
+            assert is_alone_enough(outcome, [own, *around, *shared], request), seed
     assert min(granted, refused) > 300
 
 
@@ -242,12 +242,13 @@ def says_what_is_used(refused: Refused, accounts: Sequence[Account]) -> bool:
     )
 
 
-def is_alone_enough(refused: Refused, accounts: Sequence[Account], claim: ReservationRequest) -> bool:
+def is_alone_enough(refused: Refused, accounts: Sequence[Account], request: ReservationRequest) -> bool:
     """Whether one of the accounts, with no cap but that which the refusal names, would refuse as well."""
     for each in accounts:
         one = each._replace(caps=Limits(**{refused.limit: getattr(each.caps, refused.limit)}))
-        for wanted in range(1, claim.wanted_tokens + 1, 64):
-            alone = claim._replace(wanted_tokens=wanted if wanted + 64 <= claim.wanted_tokens else claim.wanted_tokens)
+        for wanted in range(1, request.wanted_tokens + 1, 64):
+            is_last = wanted + 64 > request.wanted_tokens
+            alone = request._replace(wanted_tokens=request.wanted_tokens if is_last else wanted)
             if isinstance(reserve(one, alone), Refused):
                 return True
     return False
@@ -280,19 +281,19 @@ def test_of_what_runs_share_the_rounds_the_tool_calls_and_the_time_are_none() ->
 def test_a_step_of_which_nothing_is_said_holds_its_counts_alone_and_costs_nothing() -> None:
     free = Account(1, Limits(), NOTHING, NOTHING)
     assert reserve(free, ReservationRequest(counts_of("call"), "call")) == Reservation(counts_of("call"), 0, 0)
-    leave = reserve(free, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=10))
-    assert leave == Reservation(Units(model_calls=1, output_tokens=10, total_tokens=10), 10, 0)
+    outcome = reserve(free, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=10))
+    assert outcome == Reservation(Units(model_calls=1, output_tokens=10, total_tokens=10), 10, 0)
 
 
 @pytest.mark.parametrize("price", [None, FREE, Price(3, 9)])
 def test_where_nobody_knows_a_price_only_what_has_no_limit_of_money_is_granted(price: Price | None) -> None:
     plenty, free = (Account(1, Limits(nano_usd=cap), NOTHING, USED) for cap in (10**12, None))
-    claim = ROUND._replace(price=price)
-    assert isinstance(reserve(free, claim, [free], [free]), Reservation)
+    request = ROUND._replace(price=price)
+    assert isinstance(reserve(free, request, [free], [free]), Reservation)
     for own, shared, around in ((plenty, [], []), (free, [plenty], []), (free, [], [plenty])):
-        leave = reserve(own, claim, shared, around)
-        assert isinstance(leave, Refused) == (price is None)
-        assert not isinstance(leave, Refused) or leave.limit == "nano_usd"
+        outcome = reserve(own, request, shared, around)
+        assert isinstance(outcome, Refused) == (price is None)
+        assert not isinstance(outcome, Refused) or outcome.limit == "nano_usd"
     unpriced = reserve(free, ROUND._replace(price=None))
     assert isinstance(unpriced, Reservation)
     assert unpriced.held.nano_usd == 0
@@ -307,8 +308,8 @@ def test_the_last_model_call_is_for_the_closing_unless_no_round_was_made_yet(rou
     for open_step in (False, True):
         asked = ROUND._replace(external=open_step)
         is_granted = left > 1 or (left == 1 and not rounds)
-        leave = reserve(account, asked)
-        assert isinstance(leave, Reservation) if is_granted else leave == account.refuse("model_calls")
+        outcome = reserve(account, asked)
+        assert isinstance(outcome, Reservation) if is_granted else outcome == account.refuse("model_calls")
         closing = asked._replace(counts=counts_of("closing"), purpose="closing")
         assert isinstance(reserve(account, closing), Reservation) == (left > 0)
         # of an account around, or one that others share, nothing is kept
@@ -325,28 +326,28 @@ def test_what_is_handed_out_is_asked_for_while_anything_is_left_and_holds_its_co
     call = CALL._replace(external=True)
     for left in (0, 1):
         account = Account(1, Limits(**{unit: 9}), NOTHING, Units(rounds=1, **{unit: 9 - left}))
-        for claim in (asked, closing, call):
-            needs_none = claim is call if unit != "milliseconds" else claim is closing
-            for leave in (reserve(account, claim), reserve(free, claim, (), [account])):
+        for request in (asked, closing, call):
+            needs_none = request is call if unit != "milliseconds" else request is closing
+            for outcome in (reserve(account, request), reserve(free, request, (), [account])):
                 if left or needs_none:
-                    assert leave == Reservation(claim.counts, claim.wanted_tokens, 0)
+                    assert outcome == Reservation(request.counts, request.wanted_tokens, 0)
                 else:
-                    assert leave == account.refuse(unit)
+                    assert outcome == account.refuse(unit)
 
 
 def test_a_closing_call_has_its_half_minute_also_where_no_time_was_allowed_at_all() -> None:
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing")
     for cap in (0, 1):
-        leave = reserve(Account(1, Limits(milliseconds=cap), NOTHING, NOTHING), closing)
-        assert isinstance(leave, Reservation)
-        assert leave.timeout_ms == 30_000 + cap
+        outcome = reserve(Account(1, Limits(milliseconds=cap), NOTHING, NOTHING), closing)
+        assert isinstance(outcome, Reservation)
+        assert outcome.timeout_ms == 30_000 + cap
     barely, over = (
         Account(1, Limits(milliseconds=cap), NOTHING, Units(milliseconds=cap + used))
         for cap, used in ((5, 29_999), (5, 30_000))
     )
-    leave = reserve(barely, closing)
-    assert isinstance(leave, Reservation)
-    assert leave.timeout_ms == 1
+    outcome = reserve(barely, closing)
+    assert isinstance(outcome, Reservation)
+    assert outcome.timeout_ms == 1
     assert reserve(over, closing) == over.refuse("milliseconds")
 
 
@@ -384,15 +385,15 @@ def test_256_tokens_are_enough_and_fewer_are_not(left: int, granted: bool) -> No
     """Beside the closing call that is kept free after a round, where one was made before."""
     for purpose, closing in (("round", 1_024), ("compact", 0)):
         asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, input_bound=0)
-        leave = reserve(capped("output_tokens", left + closing), asked)
-        assert isinstance(leave, Reservation) == granted
-        assert not isinstance(leave, Reservation) or leave.max_tokens == left
+        outcome = reserve(capped("output_tokens", left + closing), asked)
+        assert isinstance(outcome, Reservation) == granted
+        assert not isinstance(outcome, Reservation) or outcome.max_tokens == left
 
 
 def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None:
-    leave = reserve(capped("milliseconds", 10), CALL)
-    assert isinstance(leave, Reservation)
-    assert leave.timeout_ms == 10
+    outcome = reserve(capped("milliseconds", 10), CALL)
+    assert isinstance(outcome, Reservation)
+    assert outcome.timeout_ms == 10
 
 
 def test_what_is_left_of_a_unit_is_what_is_neither_held_nor_spent_and_never_below_nothing() -> None:
@@ -406,6 +407,6 @@ def test_an_amount_of_which_nothing_is_said_is_nothing_of_every_unit() -> None:
 
 def test_of_the_half_minute_of_a_closing_call_what_others_hold_is_gone_too() -> None:
     account = Account(1, Limits(milliseconds=10_000), Units(milliseconds=4_000), Units(milliseconds=12_000))
-    leave = reserve(account, ROUND._replace(counts=counts_of("closing"), purpose="closing"))
-    assert isinstance(leave, Reservation)
-    assert leave.timeout_ms == 24_000
+    outcome = reserve(account, ROUND._replace(counts=counts_of("closing"), purpose="closing"))
+    assert isinstance(outcome, Reservation)
+    assert outcome.timeout_ms == 24_000
