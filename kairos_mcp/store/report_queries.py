@@ -14,6 +14,7 @@ from kairos_mcp.store import client_requests
 from kairos_mcp.store.accounts import unit_path
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.notes import unpriced_models
+from kairos_mcp.store.schema import OF_PROVIDER
 from kairos_mcp.store.session import Session, json_or_null
 
 
@@ -106,10 +107,14 @@ def read_tally(session: Session, n: int) -> Tally:
 
 
 def has_private_content(session: Session, n: int) -> bool:
-    """Whether an answer of the run holds content that may be sent back to its provider alone."""
+    """Whether an answer of the run holds content that may be sent back to its provider alone.
+
+    Only those are read whose step was begun on that route, or begun again on whatever route.
+    """
     statement = (
-        "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
-        f" and json_extract({json_or_null('body')}, '$.private') is not null limit 1"
+        f"select 1 from (select id from mark where run = ?1 and {OF_PROVIDER}"
+        " union all select mark from attempt where run = ?1) as asked join answer on answer.mark = asked.id"
+        f" where by_route = 'provider' and json_extract({json_or_null('body')}, '$.private') is not null limit 1"
     )
     return session.row(statement, (n,)) is not None
 

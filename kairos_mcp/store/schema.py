@@ -107,6 +107,9 @@ _SEQ = "\n".join(
 UNPRICED = """instr(sent, '"unpriced":true')"""
 """SQL for whether a model without a known price was asked: the words of the index of such rows."""
 
+OF_PROVIDER = """instr(sent, '"route":"provider"')"""
+"""SQL for whether a provider was asked: the words of the index of such rows."""
+
 MIGRATIONS: tuple[str, ...] = (
     f"""
     create table account(id integer primary key, parent integer references account, scope text not null,
@@ -263,6 +266,8 @@ MIGRATIONS: tuple[str, ...] = (
             where n = {_RUN_OF_MARK};
     end;
     """,
+    # Nor does the question whether a run that left a provider's route holds that provider's own content.
+    f"create index mark_of_provider on mark(run) where {OF_PROVIDER};",
 )
 
 

@@ -320,6 +320,20 @@ async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place:
     assert not any("left out" in text for text in report.degraded)
 
 
+async def test_they_are_named_too_where_a_provider_took_over_a_step_that_began_elsewhere(
+    place: Place, server: Standin
+) -> None:
+    asks = uses("toolu_1", "ask_person", {"question": "which?"})
+    server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")))
+    async with watched(anthropic(place, server)) as app:
+        run_id = await started(app, route="caller", caller_tools=(ASK,))
+        assert not any("left out" in text for text in app.runs.report(run_id, ME).degraded)
+        await app.control.request(run_id, "reroute", ME, route="provider")
+        assert [item["key"] for item in (await rests(app, run_id)).waiting] == ["round-1/call-1"]
+        await app.control.request(run_id, "reroute", ME, route="caller")
+        assert any("left out" in text for text in (await rests(app, run_id)).degraded)
+
+
 async def _signed_first(heard: Heard) -> Any:
     """The first turn is Anthropic's own and signed, the second came from elsewhere and is not."""
     turns = [turn["content"] for turn in heard.body["messages"] if turn["role"] == "assistant"]

@@ -28,6 +28,7 @@ LOOKS: dict[str, Callable[[SqliteSession, int], Any]] = {
     "the newest calls": lambda session, n: report_queries.newest_calls(session, n, 5),
     "the newest model": lambda session, n: report_queries.newest_model(session, n, "scripted"),
     "the figures that no account holds": report_queries.read_tally,
+    "whether a provider's own content is in it": report_queries.has_private_content,
 }
 
 
