@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 from typing import Literal
 
 Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else
@@ -111,10 +112,19 @@ def plain_path_or_none(path: str) -> str | None:
 
 
 def _matches_any(globs: tuple[str, ...], plain: str) -> bool:
+    literal, name, path = _matchers(globs)
     folded = plain.casefold()
     parts = folded.split("/")
-    for glob in globs:
-        lower = glob.casefold()
-        if fnmatchcase(folded, lower) if "/" in lower else any(fnmatchcase(part, lower) for part in parts):
-            return True
-    return False
+    if not literal.isdisjoint(parts) or (path is not None and path.match(folded) is not None):
+        return True
+    return name is not None and any(map(name.match, parts))
+
+
+@lru_cache(maxsize=64)  # those of a few configurations
+def _matchers(globs: tuple[str, ...]) -> tuple[frozenset[str], re.Pattern[str] | None, re.Pattern[str] | None]:
+    """Compile globs: the names that they spell out, a pattern of other names, and one of full paths."""
+    folded = [glob.casefold() for glob in globs]
+    wild = [glob for glob in folded if _WILD.search(glob) and "/" not in glob]
+    paths = [glob for glob in folded if "/" in glob]
+    literal = frozenset(glob for glob in folded if not _WILD.search(glob))
+    return literal, _compile_globs(wild), _compile_globs(paths)

@@ -207,6 +207,10 @@ class ToolAccess:
             return False
         return self._authorize_at_once(path, step, spec) is None
 
+    def allows_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> bool:
+        """Whether the call may be made, and that is known without a look at files."""
+        return self._is_always_allowed(spec) or isinstance(self._authorize_at_once(path, step, spec), Allowed)
+
     def authorize_planned(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
         """The authorization of a call that needs no look at files; None: it may be made."""
         if self._is_always_allowed(spec):

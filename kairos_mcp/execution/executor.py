@@ -135,13 +135,13 @@ class StepExecutor:
         request = self.reservation_request(path, step, route, counts_of(step.purpose), shares)
         return NewStep(path, step.purpose, step.digest, request, self.completion_sent(path, route))
 
-    def completion_sent(self, path: str, route: str, tail: str | None = None) -> Sent:
+    def completion_sent(self, path: str, route: str, tail: str | None = None, max_tokens: int | None = None) -> Sent:
         """What this server adds to a completion on this route; takes a script's next line."""
         paid, dialect, agent = self.paid_models.get(route), self.dialects.get(route), self.tool_access.agent_of(path)
         model = paid.model if paid is not None else self.model
         line = self._next_line(path) if route == "scripted" else None
         unpriced = True if paid is not None and paid.price is None else None
-        return Sent(route, model, None, tail, line, self.temperature, dialect, agent, unpriced)
+        return Sent(route, model, max_tokens, tail, line, self.temperature, dialect, agent, unpriced)
 
     def reservation_request(
         self, path: str, step: Step, route: str, counts: Units, shares: int = 1
@@ -211,7 +211,7 @@ class StepExecutor:
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, answer)
         if authorization is None:
             authorization = self.tool_access.authorize_planned(path, step, spec)
-        sent = _SENT_TO_CALLER if spec.source == "caller" else _SENT_TO_SERVER
+        sent = _SENT_TO_CALLER if spec.source == "caller" else SENT_TO_SERVER
         match authorization:
             case ToolResult():
                 return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, authorization)
@@ -356,7 +356,7 @@ class StepExecutor:
 _PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", external=True)
 _COMPACT_REQUEST = ReservationRequest(NOTHING, "compact", external=True)
 _OPEN_CALL_REQUEST = ReservationRequest(counts_of("call"), "call", external=True)
-_SENT_NOWHERE, _SENT_TO_CALLER, _SENT_TO_SERVER = Sent(), Sent("caller"), Sent(SERVER_ROUTE)
+_SENT_NOWHERE, _SENT_TO_CALLER, SENT_TO_SERVER = Sent(), Sent("caller"), Sent(SERVER_ROUTE)
 
 
 async def _stop_after(calling: asyncio.Future[ToolResult], seconds: float, stop: StopSignal) -> ToolResult:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import NOTHING, counts_of
+from kairos_mcp.budget.units import NOTHING, Account, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
@@ -35,6 +35,7 @@ from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewS
 from kairos_mcp.store.queries import WAITED, RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
+from kairos_mcp.store.usual_commit import UsualCommit
 from kairos_mcp.tools.tool import ProbeResult
 
 CLIENT_ROUTES = ("caller", "sampling")  # completions on these routes wait for somebody outside this server
@@ -101,6 +102,7 @@ class RunState:
     `pending`: steps with a row and without an answer, by path. `finished`: answers to be committed next.
     `authorizations`: what is known of permission for calls that have no row yet, or must be asked about anew.
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
+    `account`: the run's own account as the last commit left it; None where it is to be read again.
     """
 
     run: RunRow
@@ -112,6 +114,7 @@ class RunState:
     authorizations: dict[str, Authorization] = field(default_factory=dict)
     handled_requests: list[int] = field(default_factory=list)
     branches: BranchAccountIds = field(default_factory=dict)
+    account: Account | None = None
 
     def rebuild(self, stored: StoredRun, running: Iterable[str] = ()) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
@@ -120,7 +123,7 @@ class RunState:
         """
         still_running = {path: self.pending[path] for path in running}
         self.runner = Runner(self.make_flow())
-        self.pending, self.branches = {}, stored.branches
+        self.pending, self.branches, self.account = {}, stored.branches, None
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         with _without_garbage_collector():
@@ -253,6 +256,22 @@ class RunState:
             case _:
                 raise AssertionError("only a failed completion is begun again")
 
+    @property
+    def has_more_to_do(self) -> bool:
+        """Whether the next commit may have to do with more than an answer and the steps that wait in the flow."""
+        return bool(
+            self.pending or self.handled_requests or self.authorizations or self.branches or self.runner.branches
+        )
+
+    def begin_usual(self, commit: UsualCommit, mark: int) -> PendingStep:
+        """Apply a usual commit that was written: its step, whose row is `mark`, may start."""
+        del self.finished[: commit.answered is not None]
+        begun, self.account = commit.begun, commit.account
+        step = self.pending[begun.path] = PendingStep(
+            mark, self.runner.waiting[begun.path], False, begun.grant.held, begun.sent, begun.grant, shared=begun.shared
+        )
+        return step
+
     def resume_pauses(self) -> None:
         for path in [path for path, step in self.pending.items() if step.kind == "pause"]:
             self.finish_step(path, StepResult(Resumed(), NOTHING), "person")
@@ -300,7 +319,7 @@ class RunState:
         """Apply a written commit: granted steps may start; refusals, and answers known at once, go to the flow."""
         del self.finished[: len(commit.answers)]  # others may have come in the meantime
         del self.handled_requests[: len(commit.handled_requests)]
-        self.branches = result.branches
+        self.branches, self.account = result.branches, result.account
         for new in commit.new_steps:
             step = PendingStep(0, self.runner.waiting[new.path], new.request.external, NOTHING, new.sent)
             step.awaits_approval = new.approval_request is not None

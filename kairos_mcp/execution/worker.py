@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.errors import (
@@ -28,14 +29,19 @@ from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, retry_delay_s
 from kairos_mcp.execution.run_state import ChargedAccounts, RunState, StoredRun, read_arrivals, read_stored_run
-from kairos_mcp.store import apply_commit, integrity, queries, tool_memory
+from kairos_mcp.execution.usual_turn import plan_usual_commit
+from kairos_mcp.store import apply_commit, integrity, queries, tool_memory, usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import decode_settlement
+from kairos_mcp.store.usual_commit import UsualCommit
+from kairos_mcp.store.writer import Job
 from kairos_mcp.tools.tool import ToolMemory
+
+T = TypeVar("T")
 
 COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses between tries of a commit that the store refuses for now
 KEEPS_LOOP_S = 0.001  # a run lets others have the event loop at least so often
@@ -81,6 +87,7 @@ class RunWorker:
         committed stay in `state.finished` for the next call.
         """
         self._task, self.error, self._inbox_changed = asyncio.current_task(), None, True
+        self.state.account = None  # others may have written it while the run was at rest
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         run = self.state.run
         self.state.executor.memory = _run_memory(self.store, run.n, run.id, self.owner, self.fence)
@@ -134,8 +141,13 @@ class RunWorker:
             self._inbox_changed = False
             if await self._read_inbox():
                 return True
+        at = self.clock()
+        accounts = await self.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at)
         no_new_steps = self._is_stopping or self.state.run.paused is not None
         if not no_new_steps:
+            usual = plan_usual_commit(self.state, accounts, self.owner, self.fence, at)
+            if usual is not None and await self._commit_usual(usual):
+                return False
             # The first may finish an edit that a crash interrupted, the second only reads, both in worker threads. They
             # come before the commit because a transaction must not wait for a disk, and because the commit records what
             # they found.
@@ -143,14 +155,8 @@ class RunWorker:
                 step.probe_result = await self.state.executor.probe(path, call, step.approved_base)
             for path, call in self.state.calls_to_authorize():
                 self.state.authorizations[path] = await self.state.executor.authorize(path, call)
-        at = self.clock()
         commit = self.state.next_commit(
-            self.owner,
-            self.fence,
-            at,
-            await self.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at),
-            no_new_steps=no_new_steps,
-            steps_running=bool(self._running),
+            self.owner, self.fence, at, accounts, no_new_steps=no_new_steps, steps_running=bool(self._running)
         )
         # Reserve before performing: a step begins only once its row and what it may cost are committed, so that a
         # crash at any moment leaves a row that says what may have been done.
@@ -205,15 +211,31 @@ class RunWorker:
         self.on_change()
         return result.released
 
+    async def _commit_usual(self, commit: UsualCommit) -> bool:
+        """Commit a usual turn and perform its step. False: nothing was written, the turn is to be planned anew."""
+        mark = await self._submit(lambda session: usual_commit.apply_usual_commit(session, commit))
+        if mark is None:
+            self.state.executor.return_line(commit.begun.sent.line)
+            self.state.account = None
+            return False
+        step = self.state.begin_usual(commit, mark)
+        self.on_change()
+        if not self._inbox_changed:
+            await self._perform_inline(commit.begun.path, step)
+        return True
+
     async def _commit(self, commit: RunCommit) -> CommitResult:
+        return await self._submit(lambda session: apply_commit.apply_run_commit(session, commit))
+
+    async def _submit(self, job: Job[T]) -> T:
         for pause in COMMIT_RETRY_S:
             try:
-                return await self.store.submit(lambda session: apply_commit.apply_run_commit(session, commit))
+                return await self.store.submit(job)
             except KairosError as error:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(pause)
-        return await self.store.submit(lambda session: apply_commit.apply_run_commit(session, commit))
+        return await self.store.submit(job)
 
     async def _read_inbox(self) -> bool:
         """Carry out the requests and take over the answers that others left. Returns True if that ended the run."""
@@ -232,7 +254,7 @@ class RunWorker:
                     raise
                 await self._cancel_run()
                 return True
-            self.state.run = drained.run
+            self.state.run, self.state.account = drained.run, None  # a limit may have been extended
             if drained.is_cancelled:
                 await self._cancel_run()
                 return True

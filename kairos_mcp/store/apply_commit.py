@@ -32,7 +32,7 @@ from kairos_mcp.store.session import Session
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
-_INSERT_MARK = (
+INSERT_MARK = (
     "insert into mark(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT_ANSWER = "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
@@ -102,7 +102,8 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         approvals.ask_queued(session, commit.run, commit.at)
     elif released:
         session.rows("update run set owner = null where n = ?", (commit.run,))
-    return CommitResult(started, released or commit.outcome is not None, inbox_changed, paused, batch.branches)
+    ended = released or commit.outcome is not None
+    return CommitResult(started, ended, inbox_changed, paused, batch.branches, batch.run_account)
 
 
 def _record_news(session: Session, run: int, started: Sequence[StepStarted]) -> None:
@@ -206,7 +207,7 @@ def _insert_mark(
     """Insert the row of a step and return its id. `held` None: the step is not begun here."""
     begun = encode_units(held) if held is not None else None
     step = (commit.run, new.path, new.kind, new.digest, commit.fence, commit.at)
-    return session.insert(_INSERT_MARK, (*step, begun, encode(sent), encode_shared(shared)))
+    return session.insert(INSERT_MARK, (*step, begun, encode(sent), encode_shared(shared)))
 
 
 def _answer_at_once(

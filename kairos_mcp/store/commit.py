@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
-from kairos_mcp.budget.units import Units
+from kairos_mcp.budget.units import Account, Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import NO_BRANCHES, NO_SHARED_ACCOUNTS, BranchAccountIds, NewBranch, SharedAccountIds
@@ -156,7 +156,7 @@ class CommitResult(NamedTuple):
 
     `started`: attempts first, then new steps, each in the order of the commit. `released`: the run was released.
     `inbox_changed`: it was not released because something had come for it. `paused`: why it is paused from now on.
-    `branches`: the accounts of all branches.
+    `branches`: the accounts of all branches. `account`: the run's own, after the commit.
     """
 
     started: Sequence[StepStarted]
@@ -164,3 +164,4 @@ class CommitResult(NamedTuple):
     inbox_changed: bool
     paused: Paused | None = None
     branches: BranchAccountIds = NO_BRANCHES
+    account: Account | None = None

@@ -6,7 +6,8 @@ its caps have room: the change is one conditional update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest, reserve
@@ -26,20 +27,14 @@ from kairos_mcp.store.accounts import (
 )
 from kairos_mcp.store.session import CorruptRows, Session
 
-_UPDATE_AMOUNTS = (
-    f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
-)
-_SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")  # see budget.shared_part
-_ADD_TO_SHARED = (
-    "update account set "
-    + ", ".join(
-        f"{kind}_{unit} = {kind}_{unit} + :{kind}_{unit}" for kind in ("held", "spent") for unit in _SHARED_UNITS
-    )
-    + " where id = :account"
-)
+UPDATE_AMOUNTS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
+_shared_amounts: Callable[[Units], tuple[int, ...]] = itemgetter(slice(1, 6))  # see budget.shared_part
+_SHARED_UNITS = Units._fields[1:6]
+_SHARED_COLUMNS = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in _SHARED_UNITS]
+_ADD_TO_SHARED = f"update account set {', '.join(f'{name} = {name} + ?' for name in _SHARED_COLUMNS)} where id = ?"
 _ADD_IF_ROOM = f"{_ADD_TO_SHARED} and " + " and ".join(
-    f"(cap_{unit} is null or :more_{unit} is null or held_{unit} + spent_{unit} + :more_{unit} <= cap_{unit})"
-    for unit in _SHARED_UNITS
+    f"(cap_{unit} is null or ?{n} is null or held_{unit} + spent_{unit} + ?{n} <= cap_{unit})"
+    for n, unit in enumerate(_SHARED_UNITS, len(_SHARED_COLUMNS) + 2)
 )
 
 
@@ -52,12 +47,23 @@ class SharedChange(NamedTuple):
     def plus(self, other: SharedChange) -> SharedChange:
         return SharedChange(self.held.plus(other.held), self.spent.plus(other.spent))
 
-    def as_bindings(self, account: int) -> dict[str, int | None]:
-        """Return the named parameters of _ADD_TO_SHARED."""
-        bindings: dict[str, int | None] = {"account": account}
-        for unit in _SHARED_UNITS:
-            bindings[f"held_{unit}"], bindings[f"spent_{unit}"] = getattr(self.held, unit), getattr(self.spent, unit)
-        return bindings
+    def undone(self) -> SharedChange:
+        return SharedChange(NOTHING.minus(self.held), NOTHING.minus(self.spent))
+
+    def write(self, session: Session, account: int) -> None:
+        """Change the account, whether or not it has room. Raises CorruptRows where it is not there."""
+        if not session.change(_ADD_TO_SHARED, (*_shared_amounts(self.held), *_shared_amounts(self.spent), account)):
+            raise CorruptRows(f"account {account} is not there")
+
+    def write_if_room(self, session: Session, account: int, reserved: Units) -> bool:
+        """Change the account if its caps have room for all of it; return whether they have.
+
+        A cap limits only what is `reserved` now: a unit of which nothing is asked may be over its cap already.
+        """
+        held, spent = _shared_amounts(self.held), _shared_amounts(self.spent)
+        units = zip(held, spent, _shared_amounts(reserved), strict=True)
+        room = [more + used if asked else None for more, used, asked in units]
+        return bool(session.change(_ADD_IF_ROOM, (*held, *spent, account, *room)))
 
 
 _NO_CHANGE = SharedChange()
@@ -152,10 +158,10 @@ class ReservationBatch:
         """Write what is held and spent now."""
         for before, now in ((self._run_account_before, self.run_account), *self._branches_read.values()):
             if now != before:
-                self._session.rows(_UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
+                self._session.rows(UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():
-            if change != _NO_CHANGE and not self._session.change(_ADD_TO_SHARED, change.as_bindings(number)):
-                raise CorruptRows(f"account {number} is not there")
+            if change != _NO_CHANGE:
+                change.write(self._session, number)
         self._changes.clear()
 
     def exceeded_caps(self) -> Iterator[tuple[Account, str]]:
@@ -177,14 +183,7 @@ class ReservationBatch:
         new = SharedChange(shared_part(reserved.held))
         for nth, number in enumerate(shared):
             change = new.plus(self._changes.get(number, _NO_CHANGE))
-            # A cap limits only what is asked for now: a unit of which nothing is asked may be over its cap already.
-            more = {
-                f"more_{unit}": getattr(change.held, unit) + getattr(change.spent, unit)
-                if getattr(new.held, unit)
-                else None
-                for unit in _SHARED_UNITS
-            }
-            if not self._session.change(_ADD_IF_ROOM, {**change.as_bindings(number), **more}):
+            if not change.write_if_room(self._session, number, new.held):
                 for earlier in shared[:nth]:
                     self._add_change(earlier, SharedChange(NOTHING.minus(new.held)))
                 return False

@@ -21,6 +21,7 @@ class Guard(NamedTuple):
 
 RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
+USUAL = "core/test_usual_turns.py::test_"
 RUNS = "core/test_app_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
@@ -296,6 +297,49 @@ SPENDING = (
         "getattr(account.spent, unit) + getattr(account.held, unit) > cap",
         "getattr(account.spent, unit) > cap",
         "budgets/test_branches.py::test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_named",
+    ),
+    Guard(
+        "store/usual_commit.py",
+        'f"{name} = ?" for name in unit_columns',
+        'f"{name} is not ? + 0.5" for name in unit_columns',
+        USUAL + "an_account_that_somebody_else_has_written_is_read_again",
+        quick=True,
+    ),
+    Guard(
+        "store/usual_commit.py",
+        "and owner = ? and fence = ?",
+        "and (owner = ? or 1) and (fence = ? or 1)",
+        USUAL + "a_run_that_has_another_owner_is_written_no_more",
+    ),
+    Guard(
+        "store/usual_commit.py",
+        "elif not change.write_if_room(session, number, reserved):",
+        "elif change.write(session, number):",
+        USUAL + "an_unusual_turn_goes_the_general_way",
+    ),
+    Guard(
+        "store/usual_commit.py",
+        "                undo.write(session, earlier)",
+        "                pass",
+        USUAL + "a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was",
+    ),
+    Guard(
+        "store/usual_commit.py",
+        "        session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))",
+        "        pass",
+        USUAL + "an_unusual_turn_goes_the_general_way",
+    ),
+    Guard(
+        "execution/usual_turn.py",
+        "        if _needs_notes(answered):",
+        "        if False:",
+        USUAL + "an_unusual_turn_goes_the_general_way",
+    ),
+    Guard(
+        "execution/usual_turn.py",
+        "    if not access.allows_at_once(path, step, spec):",
+        "    if False:",
+        USUAL + "an_unusual_turn_goes_the_general_way",
     ),
     Guard(
         "store/apply_commit.py",

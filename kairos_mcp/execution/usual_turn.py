@@ -1,0 +1,97 @@
+"""Plan the usual turn of a run: one step waits, it is begun here, and at most the answer of the one before is new.
+
+Most turns of most runs are such. They need none of what `RunState.next_commit` looks for (open steps, approvals,
+further attempts, control requests, an end), so they take a short way with the same rows. `plan_usual_commit` only says
+whether a turn is usual and what it then writes: a run may change from one way to the other at any turn.
+"""
+
+from __future__ import annotations
+
+from kairos_mcp.budget.reservation import reserve
+from kairos_mcp.budget.status_line import format_status_line
+from kairos_mcp.budget.units import Account, counts_of
+from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion
+from kairos_mcp.execution.executor import SENT_TO_SERVER
+from kairos_mcp.execution.run_state import ChargedAccounts, RunState
+from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS
+from kairos_mcp.store.commit import AnsweredStep
+from kairos_mcp.store.usual_commit import BegunStep, UsualCommit
+
+
+def plan_usual_commit(
+    state: RunState, accounts: ChargedAccounts, owner: int, fence: int, at: int
+) -> UsualCommit | None:
+    """Return the commit of a usual turn; None where the turn is any other. `at`: milliseconds since 1970.
+
+    It takes a script's line, which is to be returned (`StepExecutor.return_line`) if the commit is not written.
+    """
+    waiting, known, finished = state.runner.waiting, state.account, state.finished
+    if known is None or len(waiting) != 1 or len(finished) > 1 or state.has_more_to_do:
+        return None
+    account, answered = known, None
+    if finished:
+        answered = finished[0]
+        if _needs_notes(answered):
+            return None
+        account = known.settle(answered.held, answered.result.spent)
+    ((path, step),) = waiting.items()
+    match step:
+        case RequestCompletion():
+            begun = _begin_completion(state, path, step, account, accounts)
+        case CallTool():
+            begun = _begin_call(state, path, step, account, at)
+        case _:
+            return None
+    if begun is None:
+        return None
+    return UsualCommit(state.run.n, owner, fence, at, known, account.hold(begun.grant.held), answered, begun)
+
+
+def _needs_notes(answered: AnsweredStep) -> bool:
+    """Whether more than the answer is to be written: a long text, a note, or a note on a limit that it may exceed."""
+    result, held = answered.result, answered.held
+    spent = result.spent
+    return (
+        result.text is not None
+        or bool(result.notes)
+        or spent.input_tokens > held.input_tokens
+        or spent.output_tokens > held.output_tokens
+        or spent.nano_usd > held.nano_usd
+    )
+
+
+def _begin_completion(
+    state: RunState, path: str, step: RequestCompletion, account: Account, accounts: ChargedAccounts
+) -> BegunStep | None:
+    """Begin a completion that this server performs and whose price is known."""
+    executor, route, purpose = state.executor, state.run.route, step.purpose
+    if route not in executor.models or accounts.is_barred:
+        return None
+    request = executor.reservation_request(path, step, route, counts_of(purpose))
+    grant = reserve(account, request)
+    if request.price is None or isinstance(grant, Refused):
+        return None
+    status = format_status_line(account, closing=purpose == "closing") if purpose in ("round", "closing") else None
+    sent = executor.completion_sent(path, route, status, grant.max_tokens)
+    return BegunStep(path, purpose, step.digest, sent, grant, accounts.shared)
+
+
+def _begin_call(state: RunState, path: str, step: CallTool, account: Account, at: int) -> BegunStep | None:
+    """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
+    executor, call = state.executor, step.call
+    access = executor.tool_access
+    spec = access.find_spec(call.name)
+    if (
+        spec is None
+        or spec.source == "caller"
+        or spec.effect != "read"
+        or access.check_call(call, spec, at) is not None
+    ):
+        return None
+    if not access.allows_at_once(path, step, spec):
+        return None
+    grant = reserve(account, executor.reservation_request(path, step, SERVER_ROUTE, counts_of("call")))
+    if isinstance(grant, Refused):
+        return None
+    return BegunStep(path, "call", step.digest, SENT_TO_SERVER, grant, NO_SHARED_ACCOUNTS)

@@ -1,0 +1,302 @@
+"""A run takes its usual turns by a short way, and all others by the general one: both leave the same rows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finished, place_in, reads, rests, says
+from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
+
+from kairos_mcp.app.app import App
+from kairos_mcp.app.mandates import MandateRef, RunOptions
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.execution import usual_turn, worker
+
+TABLES = ("run", "mark", "answer", "attempt", "account", "approval", "deposit", "note", "memory", "waiting", "text")
+VARIES = re.compile(r"(_|^)(at|id|fence|owner|nonce|taken|until|day|period|start_digest)$")
+Way = Callable[[int], bool]  # whether the turn of this ordinal may take the short way
+
+
+def always(_turn: int) -> bool:
+    return True
+
+
+def never(_turn: int) -> bool:
+    return False
+
+
+class Turns:
+    """Counts the turns that were usual, and lets those take the short way that the test wants to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.way: Way = always
+        self.usual = self.short = 0
+        monkeypatch.setattr(worker, "plan_usual_commit", self.plan)
+
+    def begin(self, way: Way) -> None:
+        self.way, self.usual, self.short = way, 0, 0
+
+    def plan(self, *arguments: Any) -> Any:
+        state = arguments[0]
+        lines = state.executor.lines_used
+        found = usual_turn.plan_usual_commit(*arguments)
+        if found is None:
+            return None
+        self.usual += 1
+        if self.way(self.usual - 1):
+            self.short += 1
+            return found
+        state.executor.lines_used = lines
+        return None
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    return Turns(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder whose server on loopback counts what is posted."""
+    root = tmp_path_factory.mktemp("posts")
+    child = counting(root)
+    yield root
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def rows_of(place: Place) -> dict[str, list[Any]]:
+    """All rows but for times, owners, fences and random ids."""
+    return {table: [masked(row) for row in dictionaries(place, table)] for table in TABLES}
+
+
+def dictionaries(place: Place, table: str) -> list[dict[str, Any]]:
+    names = [name for (name,) in place.rows(f"select name from pragma_table_info('{table}')")]
+    return [dict(zip(names, row, strict=True)) for row in place.rows(f"select * from {table}")]
+
+
+def masked(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: without_times(value) for name, value in row.items() if not VARIES.search(name)} | {
+        name: 0 for name in row if name.endswith("milliseconds")
+    }
+
+
+def without_times(value: Any) -> Any:
+    """Amounts without their milliseconds, texts without the random ids and the seconds that are said in them."""
+    if not isinstance(value, str):
+        return value
+    value = re.sub(r"^(\[(?:-?\d+,){7})-?\d+\]$", r"\g<1>0]", value)
+    value = re.sub(r"\b(run|[a-z]+)-[0-9a-f]{12}\b", r"\1-ID", value)
+    return re.sub(r"\d+(\.\d+)? (ms|s)\b|\"(seconds|duration_ms|ms)\":\d+(\.\d+)?", "TIME", value)
+
+
+def fresh_place(root: Path) -> Place:
+    """A new place, always in the same folder, since rows name it."""
+    folder = root / "place"
+    shutil.rmtree(folder, ignore_errors=True)
+    place = place_in(folder)
+    (place.workspace / "long.txt").write_text("".join(f"line {n} of a long file\n" for n in range(9_000)))
+    return place
+
+
+async def rows_after(root: Path, journey: Journey, turns: Turns, way: Way) -> dict[str, list[Any]]:
+    """The rows of a run that has gone its way."""
+    place = fresh_place(root)
+    arrive(place)
+    turns.begin(way)
+    async with App.open(journey.settings(place), via="mcp") as app:
+        await gone_through(app, place, journey)
+    return rows_of(place)
+
+
+@pytest.mark.parametrize("name", get_args(Name))
+async def test_every_flow_leaves_the_same_rows_by_both_ways(name: Name, posts: Path, turns: Turns) -> None:
+    journey = JOURNEYS[name]
+    general = await rows_after(posts, journey, turns, never)
+    assert await rows_after(posts, journey, turns, always) == general
+    assert await rows_after(posts, journey, turns, lambda turn: turn % 2 == 0) == general
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", get_args(Name))
+async def test_a_run_may_change_its_way_at_every_turn(name: Name, posts: Path, turns: Turns) -> None:
+    journey = JOURNEYS[name]
+    general = await rows_after(posts, journey, turns, never)
+    for turn in range(turns.usual + 1):
+        for way in (lambda n, turn=turn: n < turn, lambda n, turn=turn: n >= turn, lambda n, turn=turn: n == turn):
+            assert await rows_after(posts, journey, turns, way) == general
+
+
+async def test_a_run_that_only_reads_takes_the_short_way(place: Place, turns: Turns) -> None:
+    turns.begin(always)
+    async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
+        run = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await finished(app, run)
+    assert turns.short == 6  # all but the first turn and the last: three calls, three completions
+
+
+# -- what sends a turn the general way ---------------------------------------------------------------------------------
+
+MANY = {"input_tokens": 500_000, "output_tokens": 90_000}  # more than was reserved
+TURNED_AWAY: dict[str, tuple[list[Any], Limits, Limits]] = {
+    "a usage above what was reserved": (
+        [reads("a.txt", usage=MANY), reads("b.txt"), says("done")],
+        Limits(total_tokens=400_000),
+        Limits(),
+    ),
+    "a call that the gate asks about": ([reads(".env"), says("done")], Limits(), Limits()),
+    "a result too long to be shown": ([reads("long.txt"), says("done")], Limits(), Limits()),
+    "a limit that refuses": ([reads("a.txt"), reads("b.txt"), says("done")], Limits(rounds=1), Limits()),
+    "a day that is used up": ([reads("a.txt"), reads("b.txt"), says("done")], Limits(), Limits(model_calls=2)),
+}
+
+
+@pytest.mark.parametrize("case", TURNED_AWAY)
+async def test_an_unusual_turn_goes_the_general_way(case: str, tmp_path: Path, turns: Turns) -> None:
+    script, limits, day = TURNED_AWAY[case]
+    await assert_same_by_both_ways(tmp_path, turns, script, limits, day, 0b10)
+
+
+async def test_a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was(tmp_path: Path, turns: Turns) -> None:
+    async def start(app: App) -> str:
+        mandate = {**MANDATE, "day": {"model_calls": 2}}
+        return (await app.mandates.start_cycles(MandateRef(mandate=mandate), RunOptions(cycles=2), ME)).run_id
+
+    async def rows(way: Way) -> dict[str, list[Any]]:
+        place = fresh_place(tmp_path)
+        turns.begin(way)
+        async with App.open(place.settings(*TWO_CYCLES), via="mcp") as app:
+            await tended(app, await start(app))
+        return rows_of(place)
+
+    general = await rows(never)
+    assert [row["held_model_calls"] for row in general["account"]] == [0, 0, 0]
+    assert await rows(always) == general
+
+
+@pytest.mark.unreplayed
+async def test_an_account_that_somebody_else_has_written_is_read_again(place: Place, turns: Turns) -> None:
+    def meddling(turn: int) -> bool:
+        if turn == 2:
+            place.rows("update account set spent_rounds = spent_rounds + 7 where scope = 'run'")
+        return True
+
+    turns.begin(meddling)
+    async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
+        await rests(app, (await app.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=50)), ME)).run_id)
+    assert place.rows("select spent_rounds from account where scope = 'run'") == [(4 + 7,)]
+
+
+@pytest.mark.unreplayed
+async def test_a_run_that_has_another_owner_is_written_no_more(place: Place, turns: Turns) -> None:
+    def taken(turn: int) -> bool:
+        if turn == 2:
+            place.rows("update run set fence = fence + 1, owner = owner + 1")
+        return True
+
+    turns.begin(taken)
+    async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        await app._pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
+        assert place.rows("select count(*) from mark join run on run.n = mark.run where run.id = ?", run_id) == [(3,)]
+
+
+# -- random histories --------------------------------------------------------------------------------------------------
+
+USAGE = st.none() | st.fixed_dictionaries(
+    {"input_tokens": st.integers(1, 3_000), "output_tokens": st.integers(1, 3_000)}
+)
+CALL = st.sampled_from(
+    (
+        {"name": "read_file", "arguments": {"path": "a.txt"}},
+        {"name": "read_file", "arguments": {"path": "b.txt", "start_line": 2}},
+        {"name": "read_file", "arguments": {"path": ".env"}},
+        {"name": "read_file", "arguments": {"path": "missing.txt"}},
+        {"name": "read_file", "arguments": {"lines": 3}},
+        {"name": "list_files", "arguments": {}},
+        {"name": "nothing_of_this_name", "arguments": {}},
+        {"name": "ask_person", "arguments": {"question": "why"}},
+    )
+)
+LINE = st.one_of(
+    st.builds(
+        lambda calls, usage: {"content": "I look.", "tool_calls": calls, **({"usage": usage} if usage else {})},
+        st.lists(CALL, min_size=1, max_size=3),
+        USAGE,
+    ),
+    st.just({"error": {"code": "provider_error", "message": "no"}}),
+    st.just({"content": ""}),
+    st.just(says("done")),
+)
+SCRIPT = st.lists(LINE, min_size=1, max_size=8)
+LIMITS = st.builds(
+    Limits,
+    rounds=st.none() | st.integers(1, 6),
+    total_tokens=st.none() | st.integers(3_000, 30_000),
+    output_tokens=st.none() | st.integers(500, 9_000),
+    tool_calls=st.none() | st.integers(1, 6),
+)
+DAY = st.builds(
+    Limits, model_calls=st.none() | st.integers(2, 12), total_tokens=st.none() | st.integers(20_000, 90_000)
+)
+
+
+async def rows_of_script(root: Path, script: list[Any], limits: Limits, day: Limits) -> dict[str, list[Any]]:
+    place = fresh_place(root)
+    async with App.open(place.settings(*script, day=day), via="mcp") as app:
+        request = PlannerRequest("look", limits=limits, caller_tools=(ASK,))
+        await tended(app, (await app.runs.start_planner(request, ME)).run_id)
+    return rows_of(place)
+
+
+async def tended(app: App, run_id: str) -> None:
+    """Answer what the run waits for until it has ended, or its day is used up."""
+    while (report := await rests(app, run_id)).status == "input_required":
+        for item in report.waiting:
+            if item["kind"] == "approval":
+                await app.answers.decide(run_id, item["key"], "approve", "", PERSON)
+            else:
+                await app.answers.submit(run_id, {item["key"]: {"content": "yes"}}, ME)
+
+
+async def assert_same_by_both_ways(
+    root: Path, turns: Turns, script: list[Any], limits: Limits, day: Limits, changes: int
+) -> None:
+    turns.begin(never)
+    general = await rows_of_script(root, script, limits, day)
+    turns.begin(always)
+    assert await rows_of_script(root, script, limits, day) == general
+    turns.begin(lambda turn: bool(changes >> turn & 1))
+    assert await rows_of_script(root, script, limits, day) == general
+
+
+HISTORY = given(script=SCRIPT, limits=LIMITS, day=DAY, changes=st.integers(0, 2**16))
+
+
+@HISTORY
+@settings(few)
+async def test_random_histories_leave_the_same_rows_by_both_ways(
+    tmp_path_factory: pytest.TempPathFactory, script: list[Any], limits: Limits, day: Limits, changes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        await assert_same_by_both_ways(tmp_path_factory.mktemp("history"), Turns(patch), script, limits, day, changes)
+
+
+@pytest.mark.slow
+@HISTORY
+@settings(few, max_examples=1_000)
+async def test_a_thousand_histories_leave_the_same_rows_by_both_ways(
+    tmp_path_factory: pytest.TempPathFactory, script: list[Any], limits: Limits, day: Limits, changes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        await assert_same_by_both_ways(tmp_path_factory.mktemp("history"), Turns(patch), script, limits, day, changes)
