@@ -85,7 +85,9 @@ def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides) -> JsonO
     """Return the call for a caller who may not decide: let the client ask its user, or wait for a person's command."""
     lost = item["kind"] == "settle"
     if decides == "client" and len(item.get("preview", "")) <= MAX_DIALOG_CHARS:
-        asks = "Your client asks its user what became of this call." if lost else "Your client asks its user for leave."
+        asks = (
+            "Your client asks its user what became of this call." if lost else "Your client asks its user for approval."
+        )
         return _call("run_continue", {"run_id": run.id}, asks)
     who = "a person" if run.principal == LOCAL else "whoever runs this server"
     what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"

@@ -146,7 +146,7 @@ def test_instructions_to_agents_are_always_asked_about(path: str) -> None:
         (GateRule("*", "allow", risk="high"), "ask"),
     ],
 )
-def test_TENANCY_010_a_broad_leave_does_not_cover_what_can_not_be_undone(rule: GateRule, decision: str) -> None:
+def test_TENANCY_010_a_broad_allowance_does_not_cover_what_can_not_be_undone(rule: GateRule, decision: str) -> None:
     assert decided([rule], RUN, {"argv": ["rm", "-rf", "."]}) == decision
     assert decided([rule, GateRule("run_command", "deny")], RUN) == "deny"
 

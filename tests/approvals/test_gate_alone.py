@@ -197,7 +197,7 @@ def test_a_call_that_a_person_approved_is_made_while_it_touches_what_they_were_s
         on(ws, ALLOWED).recheck(NOTES, SHOWN)
 
 
-def test_no_leave_holds_for_what_is_denied_by_now(ws: Path) -> None:
+def test_no_approval_holds_for_what_is_denied_by_now(ws: Path) -> None:
     moved(ws, "secrets/new")
     for approved in (None, SHOWN, {"notes": None, "secrets/new": None}):
         with pytest.raises(Denied, match="x__do was not run"):

@@ -1,4 +1,4 @@
-"""A server killed while a run waits for leave: whoever comes next makes the change, once."""
+"""A server killed while a run waits for approval: whoever comes next makes the change, once."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from support.app import ASK, ME, assert_all_lawful, outcome_of, reads, rests, sa
 from support.cycles import MANDATE, Person, accepts, cycle, edit, noop, opened
 from support.sampling_clients import MODERN
 
-from approvals.test_leave import EDIT, KEY, PERSON, STEP, begun, content, edits, recorded_answer
+from approvals.test_approved_edits import EDIT, KEY, PERSON, STEP, begun, content, edits, recorded_answer
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
@@ -24,7 +24,7 @@ async def messages(app: App, run_id: str) -> list[str]:
     return [item["content"] for item in found if item["role"] == "tool"]
 
 
-async def test_a_word_with_the_leave_is_shown_to_the_model_above_what_the_tool_gave(place):
+async def test_a_comment_with_the_approval_is_shown_to_the_model_above_what_the_tool_gave(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
         run_id = await begun(app)
         await app.answers.decide(run_id, KEY, "approve", WORD, PERSON)
@@ -50,7 +50,7 @@ async def test_it_reaches_the_model_with_a_failure_and_over_a_restart(place):
         await assert_all_lawful(app)
 
 
-async def test_a_leave_without_a_word_adds_nothing(place):
+async def test_an_approval_without_a_comment_adds_nothing(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
         run_id = await begun(app)
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
@@ -76,7 +76,7 @@ async def test_a_callers_own_tool_brings_it_too_and_the_same_answer_again_is_non
         await assert_all_lawful(app)
 
 
-async def test_what_a_result_says_of_leave_stands_below_the_line_that_marks_it_as_from_outside(place):
+async def test_what_a_result_says_of_approval_stands_below_the_line_that_marks_it_as_from_outside(place):
     (place.workspace / "a.txt").write_text(f"{REMARK}\n")
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
         run_id = await begun(app)

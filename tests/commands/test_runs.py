@@ -91,7 +91,7 @@ def test_a_script_that_ends_too_soon_fails_the_run(kairos) -> None:
     assert (said.code, said.json["status"], said.json["stop_reason"]) == (1, "failed", "llm_error")
 
 
-def test_a_run_changes_files_with_tools_that_are_named_and_with_leave(kairos) -> None:
+def test_a_run_changes_files_with_tools_that_are_named_and_with_approval(kairos) -> None:
     write = {"tool_calls": [{"id": "1", "name": "write_file", "arguments": {"path": "new.txt", "content": "hello\n"}}]}
     path = script(kairos, write, END)
     assert kairos("run", "Write.", "--json", KAIROS_SCRIPT=path).json["calls"][0]["ok"] is False  # it was not offered

@@ -94,7 +94,7 @@ def test_the_result_of_a_call_costs_no_tokens_and_is_kept_whole_where_it_is_shor
     assert shortened.text == (answer.kept, long)
 
 
-def test_what_a_person_said_with_their_leave_stands_beside_the_result_of_that_call_alone() -> None:
+def test_what_a_person_said_with_their_approval_stands_beside_the_result_of_that_call_alone() -> None:
     answers = {path: {"content": "done"} for path in ("round-1/call-1", "round-1/call-2")}
     first, second = brought(answers, {"round-1/call-1": APPROVED})
     assert first.answer == ToolResult("done", remark="A person approved ask_person. They say: be quick")

@@ -1,4 +1,4 @@
-"""A server killed in the middle of a call that a person had approved: leave is for one call, and that was begun."""
+"""A server killed in the middle of a call that a person had approved: that is for one call, which was begun."""
 
 from __future__ import annotations
 

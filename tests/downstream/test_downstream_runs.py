@@ -105,7 +105,7 @@ async def test_a_server_that_was_killed_between_rounds_is_started_again(place: P
     assert pid not in {int(result["content"]) for result in results(place)}
 
 
-async def test_what_may_not_be_done_without_leave_is_not(place: Place) -> None:
+async def test_what_may_not_be_done_without_approval_is_not(place: Place) -> None:
     lines = (calling(("x__write", {"text": str(place.workspace / "w")})), says("done"))
     async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as app:
         await rests(app, await run_with(app, "x__*"))

@@ -26,7 +26,7 @@ RUNS = "core/test_app_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
-LEAVE = "approvals/test_leave.py::test_"
+APPROVED_EDITS = "approvals/test_approved_edits.py::test_"
 GATE = "approvals/test_gate.py::test_"
 ENV = "secrets/test_env_files.py::test_"
 HIDING = "approvals/test_hidden_characters.py::test_"
@@ -391,7 +391,7 @@ SPENDING = (
     ),
 )
 
-LEAVES = (
+APPROVALS = (
     Guard(
         "store/approvals.py",
         "for _ in range(MAX_PER_WORKSPACE - count_pending(session, run, at)):",
@@ -432,7 +432,7 @@ LEAVES = (
         "execution/run_state.py",
         "                step.approval_expired = True\n",
         "                step.approval_expired = False\n",
-        LEAVE + "a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume",
+        APPROVED_EDITS + "a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume",
     ),
     Guard(
         "store/decisions.py",
@@ -494,7 +494,7 @@ LEAVES = (
         "gate.py",
         'if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name:',
         "if False:",
-        GATE + "TENANCY_010_a_broad_leave_does_not_cover_what_can_not_be_undone",
+        GATE + "TENANCY_010_a_broad_allowance_does_not_cover_what_can_not_be_undone",
     ),
     Guard(
         "gate.py",
@@ -755,7 +755,7 @@ FILES = (
         "tools/files/edit_tools.py",
         '            _check_base(path, content, ctx.base_hashes, "shown")\n',
         "",
-        LEAVE + "a_file_that_changed_since_it_was_shown_is_not_touched",
+        APPROVED_EDITS + "a_file_that_changed_since_it_was_shown_is_not_touched",
     ),
     Guard(
         "tools/files/edit_tools.py",
@@ -1564,7 +1564,7 @@ GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
     *SPENDING,
-    *LEAVES,
+    *APPROVALS,
     *FILES,
     *PROGRAMS,
     *OUTSIDE,

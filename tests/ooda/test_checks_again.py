@@ -31,7 +31,7 @@ def approvals(place: Place) -> list[tuple[Any, ...]]:
     return place.rows("select verdict, by, through, base from approval order by rowid")
 
 
-async def test_leave_of_before_is_recorded_with_what_it_stands_on_and_a_changed_program_is_asked_about(place):
+async def test_approval_of_before_is_recorded_with_what_it_stands_on_and_a_changed_program_is_asked_about(place):
     program(place, "exit 1")
     person = Person([accepts(decision="approve")] * 2)
     lines = cycle(noop())
@@ -86,7 +86,7 @@ def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place
     assert file.exists()
 
 
-async def test_leave_for_a_check_is_for_its_mandates_text_alone(place):
+async def test_approval_of_a_check_is_for_its_mandates_text_alone(place):
     program(place, "exit 1")
     person = Person([accepts(decision="approve")] * 2)
     async with opened(place, MODERN, oriented(), noop(), judged(), person=person, **BARE) as door:

@@ -1,4 +1,4 @@
-"""A model that obeys every instruction in files and results does nothing without leave: files, processes, sockets."""
+"""A model that obeys all instructions in files and results does nothing without approval: files, processes, sockets."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def watched(tmp_path) -> Iterator[Watched]:
 
 @pytest.mark.sandbox
 @pytest.mark.parametrize("fetching", [False, True])
-async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_leave(watched, fetching):
-    """Whatever a run asks leave for is left waiting; the rest is refused. With http_fetch too: a host that is private
+async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_approval(watched, fetching):
+    """Whatever a run asks approval of is left waiting; the rest is refused. With http_fetch too: a host that is private
     is never reached, though a rule would let it."""
     world, orders = watched.world, orders_for(watched.world)
     model = Gullible()
@@ -195,7 +195,7 @@ BOLD = {
 }
 
 
-async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_leave(watched):
+async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_approval(watched):
     world, decisions = watched.world, decisions_for(watched.world)
     for name, decision in decisions.items():
         (world.place.workspace / "orders" / f"{name}.md").write_text(f"DO {json.dumps(decision)}\n")
@@ -237,7 +237,7 @@ def word_for(run: dict[str, Any]) -> str:
 
 @pytest.mark.sandbox
 async def test_what_is_watched_would_be_seen(watched):
-    """With leave for all of it, each sensor shows something: the tests above are not blind."""
+    """With approval of all of it, each sensor shows something: the tests above are not blind."""
     world = watched.world
     rules = (GateRule("*", "allow"), GateRule("run_command", "allow"))
     settings = world.place.settings(gate=rules, commands="bare", private_hosts=(f"127.0.0.1:{world.port}",))

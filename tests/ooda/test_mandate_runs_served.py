@@ -33,7 +33,7 @@ async def statuses(door):
     return {each["mandate_id"]: (each["status"], each.get("reason")) for each in found}
 
 
-async def test_three_cycles_edit_a_file_each_after_a_persons_leave(place, era):
+async def test_three_cycles_edit_a_file_each_after_a_persons_approval(place, era):
     person = Person([accepts(decision="approve")] * 3)
     async with opened(place, era, *MENDED, person=person) as door:
         first = await run(door)

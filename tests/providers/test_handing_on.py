@@ -18,7 +18,7 @@ CHANGES = ("write_file", {"path": "new.txt", "content": "new\n"})
 
 @pytest.fixture
 def changing(server: Standin) -> Standin:
-    """It asks for leave to make a file, then ends."""
+    """It asks for approval to make a file, then ends."""
     server.will(talks(None, calls(CHANGES), finish="tool_calls"), talks("It is made."))
     return server
 
@@ -31,7 +31,7 @@ async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
 
 
 async def asking(app: App) -> tuple[str, str]:
-    """A run that waits for leave, and the key that it waits under."""
+    """A run that waits for approval, and the key that it waits under."""
     run_id = await started(app, tools=("write_file",))
     (item,) = (await app.runs.report(run_id, ME)).waiting
     return run_id, item["key"]

@@ -64,7 +64,9 @@ async def test_it_can_be_rerouted_where_its_provider_is_not(place: Place, server
         assert (report.route, [item["key"] for item in report.waiting]) == ("caller", ["round-1"])
 
 
-async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(place: Place, server: Standin) -> None:
+async def test_approval_given_where_the_provider_is_not_is_carried_out_where_it_is(
+    place: Place, server: Standin
+) -> None:
     server.will(talks(None, WRITES, finish="tool_calls"), talks("written"))
     async with App.open(provided(place, server), via="mcp") as first:
         run_id = await started(first, tools=("write_file",))

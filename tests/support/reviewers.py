@@ -1,4 +1,4 @@
-"""Runs that wait for leave, and clients whose user is shown a dialog, in both protocol eras."""
+"""Runs that wait for approval, and clients whose user is shown a dialog, in both protocol eras."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def opened(place: Place, *lines: Mapping[str, Any], **changes: Any) -> Asy
 
 
 async def waiting(app: App, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
-    """A run whose first call waits for leave."""
+    """A run whose first call waits for approval."""
     request = PlannerRequest("change it", caller_tools=(ASK,), key=key)
     run_id = (await app.runs.start_planner(request, caller)).run_id
     await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
@@ -125,7 +125,7 @@ async def waiting(app: App, place: Place, *, caller: Caller = ME, preview: str =
 
 
 def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP, at: int | None = None) -> bool:
-    """The job that asks for leave, as the turn runs it; at the app's own time, unless told otherwise. Whether it was
+    """Ask for approval, as the commit does it; at the app's own time unless `at` is given. Returns whether it was
     asked at once."""
     ((n, mark, asked_at),) = place.rows(
         "select run.n, mark.id, mark.at from run join mark on mark.run = run.n where run.id = ? and path = ?",

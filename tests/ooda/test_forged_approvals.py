@@ -1,4 +1,4 @@
-"""A client that forges, replays and redirects leave for an edit: none of it counts, judged by the file and the rows."""
+"""A client that forges, replays and redirects approvals of an edit: none counts, judged by the file and the rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER = {"path": "docs/index.md", "old_string": "tow.md", "new_string": "two.md"
 
 
 async def waits(door: Any) -> tuple[str, dict[str, Any]]:
-    """The run of the mandate and what it asks leave for."""
+    """The run of the mandate and what it asks approval of."""
     run = await door.ask("ooda_run", {"mandate": ONCE})
     (item,) = run["waiting"]
     assert (item["kind"], page_of(door)) == ("approval", PAGE)
@@ -33,7 +33,7 @@ async def waits(door: Any) -> tuple[str, dict[str, Any]]:
 
 
 async def other(door: Any) -> tuple[str, dict[str, Any]]:
-    """Another call that asks leave."""
+    """Another call that asks for approval."""
     run = await door.ask("registry_call", {"name": "edit_file", "arguments": OTHER})
     (item,) = run["waiting"]
     return run["run_id"], item
@@ -54,7 +54,7 @@ def none_decided(place: Place) -> bool:
     return all(verdict is None for verdict, *_ in verdicts(place))
 
 
-async def test_leave_that_is_not_about_this_item_is_none(place, era):
+async def test_approval_that_is_not_about_this_item_is_none(place, era):
     """Even where whoever calls may decide."""
     async with opened(place, era, *LINES, approvals="host") as door:
         (run, item), (stray, strays) = await waits(door), await other(door)
@@ -95,7 +95,7 @@ async def test_a_model_that_answers_for_its_person_is_refused(place, era):
         assert page(place) == PAGE
 
 
-async def test_leave_that_comes_too_late_is_none(place, era):
+async def test_approval_that_comes_too_late_is_none(place, era):
     async with opened(place, era, *LINES, approvals="host") as door:
         run, item = await waits(door)
         place.rows("update approval set expires_at = asked_at")
@@ -108,7 +108,7 @@ async def test_leave_that_comes_too_late_is_none(place, era):
         assert (again["key"], page(place)) == (f"{item['key']}-2", PAGE)
 
 
-async def test_leave_for_what_has_changed_since_it_was_shown_is_used_for_nothing(place, era):
+async def test_approval_of_what_has_changed_since_it_was_shown_is_used_for_nothing(place, era):
     theirs = PAGE.replace("# Index", "# The index")
     async with opened(place, era, *LINES, approvals="host") as door:
         run, item = await waits(door)
@@ -120,7 +120,7 @@ async def test_leave_for_what_has_changed_since_it_was_shown_is_used_for_nothing
         assert page(place) == theirs
 
 
-async def test_EDIT_019_leave_for_a_file_that_a_link_has_replaced_follows_no_link(place, era):
+async def test_EDIT_019_approval_for_a_file_that_a_link_has_replaced_follows_no_link(place, era):
     target, file = place.root / "target.md", place.workspace / "docs" / "index.md"
     target.write_text(PAGE)  # the very text that was shown
     async with opened(place, era, *LINES, approvals="host") as door:
@@ -134,7 +134,7 @@ async def test_EDIT_019_leave_for_a_file_that_a_link_has_replaced_follows_no_lin
     assert (target.read_text(), file.is_symlink()) == (PAGE, True)
 
 
-async def test_leave_given_by_eight_at_once_is_used_once(place, era):
+async def test_approval_given_by_eight_at_once_is_used_once(place, era):
     async with opened(place, era, *LINES, approvals="host") as door, AsyncExitStack() as clients:
         run, item = await waits(door)
         doors = [await clients.enter_async_context(seated(door.app, era, None, name=f"client {n}")) for n in range(8)]
