@@ -327,7 +327,7 @@ async def test_they_are_named_too_where_a_provider_took_over_a_step_that_began_e
     server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")))
     async with watched(anthropic(place, server)) as app:
         run_id = await started(app, route="caller", caller_tools=(ASK,))
-        assert not any("left out" in text for text in app.runs.report(run_id, ME).degraded)
+        assert not any("left out" in text for text in (await app.runs.report(run_id, ME)).degraded)
         await app.control.request(run_id, "reroute", ME, route="provider")
         assert [item["key"] for item in (await rests(app, run_id)).waiting] == ["round-1/call-1"]
         await app.control.request(run_id, "reroute", ME, route="caller")
