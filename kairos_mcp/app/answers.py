@@ -19,7 +19,6 @@ from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
-from kairos_mcp.views.run_report import NOTHING_WAITS
 from kairos_mcp.views.waiting import decision_command
 
 MAX_NAMED_KEYS = 8  # waiting keys in one refusal
@@ -132,6 +131,9 @@ class Answers(Operations):
 
         try:
             with queries.name_run_in_errors(run):
+                only_answers = bool(deposits) and not (decided or settled)
+                if only_answers and await self._pool.commit_answers(run, deposits, route, owner):
+                    return
                 fence = await self._store.submit(
                     lambda session: decisions.record_responses(
                         session,
@@ -168,13 +170,13 @@ class Answers(Operations):
             await self._context.register_use()
 
     def _unanswered_steps(
-        self, run: RunRow, answers: Mapping[str, object], bodies: Mapping[str, str | None]
+        self, run: RunRow, answers: Mapping[str, object], bodies: Mapping[str, str]
     ) -> dict[str, object]:
         """Return the answers for steps that have none yet (`bodies`: the recorded ones, encoded); an answer that
         repeats the recorded one is dropped."""
         unanswered = {}
         for path, value in answers.items():
-            body = bodies[path]
+            body = bodies.get(path)
             if body is None:
                 unanswered[path] = value
             else:
@@ -182,24 +184,25 @@ class Answers(Operations):
         return unanswered
 
     def _read_answered(self, session: Session, run: RunRow, keys: Collection[str]) -> AnsweredKeys:
-        approval_keys = frozenset(key for key in keys if approvals.find_by_key(session, run.n, key) is not None)
-        paths = [key for key in keys if key not in approval_keys and not settlements.is_settlement_key(key)]
-        if not paths:
-            return AnsweredKeys(approval_keys, {}, {}, NOTHING_WAITS)
+        waits = self._context.read_waits(session, run)
+        others = [key for key in keys if key not in waits.steps]  # a step that waits is no approval, and has no answer
+        approval_keys = frozenset(key for key in others if approvals.find_by_key(session, run.n, key) is not None)
+        paths = [key for key in others if key not in approval_keys and not settlements.is_settlement_key(key)]
+        was_asked = bool(paths) or any(step.has_approval for step in waits.steps.values())
         return AnsweredKeys(
             approval_keys,
-            {path: queries.answer_body_at(session, run.n, path) for path in paths},
-            approvals.newest_approvals(session, run.n),
-            self._context.read_waits(session, run),
+            {path: body for path in paths if (body := queries.answer_body_at(session, run.n, path)) is not None},
+            approvals.newest_approvals(session, run.n) if was_asked else {},
+            waits,
         )
 
 
 class AnsweredKeys(NamedTuple):
     """What the answers of a request are checked against: which of its keys are approvals; for those of steps, what was
-    recorded (encoded; None: nothing yet), the run's newest approvals by path, and what it waits for."""
+    recorded (encoded), the run's newest approvals by path, and what it waits for."""
 
     approval_keys: frozenset[str]
-    bodies: Mapping[str, str | None]
+    bodies: Mapping[str, str]
     approvals: Mapping[str, ApprovalRow]
     waits: WaitingItems
 

@@ -227,12 +227,17 @@ class ClientRequests(Operations):
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
-    async def take(self, run: RunRow, nonce: str, replies: Mapping[str, ClientReply], caller: Caller) -> None:
+    async def take(self, run: RunRow, ask: AskRow, replies: Mapping[str, ClientReply], caller: Caller) -> None:
         """Store the replies to an ask, by path; an ask that was answered before stores nothing."""
         if replies:
             self._context.client_states.state_of(caller.session).is_silent = False
         deposits, at = await self._make_answers(run, replies), self._clock()
         mine = await self._context.owner_for(run)
+        requests = await self._store.read(lambda session: open_completions.request_ids_of(session, ask))
+        answers = [replace(each, request=requests[each.path]) for each in deposits if each.path in requests]
+        answers_all, nonce = len(answers) == len(requests), ask.nonce
+        if answers_all and await self._pool.commit_answers(run, answers, "sampling", mine, nonce=nonce):
+            return
         fence = await self._store.submit(
             lambda session: open_completions.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at)
         )
@@ -246,6 +251,8 @@ class ClientRequests(Operations):
         run = await self._context.find_run_to_move(run_id, caller)
         deposits, at = await self._make_answers(run, {path: reply}), self._clock()
         mine = await self._context.owner_for(run)
+        if await self._pool.commit_answers(run, deposits, "sampling", mine):
+            return
         recorded = await self._store.submit(
             lambda session: open_completions.deposit_still_open(session, run, deposits, owner=mine, at=at)
         )

@@ -7,19 +7,21 @@ import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from kairos_mcp.app.run_factory import RunFactory
-from kairos_mcp.core.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
+from kairos_mcp.core.errors import FenceLost, KairosError, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
 from kairos_mcp.execution.run_state import RunState, read_stored_run
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
-from kairos_mcp.store import decisions, ownership, queries, runs
-from kairos_mcp.store.commit import StepResult
+from kairos_mcp.store import decisions, joined_commit, ownership, queries, runs
+from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow, with_run_id
 from kairos_mcp.store.session import Session
 from kairos_mcp.views import transcript
@@ -70,6 +72,9 @@ class RunsToTake(NamedTuple):
     dead: list[int]
     due: Sequence[RunRow]
     left_behind: Sequence[RunRow]
+
+
+NOTHING_TO_TAKE = RunsToTake(False, [], (), ())
 
 
 def _read_news(session: Session, seen: int) -> tuple[int, set[int]]:
@@ -177,6 +182,51 @@ class RunPool:
         """Drive the run with this number, whose row was changed when this server took it."""
         await self.start(await self._store.read(lambda session: queries.run_by_number(session, n)), fence)
 
+    async def commit_answers(
+        self, run: RunRow, answers: Sequence[SubmittedAnswer], by_route: str, mine: int, *, nonce: str | None = None
+    ) -> bool:
+        """Write answers for a run that is parked here together with its next commit, and go on with it.
+
+        `nonce`: of the ask that is answered. False where that can't be, and nothing was written: the answers are then
+        to be recorded by themselves. Raises the store's errors.
+        """
+        parked = self._parked.get(run.n)
+        if not answers or mine == ownership.ANY_SERVER or parked is None:
+            return False
+        state, fence, at = parked[1], run.fence + 1, self._clock()
+        is_at_rest = (run.fence, run.owner, run.paused) == (parked[0], None, None)
+        if not is_at_rest or not state.waits_only_for({each.path for each in answers}):
+            return False
+        accounts = await self._daily_accounts.find_accounts(run, state.executor.tool_access.mandate, at)
+        if self._parked.get(run.n) is not parked:
+            return False
+        del self._parked[run.n]  # the state is given up, unless all of this is written
+        try:
+            taken = state.take_answers(answers, by_route)
+            state.run = replace(run, owner=mine, fence=fence)
+            commit = state.next_commit(mine, fence, at, accounts, no_new_steps=False, steps_running=False)
+        except Exception:  # a bug of the flow: the answer is recorded all the same, and the run's worker meets the bug
+            return False
+        try:
+            result = await self._store.submit(
+                lambda session: joined_commit.commit_with_answers(session, run, commit, taken, nonce)
+            )
+        except (FenceLost, StoreCorrupt):
+            return False
+        self._go_on(state, commit, result)
+        return True
+
+    def _go_on(self, state: RunState, commit: RunCommit, result: CommitResult) -> None:
+        """Go on with a run of which a commit was written here: drive it, or park it where only open steps are left."""
+        state.apply_result(commit, result)
+        if result.paused is not None:
+            state.run = replace(state.run, paused=result.paused.reason, resume_at=result.paused.resume_at)
+        if not result.released:
+            self._launch(self._make_worker(state, commit.fence, is_rebuilt=True))
+        elif commit.outcome is None:
+            self._park(commit.fence, state)
+        self.change_signal.notify()
+
     async def force_cancel(self, run: RunRow, fence: int) -> None:
         """Cancel a run of this server that can't be rebuilt from its rows. Raises the store's errors."""
         summary = await self._summarize(run.n)
@@ -259,6 +309,8 @@ class RunPool:
                 await self.take_over(run, found.dead)
 
     def _find_runs_to_take(self, session: Session, at: int) -> RunsToTake:
+        if not queries.may_take_runs(session, self._store.owner_number, at):
+            return NOTHING_TO_TAKE  # as nearly always, and every call looks
         dead = ownership.dead_owners(session, self._store.home, self._store.owner_number)
         return RunsToTake(
             decisions.has_overdue(session, at),

@@ -6,9 +6,9 @@ All of it can be thrown away and rebuilt from the rows. Nothing here performs a 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Account, counts_of
@@ -32,6 +32,7 @@ from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
+from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import WAITED, RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
@@ -148,6 +149,31 @@ class RunState:
         result = step.with_comment(result)
         self.finished.append(step.answered(path, result, by_route))
         self.runner.answer(path, result.answer)
+
+    def waits_only_for(self, paths: Set[str]) -> bool:
+        """Whether the run is at rest, these open steps are among those that it waits for, and nothing else of it has
+        to be seen to before what follows from their answers."""
+        return (
+            not self.finished
+            and paths <= self.pending.keys()
+            and all(
+                step.is_open and not (step.outcome_unknown or step.awaits_approval or self._needs_attempt(step))
+                for step in self.pending.values()
+            )
+        )
+
+    def take_answers(self, answers: Iterable[SubmittedAnswer], by_route: str) -> dict[str, SubmittedAnswer]:
+        """Feed answers that somebody brings for open steps to the flow; the next commit writes them.
+
+        Returns them by path, each with its dialect only if the step's row does not say the same.
+        """
+        taken = {}
+        for each in answers:
+            step = self.pending[each.path]
+            taken[each.path] = replace(each, dialect=None) if each.dialect == step.sent.dialect else each
+            self.executor.record_answer(each.path, step.step, each.answer, step.sent.route)
+            self.finish_step(each.path, each.as_result(step.kind), by_route)
+        return taken
 
     def what_is_awaited(self) -> AwaitedSteps:
         """Return which of the pending steps others may have answered or decided."""

@@ -22,6 +22,7 @@ from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import is_approval_key
 from kairos_mcp.store.client_requests import RequestOutcome
+from kairos_mcp.store.open_completions import AskRow
 from kairos_mcp.store.queries import RunRow
 
 
@@ -76,12 +77,12 @@ async def take_responses(call: ServerCall, resumed: ResumedRequest, responses: M
         if any(is_approval_key(path) or settlements.is_settlement_key(path) for path in answers):
             await _take_decisions(call, resumed, ask.nonce, answers)
         else:
-            refusal = await _take_completions(call, resumed, run, ask.nonce, answers)
+            refusal = await _take_completions(call, resumed, run, ask, answers)
     return refusal is None or await call.app.client_requests.fall_back(resumed.run_id, refusal, call.caller)
 
 
 async def _take_completions(
-    call: ServerCall, resumed: ResumedRequest, run: RunRow, nonce: str, answers: Mapping[str, object]
+    call: ServerCall, resumed: ResumedRequest, run: RunRow, ask: AskRow, answers: Mapping[str, object]
 ) -> str | None:
     """Store completions; return why the client's model refused, if it did."""
     asks = call.app.client_requests
@@ -98,7 +99,7 @@ async def _take_completions(
                     refusal = error.reason
             case _:
                 pass
-    await asks.take(run, nonce, replies, call.caller)
+    await asks.take(run, ask, replies, call.caller)
     return refusal
 
 

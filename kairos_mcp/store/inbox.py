@@ -50,6 +50,13 @@ class SubmittedAnswer:
     request: int | None = None
     notes: Sequence[str] = ()
 
+    def as_result(self, kind: str) -> StepResult:
+        """Return the result of a step of this kind, which counts as a round or a call itself."""
+        spent = self.tokens.plus(counts_of(kind))
+        if isinstance(self.answer, Refused):  # no model answered: its requests are charged as attempts of their own
+            spent = spent._replace(model_calls=0)
+        return StepResult(self.answer, spent, self.cached, self.exactness, self.text, tuple(self.notes))
+
 
 class RecordedAnswers(NamedTuple):
     """The steps whose answers were recorded, by path. `fence`: set if the run was taken over."""
@@ -96,16 +103,11 @@ def record_answers(
         return RecordedAnswers()
     batch = ReservationBatch(session, read_account(session, run.account), read_branch_accounts(session, run.account))
     for step, submitted in new:
-        spent = submitted.tokens.plus(counts_of(step.kind))
-        if isinstance(submitted.answer, Refused):
-            spent = spent._replace(
-                model_calls=0
-            )  # no model answered: its requests are charged as attempts of their own
-        result = StepResult(submitted.answer, spent, submitted.cached, submitted.exactness)
+        result = submitted.as_result(step.kind)
         insert_answer(session, step.id, result, by_route, at)
-        batch.settle(step.path, step.held, spent, step.shared)
+        batch.settle(step.path, step.held, result.spent, step.shared)
         client_requests.settle_answered(session, batch, step, submitted.request, run.fence, at)
-        _record_dialect(session, step, submitted.dialect)
+        record_dialect(session, step, submitted.dialect)
         if submitted.text is not None:
             texts.keep_texts(session, (submitted.text,))
     batch.write()
@@ -115,7 +117,7 @@ def record_answers(
     return RecordedAnswers([step.path for step, _ in new], take_run(session, run.n, owner, dead))
 
 
-def _record_dialect(session: Session, step: StepRow, dialect: DialectName | None) -> None:
+def record_dialect(session: Session, step: StepRow, dialect: DialectName | None) -> None:
     """Write the dialect in which a client was asked: it is known only with the answer, since clients differ."""
     if dialect is None or step.sent.dialect == dialect:
         return

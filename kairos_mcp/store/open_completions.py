@@ -146,8 +146,7 @@ def deposit_ask_answers(
     ask = find_ask(session, run.n, nonce)
     if ask is None or not consume_ask(session, run, nonce, at):
         return None
-    about = requests_about(session, run.n, list(ask.keys.values()))
-    request_ids = {path: request.id for path, request in about if request.nonce == nonce}
+    request_ids = request_ids_of(session, ask)
     answers = [replace(deposit, request=request_ids.get(deposit.path)) for deposit in deposits]
     recorded = deposit_still_open(session, run, answers, owner=owner, at=at)
     in_vain = [number for path, number in request_ids.items() if path not in recorded.paths]
@@ -182,6 +181,12 @@ def reroute(
     if now.outcome is not None or now.route != run.route:
         return None
     return submit_request(session, run, "reroute", route, actor, owner, at, reason=reason)
+
+
+def request_ids_of(session: Session, ask: AskRow) -> dict[str, int]:
+    """Return the ids of the requests that went out in an ask, by the paths of their steps."""
+    about = requests_about(session, ask.run, list(ask.keys.values()))
+    return {path: request.id for path, request in about if request.nonce == ask.nonce}
 
 
 _SELECT_ASK = "select nonce, run, keys, principal, client, at, consumed from ask where run = ?"

@@ -217,6 +217,20 @@ def is_due(resume_at: int, at: int) -> bool:
     return not at < resume_at <= at + LONGEST_PAUSE_MS
 
 
+_MAY_BE_TAKEN = """
+    select exists(select 1 from run where outcome is null and owner is not null and owner <> ?)
+        or exists(select 1 from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null)
+        or exists(select 1 from approval join run on run.n = approval.run
+            where verdict is null and not unasked and expires_at <= ? and outcome is null)
+"""
+
+
+def may_take_runs(session: Session, own_number: int, at: int) -> bool:
+    """Whether there is an unfinished run of another owner, a pause that is over, or an approval that has expired."""
+    found = session.row(_MAY_BE_TAKEN, (own_number, at, at + LONGEST_PAUSE_MS, at))
+    return bool(found and found[0])
+
+
 def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
     """Return the paused runs whose pause is over and that no living server owns (`dead`: owners that have ended)."""
     statement = (

@@ -43,7 +43,34 @@ QUOTED = "flows/ooda/test_quoted.py::test_"
 RESERVE = "core/test_reserve.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
+JOINED = "core/test_joined_commit.py::test_"
+
 ONE_OWNER = (
+    Guard(
+        "store/joined_commit.py",
+        "where n = ? and fence = ? and route = ?",
+        "where n = ? and fence >= ? and route = ?",
+        JOINED + "nothing_is_written_where_another_process_has_changed_the_run[another server had it meanwhile]",
+    ),
+    Guard(
+        "store/joined_commit.py",
+        "and owner is null and paused is null and outcome is null\n",
+        "and owner is null and outcome is null\n",
+        JOINED + "nothing_is_written_where_another_process_has_changed_the_run[it was paused]",
+        quick=True,
+    ),
+    Guard(
+        "store/joined_commit.py",
+        "        if [(each.id, each.ended) for each in outstanding] !=",
+        "        if False and [(each.id, each.ended) for each in outstanding] !=",
+        JOINED + "nothing_is_written_where_a_client_was_asked_about_the_step",
+    ),
+    Guard(
+        "store/joined_commit.py",
+        "where nonce = ? and consumed is not null)",
+        "where nonce = ? and consumed is null)",
+        JOINED + "nothing_is_written_where_the_ask_was_answered_before",
+    ),
     Guard(
         "store/apply_commit.py",
         "where n = ? and owner = ? and fence = ? and outcome is null)",

@@ -16,6 +16,7 @@ import pytest
 from mcp_types import CreateMessageRequestParams
 from support.app import ASK, ME, Place, answered, asks, reads, rests, says, started
 from support.sampling_clients import ERAS, ClientModel, Reply, at_the_door
+from support.statements import is_by_timer
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import UNLIMITED, Limits
@@ -91,7 +92,7 @@ class CountedModel(ClientModel):
     steps: int = 0
 
     def add(self, event: dict[str, Any]) -> None:
-        if "request" in event["sql"] or "ask" in event["sql"]:
+        if ("request" in event["sql"] or "ask" in event["sql"]) and not is_by_timer():
             self.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
     def trace(self, connection: apsw.Connection) -> None:

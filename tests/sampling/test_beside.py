@@ -118,9 +118,9 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
-        run = await app.runs.find(run_id, who)
-        await app.client_requests.take(run, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
-        await app.client_requests.take(run, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
+        run, (ask,) = await app.client_requests.find_asks(run_id, [nonce], who)
+        await app.client_requests.take(run, ask, {"task-1/round-1": ClientReply(Completion("first"))}, who)
+        await app.client_requests.take(run, ask, {"task-2/round-1": ClientReply(Completion("second"))}, who)
         assert list(bodies(place, run_id)) == ["task-1/round-1"]
 
 

@@ -1,0 +1,77 @@
+"""An answer is written with the commit that follows from it only where the run is still as this server knows it."""
+
+from __future__ import annotations
+
+import pytest
+from support.app import ME, Place, rests, says, started
+
+from kairos_mcp.app.app import App
+from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.store import client_requests, queries
+from kairos_mcp.store.client_requests import NewRequest
+from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.queries import RunRow
+
+BROUGHT = [SubmittedAnswer("round-1", Completion("first", finish="stop"), dialect="native")]
+CHANGED = {
+    "another server had it meanwhile": "update run set fence = fence + 1",
+    "another server owns it": "update run set owner = 99",
+    "it was paused": "update run set paused = 'asked'",
+    "it has another route": "update run set route = 'sampling'",
+    "it has ended": "update run set outcome = '{}'",
+}
+
+
+async def parked(app: App, route: str = "caller") -> tuple[RunRow, int]:
+    """A run that waits and that this server has in memory; and the server's number."""
+    run = queries.run_by_id(app._store.reader, await started(app, route=route))
+    assert run.owner is None
+    return run, await app._store.register_owner(1)
+
+
+def everything(place: Place) -> list[object]:
+    return [place.rows(f"select * from {table}") for table in ("run", "mark", "answer", "account", "request", "ask")]
+
+
+async def test_it_is_written_at_once_where_nothing_has_changed(place: Place) -> None:
+    async with App.open(place.settings(), via="mcp") as app:
+        run, mine = await parked(app)
+        assert await app._pool.commit_answers(run, BROUGHT, "caller", mine)
+        assert place.rows("select fence, owner, outcome is null from run") == [(run.fence + 1, None, False)]
+        assert not await app._pool.commit_answers(run, BROUGHT, "caller", mine)
+        assert (await rests(app, run.id)).summary == "first"
+
+
+@pytest.mark.unreplayed
+@pytest.mark.parametrize("change", CHANGED)
+async def test_nothing_is_written_where_another_process_has_changed_the_run(place: Place, change: str) -> None:
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        run, mine = await parked(app)
+        place.rows(CHANGED[change])
+        before = everything(place)
+        assert not await app._pool.commit_answers(run, BROUGHT, "caller", mine)
+        assert everything(place) == before
+
+
+async def test_nothing_is_written_where_a_client_was_asked_about_the_step(place: Place) -> None:
+    """Its request is charged first: the answer that came another way is recorded by itself."""
+    async with App.open(place.settings(), via="mcp") as app:
+        run, mine = await parked(app, "sampling")
+        new = [NewRequest("round-1", "somebody", NOTHING)]
+        await app._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, 1))
+        before = everything(place)
+        assert not await app._pool.commit_answers(run, BROUGHT, "caller", mine)
+        assert everything(place) == before
+        await app.answers.submit(run.id, {"round-1": says("first")}, ME)
+        assert (await rests(app, run.id)).summary == "first"
+        assert place.rows("select ended from request") == [("withdrawn",)]
+
+
+async def test_nothing_is_written_where_the_ask_was_answered_before(place: Place) -> None:
+    async with App.open(place.settings(), via="mcp") as app:
+        run, mine = await parked(app, "sampling")
+        place.rows("insert into ask values ('used', ?, '{\"round-1\": \"round-1\"}', '', '', 1, 2)", run.n)
+        before = everything(place)
+        assert not await app._pool.commit_answers(run, BROUGHT, "sampling", mine, nonce="used")
+        assert everything(place) == before

@@ -1,0 +1,85 @@
+"""How many SQL statements an answer takes that somebody outside brings: bounds at what it takes now.
+
+Counted, not timed, with the turn of the run that follows, a call of a tool of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from mcp_types import CreateMessageRequestParams
+from support.app import ASK, ME, Place, asks, reads, rests, says, started
+from support.sampling_clients import LEGACY, MODERN, ClientModel, Reply, at_the_door
+from support.statements import Statements, counted
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.limits import Limits
+
+ROUNDS = 7
+ASKS = {LEGACY: 45, MODERN: 51}  # statements from one request to a client's model to the next
+DEPOSIT = 14  # statements of `submit`, which writes the run's next commit as well
+ROUND = 32  # the same, until the run waits for the next answer
+
+
+@dataclass
+class CountedModel(ClientModel):
+    """A client's model that notes, at each request, how many statements there were until then."""
+
+    statements: Statements = field(default_factory=Statements)
+    counts: list[int] = field(default_factory=list)
+
+    async def __call__(self, ctx: object, params: CreateMessageRequestParams) -> Reply:
+        self.counts.append(self.statements.count)
+        return await super().__call__(ctx, params)
+
+
+def with_files(place: Place) -> list[str]:
+    names = [f"{n}.txt" for n in range(ROUNDS)]
+    for name in names:
+        (place.workspace / name).write_text(f"{name}\n")
+    return names
+
+
+@pytest.mark.parametrize("era", ASKS)
+async def test_an_ask_of_a_client_s_model_takes_so_many_statements(place: Place, era: str) -> None:
+    names = with_files(place)
+    with counted() as statements:
+        model = CountedModel([*map(reads, names), says("done")], statements=statements)
+        async with at_the_door(place.settings(), era, model) as door:
+            await door.ask("planner_run", {"goal": "go", "limits": {"rounds": ROUNDS + 2}})
+    each = [after - before for before, after in pairwise(model.counts)]
+    assert len(each) == ROUNDS
+    assert min(each[1:]) <= ASKS[era], each
+
+
+async def test_an_answer_of_the_caller_takes_so_many_statements(place: Place) -> None:
+    names = with_files(place)
+    deposits, rounds = [], []
+    with counted() as statements:
+        async with App.open(place.settings(), via="mcp") as app:
+            run_id = await started(app, route="caller", limits=Limits(rounds=ROUNDS + 2))
+            for n, name in enumerate(names, 1):
+                before, begun = statements.count, statements.begun
+                await app.answers.submit(run_id, {f"round-{n}": reads(name)}, ME)
+                deposits.append(statements.count - before)
+                assert n == 1 or statements.begun == begun + 1  # the answer, and the call that it asks for
+                await app.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
+                rounds.append(statements.count - before)
+    assert min(deposits[1:]) <= DEPOSIT, deposits
+    assert min(rounds[1:]) <= ROUND, rounds
+
+
+async def test_an_answer_after_which_the_run_waits_again_is_one_transaction(place: Place) -> None:
+    with counted() as statements:
+        async with App.open(place.settings(asks("why"), asks("how"), says("done")), via="mcp") as app:
+            run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+            for turn in (asks("why"), asks("how")):
+                (item,) = (await app.runs.report(run_id, ME)).waiting
+                begun = statements.begun
+                await app.answers.submit(run_id, {item["key"]: turn}, ME)
+                (call,) = (await rests(app, run_id)).waiting
+                assert (call["key"], statements.begun) == (f"{item['key']}/call-1", begun + 1)
+                await app.answers.submit(run_id, {call["key"]: {"content": "so"}}, ME)
+                assert statements.begun == begun + 2
