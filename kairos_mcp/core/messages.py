@@ -32,11 +32,7 @@ DIGEST_BYTES = 32  # of SHA-256
 
 def digest_of(*parts: bytes | bytearray) -> bytes:
     """Return the SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
-    folded = sha256()
-    for part in parts:
-        folded.update(len(part).to_bytes(8, "big"))
-        folded.update(part)
-    return folded.digest()
+    return sha256(b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "big"), part)])).digest()
 
 
 class _Digested:
@@ -120,7 +116,9 @@ class Message:
     tool_call_id: str | None = None
 
     def encode(self) -> bytes:
-        calls = [(call.id, call.name, canonical_json(call.arguments), call.unreadable) for call in self.tool_calls]
+        calls = self.tool_calls and [
+            (call.id, call.name, canonical_json(call.arguments), call.unreadable) for call in self.tool_calls
+        ]
         return to_json((self.role, self.content, calls, self.tool_call_id))
 
     def as_json(self) -> JsonObject:

@@ -93,8 +93,9 @@ def check_template(name: str, text: str, placeholders: Sequence[str]) -> None:
 
 
 def render_prompt(template: str, **values: object) -> str:
-    """Fill the placeholders of a prompt."""
-    return _template(template).substitute(values)
+    """Fill the placeholders of a prompt. Raises ValueError for a `$` that starts none, KeyError without its value."""
+    pieces = [text if name is None else f"{text}{values[name]}" for text, name in _split_template(template)]
+    return "".join(pieces)
 
 
 def quote_model_text(template: str, text: str) -> str:
@@ -109,7 +110,22 @@ def quote_lines(text: str) -> str:
     return "\n".join(f"> {line}" if line else ">" for line in text.splitlines())
 
 
-_template = lru_cache(maxsize=64)(Template)  # the `outside` prompt is filled for every result
+@lru_cache(maxsize=64)  # the `outside` prompt is filled for every result
+def _split_template(template: str) -> tuple[tuple[str, str | None], ...]:
+    """Split a prompt into the text before each placeholder with the placeholder's name, and the rest with None."""
+    pieces: list[tuple[str, str | None]] = []
+    text, end = "", 0
+    for found in Template.pattern.finditer(template):
+        text, end = text + template[end : found.start()], found.end()
+        name = found["named"] or found["braced"]
+        if name is not None:
+            pieces.append((text, name))
+            text = ""
+        elif found["escaped"] is not None:
+            text += "$"
+        else:
+            raise ValueError("A single $ stands in a prompt.")
+    return (*pieces, (text + template[end:], None))
 
 
 def render_user_prompt(template: str, goal: str, context: str | None = None, earlier: Sequence[str] = ()) -> str:

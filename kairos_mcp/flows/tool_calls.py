@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
 from kairos_mcp.core.outcome import Outcome, make_outcome
@@ -46,7 +46,8 @@ def number_calls(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     ids = [call_path(name, n) for n in range(1, len(turn.tool_calls) + 1)]
     if ids == [call.id for call in turn.tool_calls]:
         return turn.tool_calls
-    return tuple([replace(call, id=call_id) for call_id, call in zip(ids, turn.tool_calls, strict=True)])
+    pairs = zip(ids, turn.tool_calls, strict=True)
+    return tuple([ToolCall(call_id, call.name, call.arguments, call.unreadable) for call_id, call in pairs])
 
 
 def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[AnsweredCall, ...]]:

@@ -56,7 +56,9 @@ class _ScriptLine:
     def answer_at(self, path: str) -> ScriptedAnswer:
         match self.answer:
             case Completion() as completion:
-                return ScriptedAnswer(replace(completion, tool_calls=number_calls(completion, path)), self.delay_s)
+                calls = number_calls(completion, path)
+                own = completion if calls is completion.tool_calls else replace(completion, tool_calls=calls)
+                return ScriptedAnswer(own, self.delay_s)
             case failure:
                 return ScriptedAnswer(failure, self.delay_s)
 
