@@ -44,7 +44,9 @@ SELECT_ACCOUNT = f"select {', '.join(unit_columns('cap', 'held', 'spent'))}, sco
 _SELECT_BY_ID = SELECT_ACCOUNT + "?"
 _SELECT_BRANCH = SELECT_ACCOUNT.replace("scope from", "'branch ' || name from") + "?"
 _FIND_DAY = "select id from account where scope = 'day' and name = ? and period = ?"
-_NEWEST_DAY = "select max(period) from account where scope = 'day' and name = ? and mistaken is null"
+_NEWEST_DAY = (  # with the words of the index of days, so that it is used
+    "select max(period) from account where scope = 'day' and name = ? and period is not null and mistaken is null"
+)
 _INSERT_DAY = (
     f"insert into account(scope, name, period, {', '.join(unit_columns('cap'))}) values ('day', ?, ?{', ?' * 8})"
 )

@@ -111,8 +111,9 @@ def _find_same_start(session: Session, new: NewRun) -> RunRow | None:
         return run_by_number(session, found[0])
     if new.mandate is not None:
         return mandates.open_run(session, new.principal, new.workspace or "", new.mandate)
+    # `|| ''` leaves no index but that of digests: another one leads to all runs of the workspace.
     found = session.row(
-        "select n from run where start_digest = ? and principal = ? and workspace = ? and key is null"
+        "select n from run where start_digest = ? and principal || '' = ? and workspace = ? and key is null"
         " and outcome is null and created_at > ? order by n desc limit 1",
         (new.start_digest, new.principal, new.workspace or "", new.at - ATTACH_MS),
     )

@@ -66,12 +66,13 @@ async def test_a_look_at_a_run_costs_the_same_at_any_length(place: Place) -> Non
     assert {what: steps <= few[what] + 20 for what, steps in many.items()} == dict.fromkeys(LOOKS, True), (few, many)
 
 
-async def steps_of_a_first_call(app: App, day: str) -> tuple[int, int]:
-    """The steps of both checks before the first call of a day."""
+async def steps_of_a_first_call(app: App, day: str) -> tuple[int, int, int]:
+    """The steps of what is looked at before the first call of a day."""
     account = await app._store.submit(lambda session: accounts.ensure_day_account(session, "local", day, UNLIMITED).id)
     session = app._store.reader
     sums = count_steps(session, lambda: accounts.check_shared_account(session, account))
-    return sums, count_steps(session, lambda: accounts.check_day_accounts_exist(session, "local", 0))
+    exist = count_steps(session, lambda: accounts.check_day_accounts_exist(session, "local", 0))
+    return sums, exist, count_steps(session, lambda: accounts.newest_day(session, "local"))
 
 
 async def test_the_first_call_of_a_day_costs_the_same_however_many_there_were_before(place: Place) -> None:
@@ -85,21 +86,47 @@ async def test_the_first_call_of_a_day_costs_the_same_however_many_there_were_be
 
 
 @dataclass
-class CountedModel(ClientModel):
-    """A client's model that notes, at each request, what SQLite has done about asks and requests until then."""
+class StepCounter:
+    """Counts the steps of the statements with one of these words, on every connection that is opened within it."""
 
-    counts: list[int] = field(default_factory=list)
+    words: tuple[str, ...]
     steps: int = 0
 
-    def add(self, event: dict[str, Any]) -> None:
-        if ("request" in event["sql"] or "ask" in event["sql"]) and not is_by_timer():
+    def __enter__(self) -> StepCounter:
+        apsw.connection_hooks.append(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        apsw.connection_hooks.remove(self._trace)
+
+    def _trace(self, connection: apsw.Connection) -> None:
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._add)
+
+    def _add(self, event: dict[str, Any]) -> None:
+        if any(word in event["sql"] for word in self.words) and not is_by_timer():
             self.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
-    def trace(self, connection: apsw.Connection) -> None:
-        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self.add)
+
+async def test_a_start_costs_the_same_however_many_there_were_before(place: Place) -> None:
+    steps = []
+    with StepCounter(("start_digest",)) as counter:
+        async with App.open(place.settings(says("done")), via="mcp") as app:
+            for number in range(40):
+                before = counter.steps
+                await started(app, str(number))
+                steps.append(counter.steps - before)
+    assert 0 < steps[-1] <= steps[2] + 20, steps
+
+
+@dataclass
+class CountedModel(ClientModel):
+    """A client's model that notes, at each request, how far the counter is."""
+
+    counter: StepCounter = field(default_factory=lambda: StepCounter(("request", "ask")))
+    counts: list[int] = field(default_factory=list)
 
     async def __call__(self, ctx: object, params: CreateMessageRequestParams) -> Reply:
-        self.counts.append(self.steps)
+        self.counts.append(self.counter.steps)
         return await super().__call__(ctx, params)
 
 
@@ -109,14 +136,11 @@ async def test_an_ask_of_a_client_costs_the_same_at_any_length(place: Place, era
     for n in range(rounds):
         (place.workspace / f"{n}.txt").write_text(f"{n}\n")
     model = CountedModel([*(reads(f"{n}.txt") for n in range(rounds)), says("done")])
-    apsw.connection_hooks.append(model.trace)
-    try:
+    with model.counter:
         async with at_the_door(place.settings(), era, model) as door:
             result = await door.ask("planner_run", {"goal": "go", "limits": {"rounds": rounds + 2}})
             while result["status"] == "input_required":
                 result = await door.ask("run_continue", {"run_id": result["run_id"]})
-    finally:
-        apsw.connection_hooks.remove(model.trace)
     assert result["rounds"] == rounds + 1
     each = [after - before for before, after in pairwise(model.counts)]
     early, late = max(each[2:18]), max(each[-16:])  # a call of a client of today asks eight times
