@@ -1,6 +1,6 @@
 """Its place puts this folder on the path: modules that several rings share lie beside it.
 
-And every run that a test makes is built again from its rows when the test is over, whoever drove it: a host here, a
+And every run that a test makes is built again from its rows when the test is over, whoever drove it: an app here, a
 server or a command in a process of its own. What a test damages on purpose, and runs of a flow of its own, are left out
 by the marker `unreplayed`. Where the kernel allows no sandbox, tests marked `sandbox` are skipped with its reason.
 """

@@ -120,8 +120,8 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
     async with app_at(settings, clock) as one, app_at(settings, clock) as other:
         first = await started(one, "the file is made")
         watch_peaks(place)
-        hosts = (one, other, one, other, one)
-        starts = [app.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, app in enumerate(hosts)]
+        apps = (one, other, one, other, one)
+        starts = [app.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, app in enumerate(apps)]
         runs = [first, *(each.run_id for each in await asyncio.gather(*starts))]
         await asyncio.gather(*(app.runs.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for app in (one, other)))
         reports = [await one.runs.report(run_id, ME) for run_id in runs]
@@ -366,21 +366,21 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     busy = refuses(429, Retry_After="0")
 
     async def last(heard: Any) -> Any:
-        wish = asyncio.create_task(app.control.request(run_id, "pause", ME))
+        request = asyncio.create_task(app.control.request(run_id, "pause", ME))
         async with asyncio.timeout(WITHIN_S):
             while not place.rows("select 1 from deposit"):  # noqa: ASYNC110 - another's file or count has no event
                 await asyncio.sleep(0.005)
-        wishes.append(wish)
+        requests.append(request)
         return await busy(heard)
 
-    wishes: list[asyncio.Task[None]] = []
+    requests: list[asyncio.Task[None]] = []
     server.will(busy, busy, busy, last, talks("done"))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look", key="k"), ME)).run_id
         await rests(app, run_id)
         assert place.rows("select paused, resume_at from run") == [("asked", None)]
-        await asyncio.gather(*wishes)
+        await asyncio.gather(*requests)
 
 
 async def test_a_pause_that_is_over_is_ended_also_where_its_server_has_died(place: Place) -> None:

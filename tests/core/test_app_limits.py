@@ -187,7 +187,7 @@ scripts = st.lists(turns(), min_size=1, max_size=6)
 @few
 @given(scripts, limits, st.sampled_from(("pause", "reroute", "stop", "none")), st.integers(0, 3))
 async def test_the_books_are_in_order_at_every_moment_and_no_limit_is_passed(
-    tmp_path_factory: pytest.TempPathFactory, script: Any, limits: Limits, wish: str, after: int
+    tmp_path_factory: pytest.TempPathFactory, script: Any, limits: Limits, action: str, after: int
 ) -> None:
     place = place_in(tmp_path_factory.mktemp("books") / "place")
     settings = place.settings(*script)
@@ -199,7 +199,7 @@ async def test_the_books_are_in_order_at_every_moment_and_no_limit_is_passed(
             if report.status not in ("input_required", "paused"):
                 break
             if number == after:
-                await wished(app, run_id, wish)
+                await request_action(app, run_id, action)
                 report = await rests(app, run_id)
             await app.answers.submit(run_id, {item["key"]: reply(item) for item in report.waiting[:2]}, ME)
             assert_within(place, run_id, limits)
@@ -211,8 +211,8 @@ def reply(item: dict[str, Any]) -> dict[str, Any]:
     return {"content": "yes"} if item["kind"] == "tool_call" else says("done by caller")
 
 
-async def wished(app: Any, run_id: str, wish: str) -> None:
-    match wish:
+async def request_action(app: Any, run_id: str, action: str) -> None:
+    match action:
         case "pause":
             await app.control.request(run_id, "pause", ME)
             await app.control.request(run_id, "resume", ME)

@@ -48,7 +48,7 @@ def orphan(place: Place, run_id: str, *, paused: bool = False) -> None:
     )
 
 
-# -- two hosts ---------------------------------------------------------------------------------------------------
+# -- two apps ----------------------------------------------------------------------------------------------------
 
 
 async def test_an_answer_left_through_another_host_reaches_the_owner(place: Place) -> None:
@@ -63,7 +63,7 @@ async def test_an_answer_left_through_another_host_reaches_the_owner(place: Plac
         assert (await rests(other, run_id)).summary == "done"
 
 
-async def test_an_answer_and_a_wish_reach_an_owner_that_is_busy(place: Place) -> None:
+async def test_an_answer_and_a_control_request_reach_an_owner_that_is_busy(place: Place) -> None:
     ask = ASK.__class__(**{name: getattr(ASK, name) for name in ASK.__slots__} | {"effect": "read"})
     slow = {"tool_calls": ASKS["tool_calls"] * 2}
     settings = place.settings(slow, says("never", delay_s=60))
@@ -141,7 +141,7 @@ async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> Non
         assert (await rests(second, run_id)).summary == "done"
 
 
-async def test_a_host_without_the_workspace_leaves_the_run_and_says_what_it_needs(place: Place) -> None:
+async def test_an_app_without_the_workspace_leaves_the_run_and_says_what_it_needs(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
     async with App.open(settings, via="mcp") as first:
         run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
@@ -343,14 +343,14 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
     async with watched(settings) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         with app._store.writer.active_run():  # as if another run moved: commits are made in the thread
-            wishes = asyncio.create_task(wish_at(app, place, run_id))
+            request = asyncio.create_task(cancel_within_commit(app, place, run_id))
             async with asyncio.timeout(6):
-                await wishes
+                await request
                 await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "cancelled"
 
 
-async def wish_at(app: App, place: Place, run_id: str) -> None:
+async def cancel_within_commit(app: App, place: Place, run_id: str) -> None:
     """Cancel in the very turn of the loop in which a commit is under way."""
     while not app._store.writer._is_committing:  # noqa: ASYNC110 - the very turn of the loop is meant
         await asyncio.sleep(0)
@@ -388,7 +388,7 @@ async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -
         assert {fence for path, fence in fences.items() if path != "round-1"} == {3}
 
 
-@pytest.mark.parametrize("came", ["an answer", "a wish", "nothing"])
+@pytest.mark.parametrize("came", ["an answer", "a control request", "nothing"])
 async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(place: Place, came: str) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run_id = await started(app, route="caller")
@@ -402,14 +402,14 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
                 await app._store.submit(lambda c: insert_submitted_answers(c, run, [brought], "caller", owner, 1))
                 is None
             )
-        elif came == "a wish":
+        elif came == "a control request":
             assert (
                 await app._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, owner, 1)) is None
             )
-        turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_marks=(waits.mark,))
-        assert await app._store.submit(lambda c: apply_commit.release_run(c, turn)) == (came == "nothing")
+        run_commit = RunCommit(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_marks=(waits.mark,))
+        assert await app._store.submit(lambda c: apply_commit.release_run(c, run_commit)) == (came == "nothing")
         if came != "nothing":
-            assert not (await app._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))).released
+            assert not (await app._store.submit(lambda c: apply_commit.apply_run_commit(c, run_commit))).released
             assert place.rows("select owner from run") == [(owner,)]
 
 

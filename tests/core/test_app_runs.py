@@ -43,7 +43,7 @@ ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]
 DONE = {"content": "done", "finish": "stop"}
 
 
-def wishes(place: Place) -> list[tuple[Any, ...]]:
+def control_requests(place: Place) -> list[tuple[Any, ...]]:
     return place.rows("select kind, taken is not null from deposit order by id")
 
 
@@ -121,7 +121,7 @@ async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -
         assert (await answered(app, run_id, round_1=DONE)).status == "completed"
 
 
-# -- wishes ------------------------------------------------------------------------------------------------------
+# -- control requests ---------------------------------------------------------------------------------------------
 
 
 async def test_a_paused_run_takes_answers_and_goes_on_when_it_is_resumed(place: Place) -> None:
@@ -196,13 +196,13 @@ async def test_cancelling_while_a_caller_tool_waits_beside_reads(place: Place) -
         assert (await rests(app, run_id)).status == "cancelled"
 
 
-async def test_an_ended_run_takes_no_more_wishes(place: Place) -> None:
+async def test_an_ended_run_takes_no_more_control_requests(place: Place) -> None:
     async with watched(place.settings(says("done"))) as app:
         run_id = await started(app)
         for action in ("pause", "resume", "cancel", "reroute", "extend"):
             with pytest.raises(KairosError):
                 await app.control.request(run_id, action, ME, limits=Limits(rounds=1))
-        assert wishes(place) == []
+        assert control_requests(place) == []
 
 
 async def test_an_extended_run_goes_further(place: Place) -> None:
@@ -573,7 +573,7 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
 
 
 def clocked(place: Place, at: list[int]) -> Any:
-    """A host whose clock is `at`."""
+    """An app whose clock is `at`."""
     from contextlib import asynccontextmanager
 
     @asynccontextmanager

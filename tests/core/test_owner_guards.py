@@ -44,7 +44,7 @@ async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) 
         assert await app._store.submit(lambda c: runs.take_run(c, run.n, mine + 2, (mine,))) == fence + 1
 
 
-async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
+async def test_control_requests_are_applied_by_the_owner_alone(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run, mine, fence = await owned(app)
         await app._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, mine, 1))
@@ -83,8 +83,8 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
         await app._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(make_outcome("cancelled", "cancelled"))
-        turn = RunCommit(run.n, run.id, mine, fence, run.account, 1, dropped_steps=released, outcome=outcome)
-        await app._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))
+        run_commit = RunCommit(run.n, run.id, mine, fence, run.account, 1, dropped_steps=released, outcome=outcome)
+        await app._store.submit(lambda c: apply_commit.apply_run_commit(c, run_commit))
         assert_lawful(place, run.id)
 
 
@@ -121,7 +121,7 @@ async def test_a_release_raises_the_fence(place: Place) -> None:
 
 
 async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun(place: Place) -> None:
-    """The cancel is a row before the commit of the call's mark is over; the driver is told in that very moment. Several
+    """The cancel is a row before the commit of the call's mark is over; the worker is told in that very moment. Several
     times, since a look at the store a moment later might still save one that has begun."""
     touch = {"tool_calls": [{"name": "write_file", "arguments": {"path": "made.txt", "content": "made\n"}}]}
     settings = place.settings(reads("a.txt"), touch, says("never"), gate=(GateRule("write_file", "allow"),))
@@ -157,14 +157,14 @@ async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(p
 
 
 class Forestalling:
-    """Leaves the wish to cancel right after the commit that marks a step, before whoever committed goes on.
+    """Leaves a request to cancel right after the commit that marks a step, before whoever committed goes on.
 
-    No watcher can be quicker, nor later save the driver: it is told within the call that commits, as by another task
+    No watcher can be quicker, nor later save the worker: it is told within the call that commits, as by another task
     that was waiting for the loop, and the step would be begun before anything else is looked at.
     """
 
     def __init__(self, app: App, place: Place, path: str) -> None:
-        self._host, self._place, self._path = app, place, path
+        self._app, self._place, self._path = app, place, path
         self.when: list[tuple[str, bool]] = []
         app._store.writer._connection.set_profile(self._ran)
 
@@ -183,4 +183,4 @@ class Forestalling:
             *found[0],
             *ME.actor,
         )
-        self._host._pool.nudge(found[0][0], interrupt=True)
+        self._app._pool.nudge(found[0][0], interrupt=True)

@@ -1,6 +1,6 @@
-"""Anything that may befall runs, in any order: starts, answers, wishes, two servers that are killed and come again.
+"""Anything that may befall runs, in any order: starts, answers, control, two servers that are killed and come again.
 
-The hosts are processes of their own, a crash is a SIGKILL, and what is held is read from the file by a connection of
+The apps are processes of their own, a crash is a SIGKILL, and what is held is read from the file by a connection of
 its own: no answer is ever lost or changed, the books add up, fences rise, no effect is made twice.
 """
 
@@ -26,7 +26,7 @@ from kairos_mcp.store import integrity, ownership, queries
 from kairos_mcp.store.connection import SqliteSession, connect
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 
-HOSTS = st.sampled_from((0, 1))
+APPS = st.sampled_from((0, 1))
 PICKS = st.integers(0, 2**16)
 ANSWERS = st.sampled_from(("reads", "asks", "makes", "ends", "nothing"))
 ENDED = ("completed", "failed", "cancelled")
@@ -89,14 +89,14 @@ class Servers(RuleBasedStateMachine):
 
     # -- what may happen ---------------------------------------------------------------------------------------------
 
-    @rule(number=HOSTS, principal=st.sampled_from(("local", "other")), key=st.sampled_from((None, "k", "l")))
+    @rule(number=APPS, principal=st.sampled_from(("local", "other")), key=st.sampled_from((None, "k", "l")))
     def start(self, number: int, principal: str, key: str | None) -> None:
         goal = f"goal {key or next(self.numbers)}"
         result = self.app(number)("start", goal=goal, principal=principal, key=key, route="caller")
         self.runs[result["ok"]] = principal
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS, pick=PICKS, said=ANSWERS)
+    @rule(number=APPS, pick=PICKS, said=ANSWERS)
     def answer(self, number: int, pick: int, said: str) -> None:
         """What waits is answered, or settled as a person would who looks."""
         run, principal = self.picked(pick)
@@ -121,7 +121,7 @@ class Servers(RuleBasedStateMachine):
         assert result == {"ok": None}
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS, pick=PICKS)
+    @rule(number=APPS, pick=PICKS)
     def answer_again(self, number: int, pick: int) -> None:
         """The same answer is no error and no second one; another one is refused."""
         if not self.given:
@@ -134,14 +134,14 @@ class Servers(RuleBasedStateMachine):
         assert result == {"code": "already_answered"}
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS, pick=PICKS)
+    @rule(number=APPS, pick=PICKS)
     def answer_what_does_not_wait(self, number: int, pick: int) -> None:
         run, principal = self.picked(pick)
         result = self.app(number)("answer", run=run, principal=principal, answers={"round-99": {"content": "x"}})
         assert result == {"code": "not_waiting"}
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS, pick=PICKS, action=st.sampled_from(("answer", "control")))
+    @rule(number=APPS, pick=PICKS, action=st.sampled_from(("answer", "control")))
     def act_as_another(self, number: int, pick: int, action: str) -> None:
         run, principal = self.picked(pick)
         stranger = "local" if principal == "other" else "other"
@@ -174,19 +174,19 @@ class Servers(RuleBasedStateMachine):
 
     @precondition(lambda self: self.runs)
     @rule(
-        number=HOSTS,
+        number=APPS,
         pick=PICKS,
-        wish=st.sampled_from(("pause", "resume", "resume", "extend", "reroute", "reroute", "cancel")),
+        action=st.sampled_from(("pause", "resume", "resume", "extend", "reroute", "reroute", "cancel")),
         route=st.sampled_from(("scripted", "caller")),
     )
-    def wish(self, number: int, pick: int, wish: str, route: str) -> None:
+    def control(self, number: int, pick: int, action: str, route: str) -> None:
         run, principal = self.picked(pick)
-        given = {"route": route} if wish == "reroute" else {}
-        result = self.app(number)("control", run=run, principal=principal, action=wish, **given)
+        given = {"route": route} if action == "reroute" else {}
+        result = self.app(number)("control", run=run, principal=principal, action=action, **given)
         assert result.get("code") in (None, "stale"), result
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS, pick=PICKS)
+    @rule(number=APPS, pick=PICKS)
     def rest(self, number: int, pick: int) -> None:
         """A run in peace: its report says what its rows do, and it replays."""
         run, principal = self.picked(pick)
@@ -195,13 +195,13 @@ class Servers(RuleBasedStateMachine):
         assert self.app(number)("replay", run=run, principal=principal) == {"ok": None}
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS)
+    @rule(number=APPS)
     def crash(self, number: int) -> None:
         if number in self.apps:
             self.apps.pop(number).kill()
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS, pick=PICKS)
+    @rule(number=APPS, pick=PICKS)
     def crash_in_the_middle_of_an_effect(self, number: int, pick: int) -> None:
         before = len(self.made())
         self.answer(number, pick, "makes")
@@ -211,7 +211,7 @@ class Servers(RuleBasedStateMachine):
         self.crash(number)
 
     @precondition(lambda self: self.runs)
-    @rule(number=HOSTS)
+    @rule(number=APPS)
     def close_in_order(self, number: int) -> None:
         if number in self.apps:
             self.apps.pop(number).end()

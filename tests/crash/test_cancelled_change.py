@@ -66,11 +66,11 @@ async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *,
         asked = PlannerRequest("edit", tools=("edit_file",), limits=limits)
         run_id = (await app.runs.start_planner(asked, ME)).run_id
         await disk.is_reached()
-        wishes = [app.control.request(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody who is impatient
-        wished = asyncio.gather(*wishes)
+        cancels = [app.control.request(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody impatient
+        all_cancels = asyncio.gather(*cancels)
         await app.runs.wait([run_id], until="rest", wait_s=RECORDED_S, caller=ME)
         disk.go.set()
-        await wished
+        await all_cancels
         report = await rests(app, run_id)
     assert [path.name for path in place.workspace.iterdir() if ".kairos-" in path.name] == []
     return report

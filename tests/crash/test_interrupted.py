@@ -38,7 +38,7 @@ async def gone_through(app: App) -> str:
 
 
 async def left_after(place: Place, commits: int) -> None:
-    """Leave a host, as politely as it may be, when it has made so many commits."""
+    """Close an app, as politely as it may be, when it has made so many commits."""
     async with App.open(place.settings(*LINES), via="mcp") as app:
         going = asyncio.create_task(gone_through(app))
         writer = app._store.writer

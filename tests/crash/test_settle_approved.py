@@ -45,7 +45,7 @@ def test_an_approved_command_whose_end_is_unknown_is_settled_and_never_repeated_
     assert made(place) == times
 
 
-def test_it_waits_for_a_person_over_further_restarts_and_whatever_else_is_wished_for(place: Place) -> None:
+def test_it_waits_for_a_person_over_further_restarts_and_whatever_else_is_requested(place: Place) -> None:
     run_id = killed_in_an_approved_command(place)
     for _ in range(2):
         with StdioClient.start(place) as later:

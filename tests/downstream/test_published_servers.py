@@ -114,7 +114,7 @@ def test_the_everything_server_is_used_for_what_it_has_and_refused_what_it_wants
     assert structured.data["conditions"]
     # It offers these only to clients that declare the ability to grant them, and none is declared.
     asking = ("trigger-sampling-request", "trigger-elicitation-request", "get-roots-list")
-    assert [wish for wish in asking if f"every__{wish}" in names(server)] == []
+    assert [tool for tool in asking if f"every__{tool}" in names(server)] == []
     assert called(server, "get-env").content.count("KAIROS") == 0
 
 

@@ -101,7 +101,7 @@ ONE_OWNER = (
         "store/inbox.py",
         "if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:",
         "if now.outcome is not None:",
-        OWNERS + "wishes_are_taken_up_by_the_owner_alone",
+        OWNERS + "control_requests_are_applied_by_the_owner_alone",
     ),
     Guard(
         "tools/tool.py",

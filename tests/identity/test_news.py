@@ -40,7 +40,7 @@ async def news(door: Door, since: Any, run_ids: list[str], wait_s: float = PATIE
 
 
 async def test_every_commit_of_a_run_raises_its_seq(place: Place) -> None:
-    """Whatever is written of a run by whichever way: the start, answers, wishes, verdicts, notes, the end."""
+    """Whatever is written of a run by whichever way: the start, answers, control requests, verdicts, notes, the end."""
     async with door_of(place, WRITES, says("Done.")) as door:
         run = await door.ask("planner_run", {"goal": "Write.", "tools": ["write_file"]})
         run_id, key = run["run_id"], run["waiting"][0]["key"]

@@ -1,4 +1,4 @@
-"""Cycles of a mandate over the real host and server: files, rows and statuses, in both eras."""
+"""Cycles of a mandate over the real app and server: files, rows and statuses, in both eras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each phase as a tool of its own: what one gives, the next takes unchanged, over the real host in both eras."""
+"""Each phase as a tool of its own: what one gives, the next takes unchanged, over the real app in both eras."""
 
 from __future__ import annotations
 

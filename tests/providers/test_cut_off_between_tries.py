@@ -26,7 +26,7 @@ def provided(place: Place, server: Standin) -> Settings:
 
 
 def between_tries() -> bool:
-    """Whether a driver of this loop waits before it asks a model again."""
+    """Whether a worker of this event loop waits before it asks a model again."""
     for task in asyncio.all_tasks():
         inner = task.get_coro()
         while (awaited := getattr(inner, "cr_await", None)) is not None:

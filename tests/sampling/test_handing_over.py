@@ -1,4 +1,4 @@
-"""Who thinks changes in the middle: by the caller, by a wish while a push is in the air, by another server."""
+"""The route changes in the middle: by the caller, by a control request while a push is under way, by another server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
 
 
 @pytest.mark.parametrize("action", ["cancel", "pause", "reroute"])
-async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
+async def test_a_control_request_while_a_push_is_in_the_air_is_heard(place, action):
     model = Silent([reads("a.txt"), says("late")])
     async with (
         App.open(place.settings(), via="mcp") as app,
@@ -68,8 +68,8 @@ async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(model.reached.wait(), 5)
         (run,) = (await other.ask("run_status", {"view": "full"}))["runs"]
-        wish = {"run_id": run["run_id"], "action": action}
-        await other.ask("run_control", wish | ({"route": "caller"} if action == "reroute" else {}))
+        request = {"run_id": run["run_id"], "action": action}
+        await other.ask("run_control", request | ({"route": "caller"} if action == "reroute" else {}))
         if action == "pause":
             model.go.set()  # what is under way may end
         ended = await asyncio.wait_for(call, 5)

@@ -57,7 +57,7 @@ def test_a_model_s_name_travels_as_a_hint():
     assert (hint.name, asked.params.max_tokens) == ("some-model", 7)
 
 
-async def test_every_request_names_its_wishes_and_never_asks_for_other_context(place, era, native):
+async def test_every_request_names_what_it_wants_and_never_asks_for_other_context(place, era, native):
     model = ClientModel([reads("a.txt", "b.txt"), reads("a.txt"), says("sum")], native)
     async with at_the_door(place.settings(), era, model) as door:
         await door.ask("planner_run", {"goal": "go", "limits": {"rounds": 2}})

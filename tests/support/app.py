@@ -101,7 +101,7 @@ def says(text: str, **more: Any) -> dict[str, Any]:
 
 
 async def met(app: App) -> App:
-    """The host, once its servers have been started and asked, however long that takes here: a run waits but shortly
+    """The app, once its servers have been started and asked, however long that takes here: a run waits but shortly
     for one that its globs name."""
     await app.tools.list_all()
     return app
@@ -148,7 +148,7 @@ async def finished(app: App, run_id: str, tool_answer: str = "yes") -> RunReport
 
 @asynccontextmanager
 async def watched(settings: Settings, **ways: Any) -> AsyncIterator[App]:
-    """A host whose every run is held against the laws when the block ends, and replayed."""
+    """An app whose every run is held against the laws when the block ends, and replayed."""
     async with App.open(settings, via=ways.pop("via", "mcp")) as app:
         yield app
         await assert_all_lawful(app)

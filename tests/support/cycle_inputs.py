@@ -1,4 +1,4 @@
-"""Orders, answers and a small workspace of texts for the tests of phases and cycles: no files, no host."""
+"""Orders, answers and a small workspace of texts for the tests of phases and cycles: no files, no app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tiny driver that feeds answers to a flow: no store, no clock, no model. What it was asked is kept."""
+"""A tiny runner that feeds answers to a flow: no store, no clock, no model. What it was asked is kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Hosts in processes of their own, forked from one that has imported them already: each can be killed for real.
+"""Apps in processes of their own, forked from one that has imported them already: each can be killed for real.
 
-As a program it is that one: for each line `FOLDER SOCKET` on its stdin it forks a host, which connects to the socket
+As a program it is that one: for each line `FOLDER SOCKET` on its stdin it forks an app, which connects to the socket
 and does what it is told there, a JSON line for a JSON line. `Forks` and `Apart` are the other side.
 """
 
@@ -23,17 +23,17 @@ WITHIN_S = 20.0
 
 @dataclass
 class Apart:
-    """A host in a process of its own."""
+    """An app in a process of its own."""
 
     pid: int
     line: Any
 
     def __call__(self, do: str, **given: Any) -> dict[str, Any]:
-        """What came of it: `{ok: ...}`, or `{code: ...}` where the host refused."""
+        """What came of it: `{ok: ...}`, or `{code: ...}` where the app refused."""
         self.line.write(json.dumps({"do": do, **given}) + "\n")
         self.line.flush()
         reply = self.line.readline()
-        assert reply, f"the host has died of {do}"
+        assert reply, f"the app has died of {do}"
         found: dict[str, Any] = json.loads(reply)
         assert "bug" not in found, found["bug"]
         return found
@@ -52,14 +52,14 @@ class Apart:
 
 
 class Forks:
-    """The process that hosts are forked from, for one folder."""
+    """The process that apps are forked from, for one folder."""
 
     def __init__(self, root: Path) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(root / "hosts"))
+        self._listening.bind(str(root / "apps"))
         self._listening.listen()
         self._listening.settimeout(WITHIN_S)
-        self._path = root / "hosts"
+        self._path = root / "apps"
         paths = (str(HERE.parent), os.environ.get("PYTHONPATH", ""))
         self._program = subprocess.Popen(
             [sys.executable, str(HERE / "forked_apps.py")],
@@ -69,7 +69,7 @@ class Forks:
         )
 
     def app(self, place: Path) -> Apart:
-        """Another host on the folder of this place."""
+        """Another app on the folder of this place."""
         self._program.stdin.write(f"{place}\t{self._path}\n")
         self._program.stdin.flush()
         connection, _ = self._listening.accept()
@@ -88,14 +88,14 @@ class Forks:
 
 
 def main() -> None:
-    """Fork a host for each line; the kernel reaps them."""
+    """Fork an app for each line; the kernel reaps them."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for asked in sys.stdin:
         place, path = asked.rstrip("\n").split("\t")
         if os.fork() == 0:
             code = 1
             try:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a host waits for its own children
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an app waits for its own children
                 asyncio.run(hosted(Path(place), path))
                 code = 0
             finally:

@@ -48,7 +48,7 @@ def test_what_one_phase_gives_the_next_takes_unchanged() -> None:
     assert outputs["reflect"]["assessment"] == "success"
 
 
-def test_each_phase_that_thinks_is_one_call_of_purpose_phase_with_its_wish_of_tokens() -> None:
+def test_each_phase_that_thinks_is_one_call_of_purpose_phase_with_its_wanted_tokens() -> None:
     fed = [alone("orient", SEEN), alone("decide", WITH_FILE), alone("reflect", acted())]
     asked = [request for each in fed for request in each.requests]
     assert [(request.name, request.purpose, request.max_tokens) for request in asked] == [

@@ -1,4 +1,4 @@
-"""Cycles over a real folder, with the tools that read and change it: what flows and hands say to each other fits."""
+"""Cycles over a real folder, with the tools that read and change it: what flows and tools say to each other fits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TEXT = "one\nbroken\nthree\n"
 
 
 @dataclass
-class Hands:
-    """Calls real tools and shortens what they give, as the hands of a run do; the rest is answered by a world."""
+class RealTools:
+    """Calls real tools and shortens what they give, as the steps of a run do; the rest is answered by a world."""
 
     registry: ToolRegistry
     think: Callable[[Step], Answer]
@@ -49,7 +49,7 @@ def cycle(folder: Path, decide: Any, before: dict[str, Callable[[], Any]] | None
     of: CycleContext = replace(order(**mandate), reads=reads, runnable=reads)
     files = [{"path": name} for name in sorted(path.name for path in folder.iterdir())]
     place = world(of, phases={"decide": decide, "orient": ORIENTED | {"files": files}})
-    return run(mandate_flow(of, 1), Hands(registry, place, before or {}, ToolMemory.in_process()))
+    return run(mandate_flow(of, 1), RealTools(registry, place, before or {}, ToolMemory.in_process()))
 
 
 def act_of(fed: Fed) -> JsonObject:
