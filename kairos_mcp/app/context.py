@@ -236,9 +236,8 @@ class AppContext:
         """Read what the run waits for; nothing, if it has ended."""
         return NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(session, run.n)
 
-    def read_standing(self, session: Session, run_id: str, caller: Caller) -> Standing:
-        """Read where a run stands. Raises UnknownRun."""
-        run = read_run(session, run_id, caller)
+    def read_standing(self, session: Session, run: RunRow) -> Standing:
+        """Read where a run stands."""
         if run.outcome is not None:
             return Standing(run, NOTHING_WAITS, NO_OWNER)
         owner = self.read_owner(session, run)

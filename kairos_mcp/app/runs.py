@@ -144,7 +144,9 @@ class Runs(Operations):
         )
 
     async def _read_report(self, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
-        stands = await self._store.read(lambda session: self._context.read_standing(session, run_id, caller))
+        stands = await self._store.read(
+            lambda session: self._context.read_standing(session, read_run(session, run_id, caller))
+        )
         run = stands.run
         view = await self._server_view(stands, attached)
         view = replace(view, decides=self._who_decides(stands, caller), caller=caller)
@@ -254,9 +256,7 @@ class Runs(Operations):
     async def _read_statuses(self, runs_now: Sequence[RunRow]) -> list[str]:
         if not runs_now:
             return []
-        stand = await self._store.read(
-            lambda session: [self._context.read_standing(session, run.id, Caller(run.principal)) for run in runs_now]
-        )
+        stand = await self._store.read(lambda session: [self._context.read_standing(session, run) for run in runs_now])
         return [await self._status_of(each) for each in stand]
 
     async def _status_of(self, stands: Standing) -> str:
