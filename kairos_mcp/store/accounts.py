@@ -203,10 +203,14 @@ class UsageShare:
 
 def _amount_or_null(column: str) -> str:
     """Return SQL for a JSON array with an amount for each unit; null where a row holds none."""
-    return f"iif(json_valid({column}), iif(json_array_length({column}) = {_UNIT_COUNT}, {column}, null), null)"
+    is_amount = f"case when json_array_length({column}) = {_UNIT_COUNT} then {column} end"
+    return f"case when json_valid({column}) then {is_amount} end"
 
 
 _NEWEST_ATTEMPT = "(select {} from attempt where attempt.mark = mark.id order by attempt.id desc limit 1)"
+_OF_NEWEST_ATTEMPT = (
+    f"case when {_NEWEST_ATTEMPT.format('id')} is null then mark.{{0}} else {_NEWEST_ATTEMPT.format('{0}')} end"
+)
 _ATTEMPT_BEFORE = (
     "(select {} from attempt as one where one.mark = mark.id and one.id < attempt.id order by one.id desc limit 1)"
 )
@@ -231,12 +235,12 @@ _STEPS_OF_ACCOUNT = f"""
 CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {_amount_or_null("spent")} as spent,
     {json_or_null("shared")} as shared from (
     select coalesce({_NEWEST_ATTEMPT.format("sent")}, mark.sent) as sent, spent,
-        iif({_NEWEST_ATTEMPT.format("id")} is null, mark.shared, {_NEWEST_ATTEMPT.format("shared")}) as shared
+        {_OF_NEWEST_ATTEMPT.format("shared")} as shared
     from mark join answer on answer.mark = mark.id
     where kind <> 'call' and mark.shared is not null and mark.id in ({{steps}})
     union all
     select coalesce({_ATTEMPT_BEFORE.format("sent")}, mark.sent), lost,
-        iif({_ATTEMPT_BEFORE.format("id")} is null, mark.shared, {_ATTEMPT_BEFORE.format("shared")})
+        case when {_ATTEMPT_BEFORE.format("id")} is null then mark.shared else {_ATTEMPT_BEFORE.format("shared")} end
     from attempt join mark on mark.id = attempt.mark where mark.shared is not null and mark.id in ({{steps}}))
 """
 """Every charge of model calls of some steps to shared accounts: what was sent, the amount, the accounts.
@@ -258,7 +262,7 @@ def list_usage_shares(session: Session, account: int) -> list[UsageShare]:
     found = session.rows(
         f"{_WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
         " json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, coalesce(sum(json_extract(spent, '{unit_path('model_calls')}') > 0), 0), {_SUMS}"
+        f" {_MANDATE}, count(*) filter (where json_extract(spent, '{unit_path('model_calls')}') > 0), {_SUMS}"
         f" from {_CHARGES_OF_ACCOUNT}"
         f" group by 1, 2, 3, 4 order by sum(json_extract(spent, '{unit_path('total_tokens')}')) desc, 1, 2, 3, 4",
         (account,),
@@ -270,8 +274,7 @@ def list_usage_shares(session: Session, account: int) -> list[UsageShare]:
 
 
 _HOLDS_SQL = f"""select coalesce({_amount_or_null("held")}, '[]') as held, {json_or_null("shared")} as shared from (
-    select iif({_NEWEST_ATTEMPT.format("id")} is null, mark.held, {_NEWEST_ATTEMPT.format("held")}) as held,
-        iif({_NEWEST_ATTEMPT.format("id")} is null, mark.shared, {_NEWEST_ATTEMPT.format("shared")}) as shared
+    select {_OF_NEWEST_ATTEMPT.format("held")} as held, {_OF_NEWEST_ATTEMPT.format("shared")} as shared
     from mark join run on run.n = mark.run left join answer on answer.mark = mark.id
     where answer.mark is null and run.outcome is null and mark.shared is not null and mark.id in ({_STEPS_OF_ACCOUNT}))
 """
@@ -331,9 +334,9 @@ class NewBranch(NamedTuple):
 
 
 _SELECT_BRANCHES = """
-    with recursive inner(id, name) as (select id, name from account where parent = ?
-        union all select account.id, account.name from account join inner on account.parent = inner.id)
-    select name, id from inner order by id
+    with recursive branch(id, name) as (select id, name from account where parent = ?
+        union all select account.id, account.name from account join branch on account.parent = branch.id)
+    select name, id from branch order by id
 """
 _INSERT_BRANCH = (
     f"insert into account(scope, parent, name, {', '.join(unit_columns('cap'))}) values ('branch', ?, ?{', ?' * 8})"

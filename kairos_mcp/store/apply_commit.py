@@ -82,7 +82,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     notes = [*(note for answered in commit.answers for note in answered.result.notes), *commit.notes]
     unpriced = unpriced_notes(step.sent for step in started if step.grant is not None)
     for note in (*notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
-        session.rows("insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
+        session.rows("insert into note(run, text) values (?, ?) on conflict do nothing", (commit.run, note))
     _record_news(session, commit.run, started)
     paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)
     if paused is not None:

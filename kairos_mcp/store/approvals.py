@@ -123,10 +123,10 @@ def _next_key(session: Session, mark: int, key: str) -> tuple[int, str]:
     return n, key if n == 1 else f"{key}-{n}"
 
 
-_IS_PENDING = "verdict is null and not unasked and expires_at > :at"
+_IS_PENDING = "verdict is null and unasked = 0 and expires_at > :at"
 _NEXT_QUEUED = f"""
     select approval.mark, approval.n from approval join run on run.n = approval.run
-    where unasked and verdict is null and outcome is null and principal = :principal and workspace is :workspace
+    where unasked and verdict is null and outcome is null and principal = :principal and workspace = :workspace
         and (select count(*) from approval as other where other.run = approval.run and {_IS_PENDING}) < :places
     order by approval.mark limit 1
 """
@@ -197,7 +197,7 @@ def _approve_by_gate(session: Session, run: int, mark: int, at: int) -> None:
 _LIST_PENDING = f"""
     select run.id, approval.key from approval join run on run.n = approval.run
     where outcome is null and {_IS_PENDING} and principal = (select principal from run where n = :run)
-        and workspace is (select workspace from run where n = :run) order by approval.mark
+        and workspace = (select workspace from run where n = :run) order by approval.mark
 """
 
 

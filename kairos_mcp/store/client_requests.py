@@ -17,7 +17,7 @@ from kairos_mcp.store.codec import decode_shared, decode_units, encode_units
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import take_run
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, placeholders
 
 WITHDRAWN = "withdrawn"  # how an attempt ended whose request was withdrawn
 CHARGED_TO_ANSWER = 0  # in place of an attempt's id: the step's own answer is charged with the bound
@@ -153,9 +153,7 @@ def is_withdrawn(session: Session, request: int) -> bool:
 
 def requests_about(session: Session, n: int, paths: Sequence[str]) -> list[tuple[str, RequestRow]]:
     """Return all requests about these steps of a run, each with its step's path, oldest first."""
-    found = session.rows(
-        f"{_SELECT_ABOUT} and path in ({', '.join('?' * len(paths))}) order by request.id", (n, *paths)
-    )
+    found = session.rows(f"{_SELECT_ABOUT} and path in ({placeholders(paths)}) order by request.id", (n, *paths))
     return [(path, RequestRow._make(request)) for path, *request in found]
 
 

@@ -31,8 +31,13 @@ _ADD_SPENT = ", ".join(f"{name} = {name} + ?" for name in unit_columns("spent"))
 _END_ACCOUNT = (
     f"update account set {_ADD_SPENT}, {', '.join(f'{name} = 0' for name in unit_columns('held'))} where id = ?"
 )
-_SETTLE_SHARED = (
-    f"update account set {_ADD_SPENT}, {', '.join(f'{name} = max(0, {name} - ?)' for name in unit_columns('held'))}"
+_SETTLE_SHARED = "update account set {} where id = :account".format(
+    ", ".join(
+        (
+            *(f"{name} = {name} + :{name}" for name in unit_columns("spent")),
+            *(f"{name} = case when {name} > :{name} then {name} - :{name} else 0 end" for name in unit_columns("held")),
+        )
+    )
 )
 
 
@@ -141,4 +146,5 @@ def _settle_accounts(session: Session, run: RunRow, abandoned: list[AbandonedSte
     for step in abandoned:
         cost = shared_part(step.answered.result.spent if step.answered is not None else NOTHING)
         for number in step.shared:
-            session.rows(f"{_SETTLE_SHARED} where id = ?", (*cost, *shared_part(step.held), number))
+            amounts = zip(unit_columns("spent", "held"), (*cost, *shared_part(step.held)), strict=True)
+            session.rows(_SETTLE_SHARED, {"account": number, **dict(amounts)})

@@ -26,7 +26,7 @@ from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, placeholders
 
 ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
 
@@ -181,7 +181,7 @@ def _pause_at_once(session: Session, run: RunRow, why: str, dead: Sequence[int],
 
     For a caller that may not take runs over itself. Nothing of such a run is under way that would have to end first.
     """
-    nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
+    nobodys = f"(owner is null or owner in ({placeholders(dead)}))"
     statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
     if session.row(statement, (why, run.n, *dead)) is None:
         return False

@@ -83,7 +83,8 @@ _WRONG_FIGURES = """
     select id from run where cached <> (select coalesce(sum(answer.cached), 0) from mark join answer
             on answer.mark = mark.id where run = n and kind <> 'call')
         or exists (select 1 from mark join answer on answer.mark = mark.id
-            where run = n and kind <> 'call' and not instr(run.exactness, answer.exactness || ','))
+            where run = n and kind <> 'call'
+                and replace(run.exactness, answer.exactness || ',', '') = run.exactness)
 """
 
 
@@ -96,7 +97,7 @@ def _wrong_figures(session: Session) -> Iterator[str]:
     if unlike is not None and unlike[0]:
         yield f"{unlike[0]} rows of waiting do not fit the steps"
     strays = session.row(
-        "select count(*) from attempt join mark on mark.id = attempt.mark where attempt.run is not mark.run"
+        "select count(*) from attempt join mark on mark.id = attempt.mark where attempt.run is distinct from mark.run"
     )
     if strays is not None and strays[0]:
         yield f"{strays[0]} rows of attempt name another run than their step"

@@ -37,6 +37,7 @@ class MandateRow:
     last_due: int | None = None
 
 
+NO_LIMIT = 2**63 - 1  # no number is "all" in every SQL
 _COLUMNS = "principal, workspace, id, body, digest, goal_hash, saved_at, last_due"
 
 
@@ -50,7 +51,9 @@ def save(session: Session, new: MandateRow) -> bool:
         return False
     last_due = known.last_due if known is not None and _read_schedule(known) == _read_schedule(new) else None
     session.rows(
-        f"insert or replace into mandate({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        f"insert into mandate({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?) on conflict(principal, id, workspace)"
+        " do update set body = excluded.body, digest = excluded.digest, goal_hash = excluded.goal_hash,"
+        " saved_at = excluded.saved_at, last_due = excluded.last_due",
         (new.principal, new.workspace, new.id, new.body, new.digest, new.goal_hash, new.saved_at, last_due),
     )
     return True
@@ -66,7 +69,7 @@ def move(session: Session, old: MandateRow, new: MandateRow) -> None:
             f"That workspace has a mandate {new.id!r} already.", "Look at it with mandate_list, or name another folder."
         )
     session.rows(
-        "delete from mandate where principal = ? and id = ? and workspace is ?",
+        "delete from mandate where principal = ? and id = ? and workspace is not distinct from ?",
         (old.principal, old.id, old.workspace),
     )
     save(session, new)
@@ -95,7 +98,7 @@ _IN_WORKSPACES = "(:workspaces is null or workspace is null or workspace in (sel
 
 
 def list_page(
-    session: Session, principal: str, workspaces: Sequence[str] | None, start: str = "", limit: int = -1
+    session: Session, principal: str, workspaces: Sequence[str] | None, start: str = "", limit: int = NO_LIMIT
 ) -> list[MandateRow]:
     """Return a principal's mandates by id and workspace, beginning with the id `start`.
 

@@ -49,7 +49,7 @@ class Ownership:
 
     def register(self, session: Session, via: str, at: int) -> int:
         """Insert this server's row if it is not there yet, and return its id. Part of a transaction."""
-        new = "insert or ignore into owner(lock, pid, via, started_at, serves) values (?, ?, ?, ?, ?)"
+        new = "insert into owner(lock, pid, via, started_at, serves) values (?, ?, ?, ?, ?) on conflict do nothing"
         serves = None if self._served_runs is None else encode(self._served_runs)
         session.rows(new, (self.lock, os.getpid(), via, at, serves))
         found = session.row("select id from owner where lock = ?", (self.lock,))

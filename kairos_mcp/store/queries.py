@@ -17,7 +17,7 @@ from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
-from kairos_mcp.store.session import Row, Session
+from kairos_mcp.store.session import Row, Session, placeholders
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
@@ -187,16 +187,14 @@ def run_by_number(session: Session, n: int) -> RunRow:
 
 def newest_run_ids(session: Session, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
     """Return the ids of a principal's newest runs in these workspaces ('' for none); None: in all."""
-    among = "" if workspaces is None else f" and workspace in ({', '.join('?' * len(workspaces))})"
+    among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
     statement = f"select id from run where principal = ?{among} order by n desc limit ?"
     return [run_id for (run_id,) in session.rows(statement, (principal, *(workspaces or ()), limit))]
 
 
 def count_elsewhere(session: Session, principal: str, workspaces: Sequence[str]) -> int:
     """Count the principal's runs in other workspaces than these."""
-    statement = (
-        f"select count(*) from run where principal = ? and workspace not in ({', '.join('?' * len(workspaces))})"
-    )
+    statement = f"select count(*) from run where principal = ? and workspace not in ({placeholders(workspaces)})"
     found = session.row(statement, (principal, *workspaces))
     assert found is not None
     return int(found[0])
@@ -204,8 +202,7 @@ def count_elsewhere(session: Session, principal: str, workspaces: Sequence[str])
 
 def runs_of_owners(session: Session, owners: list[int]) -> list[RunRow]:
     """Return the unfinished runs of these owners, oldest first."""
-    marks = ", ".join("?" * len(owners))
-    statement = f"select {_RUN} from run where outcome is null and owner in ({marks}) order by n"
+    statement = f"select {_RUN} from run where outcome is null and owner in ({placeholders(owners)}) order by n"
     return [RunRow(*found) for found in session.rows(statement, owners)]
 
 
@@ -235,7 +232,7 @@ def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow
     """Return the paused runs whose pause is over and that no living server owns (`dead`: owners that have ended)."""
     statement = (
         f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
-        f" and (owner is null or owner in ({', '.join('?' * len(dead))}))"
+        f" and (owner is null or owner in ({placeholders(dead)}))"
     )
     return [RunRow(*found) for found in session.rows(statement, (at, at + LONGEST_PAUSE_MS, *dead))]
 
@@ -300,7 +297,7 @@ class WaitingRow:
 
 
 _NEWEST = "from attempt where attempt.mark = mark.id order by attempt.id desc limit 1"
-IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
+IS_OPEN = f"coalesce((select handed_out <> 0 {_NEWEST}), mark.held is null)"
 """SQL for whether a step is handed out: by its newest attempt, or by its own row where there is none."""
 
 _WAITING = f"""
@@ -344,8 +341,7 @@ def runs_to_cancel(session: Session) -> set[int]:
 
 def read_answers(session: Session, marks: list[int]) -> list[tuple[int, str]]:
     """Return the answers that these steps have by now: (step's id, encoded answer)."""
-    places = ", ".join("?" * len(marks))
-    return list(session.rows(f"select mark, body from answer where mark in ({places})", marks))
+    return session.rows(f"select mark, body from answer where mark in ({placeholders(marks)})", marks)
 
 
 def read_data_version(session: Session) -> int:

@@ -89,8 +89,8 @@ def read_tally(session: Session, n: int) -> Tally:
     """Return the figures of a run that no account holds."""
     figures = session.row("select cached, exactness from run where n = ?", (n,))
     again = session.row(
-        "select coalesce(sum(ended = 'unknown'), 0),"
-        f" coalesce(max({json_or_null('lost')} ->> '{unit_path('output_tokens')}' > 0), 0) from attempt where run = ?",
+        "select count(*) filter (where ended = 'unknown'), count(*) filter"
+        f" (where {json_or_null('lost')} ->> '{unit_path('output_tokens')}' > 0) from attempt where run = ?",
         (n,),
     )
     assert figures is not None

@@ -33,7 +33,7 @@ _SHARED_UNITS = Units._fields[1:6]
 _SHARED_COLUMNS = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in _SHARED_UNITS]
 _ADD_TO_SHARED = f"update account set {', '.join(f'{name} = {name} + ?' for name in _SHARED_COLUMNS)} where id = ?"
 _ADD_IF_ROOM = f"{_ADD_TO_SHARED} and " + " and ".join(
-    f"(cap_{unit} is null or ?{n} is null or held_{unit} + spent_{unit} + ?{n} <= cap_{unit})"
+    f"(cap_{unit} is null or held_{unit} + spent_{unit} + ?{n} <= cap_{unit} or ?{n} is null)"
     for n, unit in enumerate(_SHARED_UNITS, len(_SHARED_COLUMNS) + 2)
 )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kairos_mcp.store.session import Session, json_or_null
+from kairos_mcp.store.session import Session, json_or_null, placeholders
 
 Key = TypeVar("Key", int, str)
 
@@ -57,7 +57,7 @@ def measure_prunable(session: Session, before: int) -> PrunableSize:
     for some in _chunks(numbers):
         found = session.row(
             "select coalesce(sum(length(body) + 300), 0) from mark join answer on answer.mark = mark.id"
-            f" where run in ({_placeholders(some)})",
+            f" where run in ({placeholders(some)})",
             some,
         )
         total += found[0] if found else 0
@@ -72,7 +72,7 @@ def remove_runs(session: Session, numbers: Sequence[int], before: int) -> int:
     prunable = set(find_prunable(session, before))
     removed = [n for n in numbers if n in prunable]
     for some in _chunks(removed):
-        accounts = [a for (a,) in session.rows(f"select account from run where n in ({_placeholders(some)})", some)]
+        accounts = [a for (a,) in session.rows(f"select account from run where n in ({placeholders(some)})", some)]
         _remove_rows(session, _references(session), "run", "n", some)
         _remove_accounts(session, accounts)
     return len(removed)
@@ -88,16 +88,16 @@ def _remove_rows(
     """Remove the rows whose column is one of the keys, and before them every row that refers to them."""
     for some in _chunks(keys):
         if references.get(table):
-            found = session.rows(f"select rowid from {table} where {column} in ({_placeholders(some)})", some)
+            found = session.rows(f"select rowid from {table} where {column} in ({placeholders(some)})", some)
             for child, child_column in references[table]:
                 _remove_rows(session, references, child, child_column, [rowid for (rowid,) in found])
-        session.rows(f"delete from {table} where {column} in ({_placeholders(some)})", some)
+        session.rows(f"delete from {table} where {column} in ({placeholders(some)})", some)
 
 
 def _remove_accounts(session: Session, accounts: Sequence[int]) -> None:
     """Remove the accounts of runs and of their branches; shared accounts keep what was spent of them."""
     session.rows(
-        f"with recursive gone(id) as (select id from account where id in ({_placeholders(accounts)})"
+        f"with recursive gone(id) as (select id from account where id in ({placeholders(accounts)})"
         " union select account.id from account join gone on account.parent = gone.id)"
         " delete from account where id in (select id from gone) and id not in (select account from run)",
         accounts,
@@ -122,7 +122,7 @@ def find_unreferenced_texts(session: Session) -> list[str]:
 def remove_texts(session: Session, hashes: Sequence[str]) -> None:
     """Remove these texts. Part of a transaction in which nothing refers to them."""
     for some in _chunks(hashes):
-        session.rows(f"delete from text where hash in ({_placeholders(some)})", some)
+        session.rows(f"delete from text where hash in ({placeholders(some)})", some)
 
 
 def _find_hashes(session: Session, table: str, column: str) -> set[str]:
@@ -163,7 +163,3 @@ def _references(session: Session) -> dict[str, list[tuple[str, str]]]:
 
 def _chunks(keys: Sequence[Key]) -> list[Sequence[Key]]:
     return [keys[at : at + 500] for at in range(0, len(keys), 500)]  # bindings of one statement
-
-
-def _placeholders(keys: Sequence[object]) -> str:
-    return ", ".join("?" * len(keys))

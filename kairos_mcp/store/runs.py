@@ -10,7 +10,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.store import mandates, texts
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, placeholders
 
 ATTACH_MS = (
     10 * 60 * 1000
@@ -122,10 +122,9 @@ def _find_same_start(session: Session, new: NewRun) -> RunRow | None:
 
 def take_run(session: Session, n: int, owner: int, dead: Sequence[int]) -> int | None:
     """Take the run over if no living server owns it: return the new fencing number, or None."""
-    places = ", ".join("?" * len(dead))
     statement = (
         "update run set owner = ?, fence = fence + 1"
-        f" where n = ? and outcome is null and (owner is null or owner in ({places})) returning fence"
+        f" where n = ? and outcome is null and (owner is null or owner in ({placeholders(dead)})) returning fence"
     )
     found = session.row(statement, (owner, n, *dead))
     return found[0] if found else None
@@ -147,4 +146,4 @@ def take_due_run(session: Session, n: int, owner: int, at: int, dead: Sequence[i
 
 def add_note(session: Session, run: RunRow, text: str) -> None:
     """Add a note to a run: what was done otherwise than asked. The same text is stored once."""
-    session.rows("insert or ignore into note(run, text) values (?, ?)", (run.n, text))
+    session.rows("insert into note(run, text) values (?, ?) on conflict do nothing", (run.n, text))

@@ -6,7 +6,7 @@ about itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -47,6 +47,12 @@ class CorruptRows(Exception):
 
     A KairosError from a job refuses that job alone, before its first write; this one ends its transaction.
     """
+
+
+def placeholders(values: Collection[object]) -> str:
+    """Return the places of so many bindings, for `in (…)`. For none it is null, which nothing equals: PostgreSQL knows
+    no empty list."""
+    return ", ".join("?" * len(values)) or "null"
 
 
 def json_or_null(column: str) -> str:

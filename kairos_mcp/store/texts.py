@@ -10,7 +10,7 @@ from kairos_mcp.store.session import Session
 
 _KEEP = (
     "insert into text(hash, body) values (?, ?) on conflict(hash) do update set body = excluded.body"
-    " where body is not excluded.body"
+    " where text.body is distinct from excluded.body"
 )
 _READ = "select cast(body as blob) from text where hash = ?"  # bytes: a damaged text may be no UTF-8 at all
 

@@ -89,8 +89,8 @@ def _servers_and_runs(session: Session, home: Path) -> JsonObject:
 
 def _runs(session: Session) -> JsonObject:
     counts = session.rows(
-        f"select coalesce(json_extract({json_or_null('outcome')}, '$.status'), iif(outcome is not null, 'unreadable',"
-        " iif(paused is null, 'open', 'paused'))), count(*)"
+        f"select coalesce(json_extract({json_or_null('outcome')}, '$.status'), case when outcome is not null then"
+        " 'unreadable' when paused is null then 'open' else 'paused' end), count(*)"
         " from run group by 1 order by 1",
     )
     total = session.row("select count(*) from run")

@@ -93,8 +93,8 @@ ONE_OWNER = (
     ),
     Guard(
         "store/runs.py",
-        " and (owner is null or owner in ({places})) returning fence",
-        " and ({places or 'null'} or 1) returning fence",
+        " and (owner is null or owner in ({placeholders(dead)})) returning fence",
+        " and ({placeholders(dead)} or 1) returning fence",
         OWNERS + "a_run_that_somebody_living_owns_is_taken_by_nobody",
     ),
     Guard(
