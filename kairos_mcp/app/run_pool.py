@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.budget.units import NOTHING, Account
 from kairos_mcp.core.errors import FenceLost, KairosError, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
@@ -167,6 +169,12 @@ class RunPool:
             self._launch(self._make_worker(parked, fence, is_rebuilt=True))
         else:
             self._launch(self._make_worker(await self._factory.new_state(run), fence))
+
+    async def start_new(self, run: RunRow, limits: Limits) -> None:
+        """Drive a run that this server has just inserted, with an account of these limits."""
+        worker = self._make_worker(await self._factory.new_state(run), run.fence)
+        worker.new_account = Account(run.account, limits, NOTHING, NOTHING)
+        self._launch(worker)
 
     async def continue_run(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
         """Go on with a run for which rows were written: drive it if they took it for this server (`fence`), else nudge

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kairos_mcp.budget.reservation import Reservation
+from kairos_mcp.budget.units import Account
 from kairos_mcp.core.errors import (
     FenceLost,
     KairosError,
@@ -56,7 +57,7 @@ class RunWorker:
     gives the accounts of the day to which new model calls are charged.
 
     `is_rebuilt`: `state` fits the rows; after an error it does not, and is rebuilt before the next step. `error`: why
-    the run stands still.
+    the run stands still. `new_account`: that of a run that was inserted just now, so that nothing else of it is stored.
     """
 
     store: Store
@@ -68,11 +69,12 @@ class RunWorker:
     summarize: Callable[[], Awaitable[str]]
     find_accounts: Callable[[RunRow, str | None, int], Awaitable[ChargedAccounts]]
     is_rebuilt: bool = False
+    new_account: Account | None = None
     error: KairosError | None = None
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
     _nudge_event: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[object] | None = None
-    _inbox_changed: bool = True
+    _inbox_changed: bool = False
     _performs_inline: bool = False  # a step is performed in `_task` itself
     _is_interrupted: bool = False
     _is_stopping: bool = False
@@ -86,7 +88,8 @@ class RunWorker:
         Raises none of the store's errors: `error` then says why the run stands still, and answers that could not be
         committed stay in `state.finished` for the next call.
         """
-        self._task, self.error, self._inbox_changed = asyncio.current_task(), None, True
+        self._task, self.error = asyncio.current_task(), None
+        self._inbox_changed = self._inbox_changed or self.new_account is None
         self.state.account = None  # others may have written it while the run was at rest
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         run = self.state.run
@@ -175,6 +178,10 @@ class RunWorker:
         A run can still be cancelled, though nothing else, where its record no longer fits its flow, its rows can't be
         read, or its account is not the sum of its rows: then no error is raised if a cancel waits in the inbox.
         """
+        if self.new_account is not None:
+            self.state.rebuild(StoredRun((), {}, {}))
+            self.state.account, self.new_account, self.is_rebuilt = self.new_account, None, True
+            return
         run = self.state.run
         inbox = await self.store.read(lambda session: queries.pending_requests(session, run.n))
         is_cancelled = any(request.kind == "cancel" for request in inbox)

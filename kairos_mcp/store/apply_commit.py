@@ -92,7 +92,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         session.rows("update deposit set taken = ? where id = ?", (commit.at, request_id))
     # A run is released in the same transaction that finds nothing new for it: whoever deposits something afterwards
     # sees that no server owns the run, and takes it over.
-    is_idle = commit.may_release and all(step.is_open for step in started)
+    is_idle = commit.outcome is None and commit.may_release and all(step.is_open for step in started)
     inbox_changed = is_idle and has_news(session, commit.run, commit.open_marks)
     released = is_idle and not inbox_changed
     if commit.outcome is not None:

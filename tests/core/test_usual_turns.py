@@ -142,7 +142,7 @@ async def test_a_run_that_only_reads_takes_the_short_way(place: Place, turns: Tu
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         run = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await finished(app, run)
-    assert turns.short == 6  # all but the first turn and the last: three calls, three completions
+    assert turns.short == 7  # all but the last: four completions and three calls
 
 
 # -- what sends a turn the general way ---------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ async def test_a_run_that_has_another_owner_is_written_no_more(place: Place, tur
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await app._pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
-        assert place.rows("select count(*) from mark join run on run.n = mark.run where run.id = ?", run_id) == [(3,)]
+        assert place.rows("select count(*) from mark join run on run.n = mark.run where run.id = ?", run_id) == [(2,)]
 
 
 # -- random histories --------------------------------------------------------------------------------------------------
