@@ -1,6 +1,6 @@
 """Memory of a caller-route run of 20 rounds that waits for its next answer: kept unfolded, and let go of.
 
-The app keeps the flows of at most KEPT parked runs; the others it folds again from their rows when an answer comes.
+The app keeps the flows of at most MAX_PARKED parked runs; the others it rebuilds from their rows when an answer comes.
 """
 
 from __future__ import annotations

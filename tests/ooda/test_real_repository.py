@@ -1,4 +1,4 @@
-"""Two standing orders on a real repository, by every route: the same steps and questions, judged by git and pytest."""
+"""Two mandates on a real repository, by every route: the same steps and questions, judged by git and pytest."""
 
 from __future__ import annotations
 
