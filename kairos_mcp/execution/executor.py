@@ -317,9 +317,9 @@ class StepExecutor:
         if tool is None:  # it was removed after the call was authorized: nothing was done
             return error_result(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
         seconds, stop = grant.timeout_ms / 1000, StopSignal()
-        hidden = self.tool_access.hidden_filter(path, step)
-        call, gate = self.tool_access.gate_call(path, step), self.resources.gate
-        check = partial(gate.recheck, call, base) if gate.reads_file_system(tool.spec) else None
+        hidden, gate, check = self.tool_access.hidden_filter(path, step), self.resources.gate, None
+        if gate.reads_file_system(tool.spec):
+            check = partial(gate.recheck, self.tool_access.gate_call(path, step), base)
         ctx = ToolContext(
             self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check
         )
