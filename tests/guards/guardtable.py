@@ -1569,8 +1569,8 @@ WHOSE_RUN = (
     ),
     Guard(
         "store/runs.py",
-        "where start_digest = ? and principal = ? and workspace = ? and key is null",
-        "where start_digest = ? and principal = ? and ? is not null and key is null",
+        "where start_digest = ? and principal || '' = ? and workspace = ? and key is null",
+        "where start_digest = ? and principal || '' = ? and ? is not null and key is null",
         WHOSE + "an_identical_start_in_another_project_makes_a_run_of_its_own",
     ),
     Guard(
