@@ -49,6 +49,7 @@ from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 
 THREADS = 10  # for tool calls that run in parallel
+_DIALECTS: Mapping[str, DialectName] = {"caller": "native"}  # of the routes whose dialect is always the same
 _REBUILT_NOTE = "A text of this run was damaged in the state file; it was made again from its source."
 MAX_LOADED_SPECS = 16  # cached; the spec of a run that waits for its client is needed with every request
 
@@ -193,16 +194,16 @@ class RunFactory:
         if loaded.script:
             models["scripted"] = scripted_model(replace(loaded.script, requests=[]))
         paid: dict[str, PaidModel] = {}
-        dialects: dict[str, DialectName] = {"caller": "native"}
+        dialects = _DIALECTS
         if self.settings.model is not None:
             model = loaded.spec.model or ""  # a name without a provider is a hint for other routes
             provider = self._provider(model if ":" in model else self.settings.model)
-            dialects["provider"] = loaded.spec.dialect or self.settings.dialect
-            options = ModelOptions(loaded.spec.temperature, dialects["provider"], loaded.text_prompts)
+            dialect = loaded.spec.dialect or self.settings.dialect
+            dialects = {**_DIALECTS, "provider": dialect}
+            options = ModelOptions(loaded.spec.temperature, dialect, loaded.text_prompts)
             models["provider"] = redact_model(provider.make_model(options), self.redactor)
             paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.highest_price())
 
-        lines_by_path = loaded.script.by_path if loaded.script else {}
         # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.
         registry, resources = await self.registry(run.workspace), self.resources(run.workspace)
         spec = loaded.spec
@@ -213,11 +214,12 @@ class RunFactory:
             models,
             spec.model,
             partial(self._read_full_text, run.n),
-            frozenset(lines_by_path),
             paid_models=paid,
             dialects=dialects,
             temperature=spec.temperature,
         )
+        if loaded.script:
+            executor.unscripted_paths = frozenset(loaded.script.by_path)
         if spec.mandate_text is not None:
             executor.find_approval = partial(self._find_check_approval, run, spec.mandate_text)
         return RunState(run, executor, loaded.flow)

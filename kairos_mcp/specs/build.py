@@ -54,6 +54,7 @@ class BuiltSpec:
 
 
 NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
+NO_TOOLS = ToolSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class LoadedSpec:
     flow: Callable[[], Flow[Outcome]]
     planner_input: PlannerInput | None
     text_prompts: TextPrompts = NO_TEXT_PROMPTS
-    searchable: ToolSet = field(default_factory=ToolSet)
+    searchable: ToolSet = NO_TOOLS
 
     @property
     def searches(self) -> bool:
@@ -185,7 +186,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         return text_of(content_hash) if content_hash is not None else ""
 
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
-    behind = _load_tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
+    behind = _load_tools(text(spec.behind_text)) if spec.behind_text else NO_TOOLS
     if spec.flow != "planner":
         order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
