@@ -21,7 +21,7 @@ from kairos_mcp.cli.tools import import_tools
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, GateRule, ServerSetting
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource
-from tests.foreign.environs import Missing, NodeEnv, made
+from tests.foreign.environs import Missing, NodeEnv, make_environment
 
 pytestmark = pytest.mark.foreign
 
@@ -46,7 +46,7 @@ def installed(request: pytest.FixtureRequest) -> Path:
     cache = Path(named).absolute() if named else request.config.cache.mkdir("kairos-foreign")
     cache.mkdir(parents=True, exist_ok=True)
     try:
-        return made(NodeEnv("servers", tuple(PACKAGES.values())), cache)
+        return make_environment(NodeEnv("servers", tuple(PACKAGES.values())), cache)
     except Missing as missing:
         pytest.skip(f"this machine lacks {missing}")
 
