@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +39,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store.session import Session
 
 READS = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
@@ -600,3 +603,39 @@ async def test_a_run_goes_on_whatever_the_clock_says(place: Place, jump_ms: int)
     async with clocked(place, at) as app:
         await answered(app, run_id, round_1__call_1={"content": "yes"})
         assert (await answered(app, run_id, round_2=DONE)).status == "completed"
+
+
+def let_reads_wait(app: App) -> None:
+    """Have reads wait from now on, as behind a network: each in a thread, by a session of its own."""
+    store = app._store
+    assert store.reader is not None  # migrated
+
+    async def read(function: Callable[[Session], Any], *, one_state: bool = False) -> Any:
+        def read_alone() -> Any:
+            with store.read_session() as session, session.one_state() if one_state else nullcontext():
+                return function(session)
+
+        return await asyncio.to_thread(read_alone)
+
+    store.read = read
+
+
+async def test_runs_go_on_as_ever_where_reads_wait_and_others_write_meanwhile(place: Place) -> None:
+    both = {"tool_calls": [READS["tool_calls"][0], READS["tool_calls"][0]]}
+    async with watched(place.settings(reads("a.txt"), says("done"))) as app:
+        let_reads_wait(app)
+        ended, *asked = await asyncio.gather(
+            started(app, "one"), *(started(app, f"ask {n}", route="caller") for n in range(3))
+        )
+        assert (await rests(app, ended)).summary == "done"
+        await asyncio.gather(
+            *(answered(app, run_id, round_1=both) for run_id in asked),
+            *(app.runs.report(run_id, ME) for run_id in asked * 4),
+        )
+        await app.control.request(asked[0], "cancel", ME)
+        await asyncio.gather(*(answered(app, run_id, round_2=DONE) for run_id in asked[1:]))
+        statuses = [(await app.runs.report(run_id, ME)).status for run_id in asked]
+    assert statuses == ["cancelled", "completed", "completed"]
+    assert place.rows("select count(*) from mark left join answer on mark = mark.id where answer.mark is null") == [
+        (1,)
+    ]

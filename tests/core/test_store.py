@@ -17,6 +17,7 @@ from kairos_mcp.core.errors import KairosError, StoreCorrupt, StoreUnavailable
 from kairos_mcp.store import schema
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.session import Session
 
 
 def opened(place: Place) -> Store:
@@ -69,6 +70,7 @@ MIGRATES = """
 import sys
 from pathlib import Path
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.session import Session
 sys.stdin.read(1)
 Store(Path(sys.argv[1]), "process", "test").reader.execute("select 1 from run")
 """
@@ -169,4 +171,28 @@ async def test_what_one_connection_reads_it_can_not_write(place: Place) -> None:
     store = opened(place)
     with pytest.raises(apsw.ReadOnlyError):
         store.reader.execute("insert into text values ('h', 'b')")
+    await store.close()
+
+
+async def test_a_read_is_executed_at_once_and_gives_nobody_else_a_turn(place: Place) -> None:
+    store = opened(place)
+    reading = store.read(lambda session: session.row("select 7"))
+    with pytest.raises(StopIteration) as ended:  # at its first step
+        reading.send(None)
+    assert ended.value.value == (7,)
+    await store.close()
+
+
+@pytest.mark.parametrize("one_state", [True, False])
+async def test_what_is_read_of_one_state_is_not_changed_by_what_others_write(place: Place, one_state: bool) -> None:
+    store = opened(place)
+
+    def count_twice(session: Session) -> tuple[object, object]:
+        before = session.row("select count(*) from text")
+        place.rows("insert into text values ('of another', 'connection')")
+        return before, session.row("select count(*) from text")
+
+    before, after = await store.read(count_twice, one_state=one_state)
+    assert (before == after) is one_state
+    assert await store.read(lambda session: session.row("select count(*) from text")) == (1,)
     await store.close()
