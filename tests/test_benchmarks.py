@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support.forked_program import run
 
+from benchmarks.peers import PEERS
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
 import runpy, sys
@@ -34,6 +36,7 @@ TINY = [
         "--calls 2 --clients 2 --each 1 --times 1 --ways 2",
         {"stdio_kairos_cpu", "http_modern_kairos_cpu", "http_modern_2_kairos_rate"},
     ),
+    ("peers", "--rounds 3 --many 5 --times 1 --peers 0", {"floor_us", "kairos_round", "kairos_grows_to_5"}),
 ]
 
 
@@ -44,3 +47,15 @@ def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set
     result = json.loads(ran.stdout)
     assert keys <= result.keys()
     assert result["benchmark"] == name
+
+
+@pytest.mark.foreign
+def test_a_round_of_each_other_framework_runs() -> None:
+    """In their environments, which the first time makes."""
+    sizes = ["--rounds", "3", "--many", "5", "--times", "1"]
+    ran = run(["peers", *sizes], code=PROGRAM, cwd=ROOT, timeout=1_800)
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    assert {f"{name}_{figure}" for name in PEERS for figure in ("round", "least", "grows_to_5")} <= result.keys(), (
+        ran.stderr
+    )
