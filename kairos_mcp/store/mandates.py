@@ -94,7 +94,7 @@ def find_by_id(session: Session, principal: str, mandate_id: str) -> list[Mandat
     return [MandateRow(*found) for found in session.rows(statement, (principal, mandate_id))]
 
 
-_IN_WORKSPACES = "(:workspaces is null or workspace is null or workspace in (select value from json_each(:workspaces)))"
+_IN_WORKSPACES = "(workspace is null or workspace in (select value from json_each(:workspaces)) or :workspaces is null)"
 
 
 def list_page(

@@ -74,11 +74,10 @@ def newest_model(session: Session, n: int, route: str) -> str | None:
         "with newest as (select id, sent from mark where run = ? and kind not in ('call', 'pause')"
         " order by id desc limit 2), asked as (select newest.id, coalesce((select attempt.sent from attempt"
         " where attempt.mark = newest.id order by attempt.id desc limit 1), newest.sent) as sent, body"
-        " from newest left join answer on answer.mark = newest.id)"
-        f" select coalesce(json_extract({json_or_null('body')}, '$.model'),"
-        f" json_extract({json_or_null('sent')}, '$.model')) as model"
-        f" from asked where json_extract({json_or_null('sent')}, '$.route') = ? and model is not null"
-        " order by id desc limit 1"
+        " from newest left join answer on answer.mark = newest.id), named as (select id,"
+        f" json_extract({json_or_null('sent')}, '$.route') as route, coalesce(json_extract({json_or_null('body')},"
+        f" '$.model'), json_extract({json_or_null('sent')}, '$.model')) as model from asked)"
+        " select model from named where route = ? and model is not null order by id desc limit 1"
     )
     found = session.row(statement, (n, route))
     model: str | None = None if found is None else found[0]
@@ -90,7 +89,7 @@ def read_tally(session: Session, n: int) -> Tally:
     figures = session.row("select cached, exactness from run where n = ?", (n,))
     again = session.row(
         "select count(*) filter (where ended = 'unknown'), count(*) filter"
-        f" (where {json_or_null('lost')} ->> '{unit_path('output_tokens')}' > 0) from attempt where run = ?",
+        f" (where json_extract({json_or_null('lost')}, '{unit_path('output_tokens')}') > 0) from attempt where run = ?",
         (n,),
     )
     assert figures is not None
@@ -139,8 +138,9 @@ _LIST_DECISIONS = f"""
     select path, 'approval', verdict, by, through, approval.client, decided_at, feedback
     from approval join mark on mark.id = approval.mark where approval.run = ?1 and verdict is not null
     union all
-    select {json_or_null("body")} ->> '$.path', 'settlement', {json_or_null("body")} ->> '$.settlement', principal, via,
-        client, at, {json_or_null("body")} ->> '$.note'
+    select json_extract({json_or_null("body")}, '$.path'), 'settlement',
+        json_extract({json_or_null("body")}, '$.settlement'), principal, via, client, at,
+        json_extract({json_or_null("body")}, '$.note')
     from deposit where run = ?1 and kind = 'settle' order by 7
 """
 
