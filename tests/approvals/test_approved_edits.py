@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.app import ASK, ME, Place, assert_all_lawful, reads, rests, says
-from support.reviewers import Person, accepts, digest, seated, verdicts
+from support.reviewers import Person, accepts, connect_person, digest, verdicts
 from support.sampling_clients import MODERN
 
 from kairos_mcp.app.app import App
@@ -299,7 +299,7 @@ async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
     person = Person([accepts(decision="deny", feedback="no"), accepts(decision="approve")])
     async with (
         App.open(place.settings(EDIT, EDIT, says("done")), via="mcp") as app,
-        seated(app, era, person) as door,
+        connect_person(app, era, person) as door,
     ):
         run = await door.ask("planner_run", {"goal": "change it", "tools": ["*"]})
         assert (run["status"], len(person.seen), content(place)) == ("completed", 2, "omega\n")
@@ -309,7 +309,7 @@ async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
 async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era):
     person = Person([accepts(decision="approve")])
     asked = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
-    async with App.open(place.settings(), via="mcp") as app, seated(app, era, person) as door:
+    async with App.open(place.settings(), via="mcp") as app, connect_person(app, era, person) as door:
         run = await door.ask("registry_call", asked)
         assert (run["status"], run["output"]["is_error"], content(place)) == ("completed", False, "omega\n")
         assert place.rows("select count(*) from run") == [(1,)]
@@ -318,7 +318,7 @@ async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era
 
 async def test_the_model_of_a_host_that_is_trusted_decides_by_run_continue(place):
     settings = place.settings(EDIT, says("done"), approvals="host")
-    async with App.open(settings, via="mcp") as app, seated(app, MODERN, None) as door:
+    async with App.open(settings, via="mcp") as app, connect_person(app, MODERN, None) as door:
         run = await door.ask("planner_run", {"goal": "change it", "tools": ["*"]})
         following = run["next"]["arguments"]
         following["answers"][KEY]["decision"] = "approve"

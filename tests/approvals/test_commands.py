@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.app import Place
 from support.forked_program import run
-from support.reviewers import DIFF, KEY, opened, verdicts, waiting
+from support.reviewers import DIFF, KEY, open_asking_app, verdicts, waiting
 
 from kairos_mcp.core.identity import Caller
 
@@ -52,7 +52,7 @@ def on_a_terminal(place: Place, *words: str) -> bytes:
 
 @pytest.fixture
 async def run_id(place: Place) -> str:
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         return await waiting(app, place)
 
 
@@ -68,7 +68,7 @@ async def test_show_prints_what_is_asked_whole_and_the_lines_that_decide(place, 
 
 
 async def test_on_a_terminal_the_diff_has_colours_and_steers_nothing(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place, preview=EVIL)
     text = on_a_terminal(place, "show", run_id)
     assert b"\x1b[32m+\\x1b[2Jrm -rf \\u202e/\x1b[0m" in text
@@ -104,7 +104,7 @@ async def test_what_can_not_be_decided_is_said_and_stores_nothing(place, run_id)
 
 async def test_the_owner_of_the_folder_decides_for_a_principal_by_name(place):
     alice: Any = Caller("alice")
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place, caller=alice)
     assert DIFF.splitlines()[-1] in kairos(place, "show", run_id, "--principal", "alice").stdout
     kairos(place, "approve", "--principal", "alice", run_id, KEY, "--json")

@@ -20,9 +20,9 @@ from support.reviewers import (
     NOW,
     STEP,
     asks_for,
+    connect_person,
     digest,
-    opened,
-    seated,
+    open_asking_app,
     verdicts,
     waiting,
 )
@@ -67,7 +67,7 @@ def expired(place: Place) -> None:
 
 
 async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         report = await rests(app, run_id)
         (item,) = report.waiting
@@ -90,7 +90,7 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
     ],
 )
 async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, elicits, tool, named):
-    async with opened(place, approvals=settings) as app:
+    async with open_asking_app(place, approvals=settings) as app:
         run_id = await waiting(app, place)
         following = (await app.runs.report(run_id, Caller(elicits=elicits))).next
         assert following["tool"] == tool
@@ -99,7 +99,7 @@ async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, el
 
 async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
     long = "\n".join(f"+line {n}" for n in range(2_000))
-    async with opened(place) as app, seated(app, "2026-07-28", None) as door:
+    async with open_asking_app(place) as app, connect_person(app, "2026-07-28", None) as door:
         run_id = await waiting(app, place, preview=long)
         (run,) = (await door.ask("run_status", {"run_ids": [run_id]}))["runs"]
         (item,) = run["waiting"]
@@ -115,7 +115,7 @@ async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
 
 @pytest.mark.parametrize("settings", ["ask", "person"])
 async def test_whoever_calls_run_continue_decides_nothing_unless_it_is_configured(place, settings):
-    async with opened(place, approvals=settings) as app:
+    async with open_asking_app(place, approvals=settings) as app:
         run_id = await waiting(app, place)
         with pytest.raises(ApprovalRequired) as refused:
             await app.answers.submit(run_id, {KEY: APPROVE | {"digest": digest(place, run_id)}}, ME)
@@ -125,7 +125,7 @@ async def test_whoever_calls_run_continue_decides_nothing_unless_it_is_configure
 
 
 async def test_under_host_it_does_and_the_record_says_who(place):
-    async with opened(place, approvals="host") as app:
+    async with open_asking_app(place, approvals="host") as app:
         run_id = await waiting(app, place)
         given = APPROVE | {"digest": digest(place, run_id), "feedback": "carefully"}
         await app.answers.submit(run_id, {KEY: given}, Caller(client="a host 1"))
@@ -137,7 +137,7 @@ async def test_under_host_it_does_and_the_record_says_who(place):
 
 
 async def test_the_tool_answers_an_error_that_names_the_command(place, era):
-    async with opened(place) as app, seated(app, era, None) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, None) as door:
         run_id = await waiting(app, place)
         given = {"run_id": run_id, "answers": {KEY: APPROVE | {"digest": digest(place, run_id)}}}
         refused = (await door.client.call_tool("run_continue", given)).structured_content
@@ -160,7 +160,7 @@ async def test_the_tool_answers_an_error_that_names_the_command(place, era):
     ],
 )
 async def test_a_decision_that_is_not_about_what_was_shown_stores_nothing(place, answer: Any, error: type[KairosError]):
-    async with opened(place, approvals="host") as app:
+    async with open_asking_app(place, approvals="host") as app:
         run_id = await waiting(app, place)
         with pytest.raises(error):
             await app.answers.submit(run_id, {KEY: answer}, ME)
@@ -168,7 +168,7 @@ async def test_a_decision_that_is_not_about_what_was_shown_stores_nothing(place,
 
 
 async def test_nobody_answers_the_call_past_the_person_who_was_asked(place):
-    async with opened(place, approvals="host") as app:
+    async with open_asking_app(place, approvals="host") as app:
         run_id = await waiting(app, place)
         for forged in ({STEP: {"content": "done"}}, {STEP: APPROVE}, {f"{STEP}/approval#2": APPROVE}, {"x": APPROVE}):
             with pytest.raises(NotWaiting):
@@ -178,7 +178,7 @@ async def test_nobody_answers_the_call_past_the_person_who_was_asked(place):
 
 
 async def test_answers_and_decisions_are_stored_all_or_none(place):
-    async with opened(place, approvals="host") as app:
+    async with open_asking_app(place, approvals="host") as app:
         run_id = await waiting(app, place)
         good = APPROVE | {"digest": digest(place, run_id)}
         with pytest.raises(NotWaiting):
@@ -188,7 +188,7 @@ async def test_answers_and_decisions_are_stored_all_or_none(place):
 
 async def test_TENANCY_002_another_principals_approval_looks_like_none(place):
     alice, bob = Caller("alice"), Caller("bob")
-    async with opened(place, approvals="host") as app:
+    async with open_asking_app(place, approvals="host") as app:
         run_id = await waiting(app, place, caller=alice)
         given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
         for attempt in (
@@ -208,7 +208,7 @@ async def test_TENANCY_002_another_principals_approval_looks_like_none(place):
 
 
 async def test_the_same_decision_again_is_no_error_and_another_one_is(place):
-    async with opened(place, approvals="host") as app:
+    async with open_asking_app(place, approvals="host") as app:
         run_id = await waiting(app, place)
         given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
         await app.answers.submit(run_id, given, ME)
@@ -221,7 +221,7 @@ async def test_the_same_decision_again_is_no_error_and_another_one_is(place):
 
 
 async def test_of_many_that_decide_at_once_one_is_first(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         said = ["approve", "deny"] * 8
         came = await asyncio.gather(
@@ -233,7 +233,7 @@ async def test_of_many_that_decide_at_once_one_is_first(place):
 
 
 async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
     expired(place)
     async with App.open(place.settings(), via="command") as person:
@@ -255,7 +255,7 @@ async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived
     ],
 )
 async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_ones(place, principal, key, words):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place, caller=Caller(principal))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
@@ -263,7 +263,7 @@ async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_on
 
 
 async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_before(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
         one_more = (await _unasked(app, ME)).run_id
         news = "select news_seq from run where id = ?"
@@ -275,7 +275,7 @@ async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_be
 
 
 async def test_an_ended_run_asks_for_nothing(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).waiting == ()
@@ -285,7 +285,7 @@ async def test_an_ended_run_asks_for_nothing(place):
 
 
 async def test_a_key_that_waits_nowhere_names_those_that_wait(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         with pytest.raises(NotWaiting) as refused:
             await app.answers.decide(run_id, "round-9/call-1/approval", "approve", None, PERSON)
@@ -309,7 +309,7 @@ def writing(place: Place) -> Iterator[SqliteSession]:
 
 
 async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place, caller=Caller("alice"))
         forged = Decision(KEY, "approve", digest(place, run_id), Actor("bob", "mcp", ""))
         with writing(place) as connection:
@@ -321,7 +321,7 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
 
 
 async def test_a_verdict_is_never_written_over(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         yes, no = (Decision(KEY, said, digest(place, run_id), ME.actor) for said in ("approve", "deny"))
         with writing(place) as connection:
@@ -332,7 +332,7 @@ async def test_a_verdict_is_never_written_over(place):
 
 
 async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         yes = Decision(KEY, "approve", digest(place, run_id), ME.actor)
         with writing(place) as connection:
@@ -344,7 +344,7 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
 
 
 async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
         one_more = (await _unasked(app, ME)).run_id
         assert not asks_for(place, one_more)
@@ -365,7 +365,7 @@ async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
 
 @pytest.mark.unreplayed  # its further calls are rows alone
 async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_marks(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         ((at,),) = place.rows("select created_at from run")
         for m in range(2, 8):
@@ -391,7 +391,7 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
 @pytest.mark.unreplayed  # one of them can't be read
 @pytest.mark.parametrize("end", ["cancelled", "broken off"])
 async def test_a_run_that_ends_gives_its_places_up(place, end):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
         one_more = (await _unasked(app, ME)).run_id
         assert not asks_for(place, one_more)
@@ -416,7 +416,7 @@ async def _unasked(app: App, caller: Caller) -> Any:
 
 
 async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         await waiting(app, place)
         at = now_in(place)
         connection = SqliteSession(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -440,7 +440,7 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
 
 
 async def test_a_decision_wakes_whoever_owns_the_run_in_another_process(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         async with App.open(place.settings(), via="command") as person:
             await person.answers.decide(run_id, KEY, "approve", None, PERSON, drive=False)

@@ -25,12 +25,12 @@ from support.reviewers import (
     Thinking,
     accepts,
     asks_for,
-    opened,
-    seated,
+    connect_person,
+    open_asking_app,
     verdicts,
     waiting,
 )
-from support.sampling_clients import asks_of, said
+from support.sampling_clients import asks_of, text_reply
 
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
@@ -42,7 +42,7 @@ UNDECIDED = [(None, None, None, None)]
 
 async def test_the_user_of_a_client_is_asked_and_their_word_is_taken(place, era):
     person = Person([accepts(decision="approve", feedback="once")])
-    async with opened(place) as app, seated(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
         run_id = await waiting(app, place)
         run = await door.ask("run_continue", {"run_id": run_id})
         assert [item["kind"] for item in run["waiting"]] == ["tool_call"]
@@ -57,7 +57,7 @@ async def test_the_user_of_a_client_is_asked_and_their_word_is_taken(place, era)
 
 async def test_a_denial_carries_what_they_said(place, era):
     person = Person([accepts(decision="deny", feedback="use b.txt")])
-    async with opened(place) as app, seated(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
         run_id = await waiting(app, place)
         await door.ask("run_continue", {"run_id": run_id})
         assert verdicts(place) == [("deny", "local", "elicitation", "use b.txt")]
@@ -70,20 +70,20 @@ async def test_a_denial_carries_what_they_said(place, era):
 )
 async def test_what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more(place, era, reply):
     person = Person([reply, reply])
-    async with opened(place) as app, seated(app, era, person, patience=DEFAULT_WAIT_POLICY) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person, patience=DEFAULT_WAIT_POLICY) as door:
         run_id = await waiting(app, place)
         for _ in range(3):
             run = await door.ask("run_continue", {"run_id": run_id})
             assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
         assert (verdicts(place), len(person.seen)) == (UNDECIDED, 1)
-        async with seated(app, era, Person([accepts(decision="approve")]), name="another client") as other:
+        async with connect_person(app, era, Person([accepts(decision="approve")]), name="another client") as other:
             await other.ask("run_continue", {"run_id": run_id})
         assert verdicts(place) == [("approve", "local", "elicitation", None)]
 
 
 async def test_a_dialog_that_was_left_is_shown_again_where_somebody_asks_for_it(place, era):
     person = Person([CANCELS, accepts(decision="approve")])
-    async with opened(place) as app, seated(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
         run_id = await waiting(app, place)
         await door.ask("run_continue", {"run_id": run_id})
         await door.ask("run_continue", {"run_id": run_id})
@@ -93,7 +93,7 @@ async def test_a_dialog_that_was_left_is_shown_again_where_somebody_asks_for_it(
 
 
 async def test_after_a_dialog_that_nobody_answered_the_next_step_is_the_persons_command(place, era):
-    async with opened(place) as app, seated(app, era, Person([CANCELS])) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, Person([CANCELS])) as door:
         run_id = await waiting(app, place)
         assert (await door.ask("run_status"))["runs"][0]["next"]["tool"] == "run_continue"
         run = await door.ask("run_continue", {"run_id": run_id})
@@ -102,7 +102,7 @@ async def test_after_a_dialog_that_nobody_answered_the_next_step_is_the_persons_
 
 
 async def test_a_dialog_that_is_still_open_is_not_one_that_nobody_answered(place):
-    async with opened(place) as app, seated(app, LEGACY, Thinking([])) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, Thinking([])) as door:
         run = await door.ask("run_continue", {"run_id": await waiting(app, place), "wait_s": 0.2})
         assert run["next"]["tool"] == "run_continue"
 
@@ -110,7 +110,7 @@ async def test_a_dialog_that_is_still_open_is_not_one_that_nobody_answered(place
 async def test_another_call_about_the_same_step_under_a_new_digest_is_shown(place, era):
     """What nobody answered was about exactly that: a key with another digest is another question."""
     person = Person([CANCELS, accepts(decision="approve")])
-    async with opened(place) as app, seated(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
         run_id = await waiting(app, place)
         await door.ask("run_continue", {"run_id": run_id})
         place.rows("update approval set digest = ?", "f" * 64)
@@ -119,7 +119,7 @@ async def test_another_call_about_the_same_step_under_a_new_digest_is_shown(plac
 
 
 async def test_a_later_decline_denies(place, era):
-    async with opened(place) as app, seated(app, era, Person([DECLINES]), patience=UNHURRIED) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, Person([DECLINES]), patience=UNHURRIED) as door:
         await door.ask("run_continue", {"run_id": await waiting(app, place)})
         assert verdicts(place) == [("deny", "local", "elicitation", None)]
 
@@ -133,7 +133,7 @@ async def test_a_later_decline_denies(place, era):
 )
 async def test_what_is_no_decision_leaves_it_waiting_and_is_not_asked_again_in_this_call(place, era, reply):
     person = Person([reply, accepts(decision="deny")])
-    async with opened(place) as app, seated(app, era, person, patience=UNHURRIED) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person, patience=UNHURRIED) as door:
         run_id = await waiting(app, place)
         run = await door.ask("run_continue", {"run_id": run_id})
         assert (run["status"], len(person.seen), verdicts(place)) == ("input_required", 1, UNDECIDED)
@@ -144,7 +144,7 @@ async def test_what_is_no_decision_leaves_it_waiting_and_is_not_asked_again_in_t
 @pytest.mark.parametrize("reply", [wire.ElicitResult(action="accept"), accepts()], ids=["none", "empty"])
 async def test_PROTOCOL_018_an_acceptance_without_content_is_no_answer_and_is_asked_again(place, reply):
     """Of a client that drives the rounds itself: the next call carries the same question under a new key."""
-    async with opened(place) as app, seated(app, MODERN, Person(), patience=UNHURRIED) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person(), patience=UNHURRIED) as door:
         run_id = await waiting(app, place)
         asked, key = await asked_once(door, run_id)
         answers = {key: reply}
@@ -160,14 +160,14 @@ async def test_PROTOCOL_018_an_acceptance_without_content_is_no_answer_and_is_as
 
 async def test_a_client_that_fails_at_dialogs_decides_nothing(place):
     person = Person([wire.ErrorData(code=-1, message="no")])
-    async with opened(place) as app, seated(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
         run_id = await waiting(app, place)
         run = await door.ask("run_continue", {"run_id": run_id})
         assert (run["status"], verdicts(place)) == ("input_required", UNDECIDED)
 
 
 async def test_PROTOCOL_024_nothing_is_asked_of_a_client_that_did_not_declare_it(place, era):
-    async with opened(place) as app, seated(app, era, None) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, None) as door:
         run_id = await waiting(app, place)
         run = await door.ask("run_continue", {"run_id": run_id})
         command = run["waiting"][0]["command"]
@@ -178,7 +178,7 @@ async def test_PROTOCOL_024_nothing_is_asked_of_a_client_that_did_not_declare_it
 
 async def test_nothing_is_asked_where_only_the_command_decides(place, era):
     person = Person([])
-    async with opened(place, approvals="person") as app, seated(app, era, person) as door:
+    async with open_asking_app(place, approvals="person") as app, connect_person(app, era, person) as door:
         run = await door.ask("run_continue", {"run_id": await waiting(app, place)})
         assert (run["status"], run["next"]["tool"]) == ("input_required", "run_status")
     assert person.seen == []
@@ -186,7 +186,7 @@ async def test_nothing_is_asked_where_only_the_command_decides(place, era):
 
 async def test_run_status_asks_nobody(place, era):
     person = Person([])
-    async with opened(place) as app, seated(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
         run_id = await waiting(app, place)
         await door.ask("run_status", {"run_ids": [run_id], "until": "attention"})
     assert (person.seen, asks_of(place)) == ([], [])
@@ -196,7 +196,7 @@ async def test_run_status_asks_nobody(place, era):
 async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_cut(place, era, more):
     preview = "x" * (MAX_DIALOG_CHARS + more)
     person = Person([accepts(decision="approve")])
-    async with opened(place) as app, seated(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
         run = await door.ask("run_continue", {"run_id": await waiting(app, place, preview=preview)})
         assert not more or run["next"]["tool"] == "run_status"
     assert [shown.message.endswith(preview) for shown in person.seen] == [True] * (1 - more)
@@ -204,7 +204,7 @@ async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_
 
 async def test_a_dialog_stays_open_after_the_call_and_a_late_decision_counts(place):
     person = Thinking([accepts(decision="approve", feedback="at last")])
-    async with opened(place) as app, seated(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
         run_id = await waiting(app, place)
         for _ in range(2):
             run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
@@ -221,9 +221,9 @@ async def test_a_dialog_stays_open_after_the_call_and_a_late_decision_counts(pla
 async def test_a_dialog_is_shown_to_another_session_too_and_closed_there_when_one_has_decided(place):
     first, second = Thinking([accepts(decision="approve")]), Thinking([accepts(decision="deny")])
     async with (
-        opened(place) as app,
-        seated(app, LEGACY, first, name="first") as one,
-        seated(app, LEGACY, second, name="second") as two,
+        open_asking_app(place) as app,
+        connect_person(app, LEGACY, first, name="first") as one,
+        connect_person(app, LEGACY, second, name="second") as two,
     ):
         run_id = await waiting(app, place)
         await one.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
@@ -237,20 +237,20 @@ async def test_a_dialog_is_shown_to_another_session_too_and_closed_there_when_on
 
 
 async def test_a_dialog_ends_with_its_session_and_the_next_one_is_asked_anew(place):
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         person = Thinking([accepts(decision="deny")])
-        async with seated(app, LEGACY, person) as door:
+        async with connect_person(app, LEGACY, person) as door:
             await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
         assert verdicts(place) == UNDECIDED
-        async with seated(app, LEGACY, Person([accepts(decision="approve")])) as door:
+        async with connect_person(app, LEGACY, Person([accepts(decision="approve")])) as door:
             await door.ask("run_continue", {"run_id": run_id})
         assert verdicts(place) == [("approve", "local", "elicitation", None)]
 
 
 async def test_a_dialog_is_closed_when_somebody_else_has_decided(place):
     person = Absent()
-    async with opened(place) as app, seated(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
         run_id = await waiting(app, place)
         call = asyncio.create_task(door.ask("run_continue", {"run_id": run_id}))
         await person.shown.wait()
@@ -261,7 +261,7 @@ async def test_a_dialog_is_closed_when_somebody_else_has_decided(place):
 
 async def test_two_calls_of_one_client_show_one_dialog(place):
     person = Absent()
-    async with opened(place) as app, seated(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
         run_id = await waiting(app, place)
         calls = [asyncio.create_task(door.ask("run_continue", {"run_id": run_id, "wait_s": 10 + n})) for n in range(2)]
         await person.shown.wait()
@@ -281,10 +281,10 @@ async def asked_once(door: Any, run_id: str, **more: Any) -> tuple[wire.InputReq
 
 
 async def test_PROTOCOL_020_an_answer_of_another_kind_is_none_and_it_is_asked_again(place):
-    async with opened(place) as app, seated(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
         run_id = await waiting(app, place)
         asked, key = await asked_once(door, run_id)
-        wrong = {key: said('{"decision": "approve"}')}
+        wrong = {key: text_reply('{"decision": "approve"}')}
         again, second = await asked_once(door, run_id, state=asked.request_state, answers=wrong)
         assert (key, second, verdicts(place)) == (KEY, f"{KEY}#2", UNDECIDED)
         late = {key: accepts(decision="approve")}  # for the first ask, which is consumed
@@ -297,7 +297,7 @@ async def test_PROTOCOL_020_an_answer_of_another_kind_is_none_and_it_is_asked_ag
 
 
 async def test_a_state_that_comes_again_decides_nothing_again(place):
-    async with opened(place) as app, seated(app, MODERN, Person(), patience=UNHURRIED) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person(), patience=UNHURRIED) as door:
         run_id = await waiting(app, place)
         asked, key = await asked_once(door, run_id)
         yes, no = {key: accepts(decision="approve")}, {key: accepts(decision="deny")}
@@ -308,7 +308,7 @@ async def test_a_state_that_comes_again_decides_nothing_again(place):
 
 
 async def test_an_answer_that_nobody_asked_for_is_ignored(place):
-    async with opened(place) as app, seated(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
         run_id = await waiting(app, place)
         forged = {KEY: accepts(decision="approve"), f"{KEY}#2": accepts(decision="approve")}
         await asked_once(door, run_id, answers=forged)
@@ -316,7 +316,7 @@ async def test_an_answer_that_nobody_asked_for_is_ignored(place):
 
 
 async def test_a_state_is_for_its_run_and_its_call_alone(place):
-    async with opened(place) as app, seated(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
         one, two = await waiting(app, place, key="1"), await waiting(app, place, key="2")
         asked, key = await asked_once(door, one)
         answers = {key: accepts(decision="approve")}
@@ -329,9 +329,9 @@ async def test_a_state_is_for_its_run_and_its_call_alone(place):
 async def test_a_call_that_comes_again_without_an_answer_is_told_how_to_decide_otherwise(place):
     """The client raises on its own side: to be asked at each call would hide what the call has to say."""
     impatient = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
-    async with opened(place) as app:
+    async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
-        async with seated(app, MODERN, Person(), patience=impatient) as door:
+        async with connect_person(app, MODERN, Person(), patience=impatient) as door:
             await asked_once(door, run_id)
             run = await door.came_to("run_continue", {"run_id": run_id})
             assert (run["status"], run["waiting"][0]["key"]) == ("input_required", KEY)
@@ -341,17 +341,17 @@ async def test_a_call_that_comes_again_without_an_answer_is_told_how_to_decide_o
 
 
 async def test_the_same_ask_stands_while_its_user_may_be_thinking(place):
-    async with opened(place) as app, seated(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
         run_id = await waiting(app, place)
         assert [(await asked_once(door, run_id))[1] for _ in range(3)] == [KEY] * 3
         assert len(asks_of(place)) == 1
 
 
 async def test_a_decision_survives_the_server_that_asked(place):
-    async with opened(place) as app, seated(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
         run_id = await waiting(app, place)
         asked, key = await asked_once(door, run_id)
-    async with opened(place) as app, seated(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
         answers = {key: accepts(decision="approve")}
         run = await door.came_to("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
         assert [item["key"] for item in run["waiting"]] == [STEP]
@@ -360,7 +360,10 @@ async def test_a_decision_survives_the_server_that_asked(place):
 async def test_several_are_asked_in_one_round_and_each_counts_by_itself(place, era):
     person = Person([accepts(decision="approve"), CANCELS, accepts(decision="deny")])
     look = {"name": "ask_person", "arguments": {"question": "may I?"}}
-    async with opened(place, {"tool_calls": [look] * 3}, says("done")) as app, seated(app, era, person) as door:
+    async with (
+        open_asking_app(place, {"tool_calls": [look] * 3}, says("done")) as app,
+        connect_person(app, era, person) as door,
+    ):
         request = PlannerRequest("look", caller_tools=(replace(ASK, effect="read"),))
         run_id = (await app.runs.start_planner(request, ME)).run_id
         await rests(app, run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from support.app import ASK, ME, assert_all_lawful, outcome_of, reads, rests, says
-from support.cycles import MANDATE, Person, accepts, cycle, edit, noop, opened
+from support.cycles import MANDATE, Person, accepts, cycle, edit, noop, open_scripted_client
 from support.sampling_clients import MODERN
 
 from approvals.test_approved_edits import EDIT, KEY, PERSON, STEP, begun, content, edits, recorded_answer
@@ -85,7 +85,7 @@ async def test_what_a_result_says_of_approval_stands_below_the_line_that_marks_i
 
 
 async def test_the_output_of_a_single_call_has_it(place):
-    async with opened(place, MODERN, person=Person([accepts(decision="approve", feedback=WORD)])) as door:
+    async with open_scripted_client(place, MODERN, person=Person([accepts(decision="approve", feedback=WORD)])) as door:
         call = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
         done = await door.ask("registry_call", call)
         assert done["output"]["remark"] == REMARK
@@ -97,7 +97,7 @@ async def test_an_act_says_it_and_so_reflect_and_the_next_cycle_are_told(place):
     (place.workspace / "docs" / "index.md").write_text("[one](oen.md)\n")
     person = Person([accepts(decision="approve", feedback=WORD)])
     lines = (*cycle(edit("oen.md", "one.md")), *cycle(noop()))
-    async with opened(place, MODERN, *lines, person=person) as door:
+    async with open_scripted_client(place, MODERN, *lines, person=person) as door:
         mandate = {**MANDATE, "checkpoint_every": 2, "max_cycles": 2}
         done = await door.ask("ooda_run", {"mandate": mandate})
         assert [each["status"] for each in done["output"]["cycles"]] == ["applied", "noop"]
@@ -113,7 +113,7 @@ async def test_ooda_act_gives_it_in_its_output_and_reflect_takes_that(place):
     decision = {"action": "create_file", "target": "c.txt", "content": "new\n", "intent": "make it"}
     mandate = {"goal": "There is a c.txt.", "allowed_actions": ["create_file"]}
     reflected = {"assessment": "success", "lessons": [], "confidence": 0.5, "remaining": []}
-    async with opened(place, MODERN, says(json.dumps(reflected)), person=person) as door:
+    async with open_scripted_client(place, MODERN, says(json.dumps(reflected)), person=person) as door:
         acted = await door.ask("ooda_act", {"mandate": mandate, "decision": decision})
         assert acted["output"]["remark"] == f"A person approved write_file. They say: {WORD}"
         judged = await door.ask("ooda_reflect", {"mandate": mandate, "act_result": acted["output"], "route": "caller"})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.app import ME, Place, rests, says
-from support.reviewers import KEY, Person, accepts, opened, seated, verdicts, waiting
+from support.reviewers import KEY, Person, accepts, connect_person, open_asking_app, verdicts, waiting
 from support.sampling_clients import Door
 from support.waiting import awaited
 
@@ -101,7 +101,7 @@ def written(place: Place, setting: ApprovalsSetting) -> None:
 
 async def approval(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
-    async with opened(place, approvals=setting) as app, seated(app, "2025-11-25", person) as door:
+    async with open_asking_app(place, approvals=setting) as app, connect_person(app, "2025-11-25", person) as door:
         run_id = await waiting(app, place)
         if way == "command":
             assert kairos(place, "approve", "--no-drive", run_id, KEY).returncode == 0
@@ -120,7 +120,7 @@ async def settlement(place: Place, way: DecisionWay, setting: ApprovalsSetting) 
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
         App.open(place.settings(approvals=setting, commands="bare"), via="mcp") as app,
-        seated(app, "2025-11-25", person) as door,
+        connect_person(app, "2025-11-25", person) as door,
     ):
         (item,) = (await rests(app, run_id)).waiting
         assert item["key"] == LOST
@@ -142,7 +142,7 @@ async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
         App.open(place.settings(approvals=setting), via="mcp") as app,
-        seated(app, "2025-11-25", person) as door,
+        connect_person(app, "2025-11-25", person) as door,
     ):
         response = await answers(door, "registry_register", spec=PET)
         assert response["status"] == "pending", response
@@ -168,7 +168,7 @@ async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> boo
     lines = ({"tool_calls": [COMMAND]}, {"tool_calls": [COMMAND]}, says("done"))
     async with (
         App.open(place.settings(*lines, approvals=setting, commands="bare"), via="mcp") as app,
-        seated(app, "2025-11-25", person) as door,
+        connect_person(app, "2025-11-25", person) as door,
     ):
         run = await answers(door, "planner_run", goal="make it", tools=["run_command"], wait_s=5)
         if way == "dialog":  # under "person" none is shown
@@ -184,13 +184,13 @@ async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> boo
 
 
 async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
-    async with opened(place, approvals=setting) as app:
+    async with open_asking_app(place, approvals=setting) as app:
         run_id = await waiting(app, place)
     with stopped_owner(place) as number:
         person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
         async with (
             App.open(place.settings(approvals=setting), via="mcp") as app,
-            seated(app, "2025-11-25", person) as door,
+            connect_person(app, "2025-11-25", person) as door,
         ):
             if way == "command":
                 assert kairos(place, "status", "--release", str(number)).returncode == 0

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import mcp_types as wire
 import pytest
 from support.app import Place, rests
-from support.reviewers import CANCELS, DECLINES, UNHURRIED, Person, accepts, seated
+from support.reviewers import CANCELS, DECLINES, UNHURRIED, Person, accepts, connect_person
 from support.sampling_clients import MODERN, Door
 
 from approvals.test_rights import LOST, a_lost_call
@@ -25,7 +25,7 @@ async def waits(place: Place, era: str, person: Person) -> AsyncIterator[tuple[D
     settings = place.settings(commands="bare")
     async with (
         App.open(settings, via="mcp") as app,
-        seated(app, era, person, patience=UNHURRIED, name="a host") as door,
+        connect_person(app, era, person, patience=UNHURRIED, name="a host") as door,
     ):
         await rests(app, run_id)
         yield door, run_id
@@ -80,7 +80,7 @@ async def test_a_dialog_that_is_still_open_when_only_a_command_may_settle_decide
         asked = await door.asked("run_continue", {"run_id": run_id})
         (key,) = asked.input_requests
     settings = place.settings(commands="bare", approvals="person")
-    async with App.open(settings, via="mcp") as app, seated(app, MODERN, Person(), name="a host") as door:
+    async with App.open(settings, via="mcp") as app, connect_person(app, MODERN, Person(), name="a host") as door:
         again = {key: accepts(settlement="already_done")}
         await door.step("run_continue", {"run_id": run_id}, state=asked.request_state, answers=again)
         assert place.rows(SETTLED) == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.app import ME, Place, assert_all_lawful, rests, says
-from support.cycles import MANDATE, cycle, edit, gives, opened
+from support.cycles import MANDATE, cycle, edit, gives, open_scripted_client
 from support.sampling_clients import MODERN
 
 from kairos_mcp.app.app import App
@@ -104,7 +104,7 @@ async def test_the_risk_that_a_decision_states_reaches_the_rules_and_only_raises
     (place.workspace / "docs").mkdir()
     page = place.workspace / "docs" / "index.md"
     page.write_text("[one](oen.md)\n")
-    async with opened(place, MODERN, *cycle(edit("oen.md", "one.md", **stated)), gate=BOLD) as door:
+    async with open_scripted_client(place, MODERN, *cycle(edit("oen.md", "one.md", **stated)), gate=BOLD) as door:
         run = await door.ask("ooda_run", {"mandate": FLAT})
         assert [item["kind"] for item in run["waiting"]] == ["approval"] * asked
         assert page.read_text() == ("[one](oen.md)\n" if asked else "[one](one.md)\n")
@@ -118,7 +118,7 @@ async def test_a_stated_risk_never_lowers_what_the_table_says(place):
     edits = [{"path": "docs/index.md", "old_string": "oen.md", "new_string": "one.md"}]
     plan = {"action": "edit_plan", "edits": edits, "intent": "mend it", "risk": "low"}
     mandate = {**FLAT, "allowed_actions": ["edit_plan"]}
-    async with opened(place, MODERN, *cycle(gives(plan)), gate=rules) as door:
+    async with open_scripted_client(place, MODERN, *cycle(gives(plan)), gate=rules) as door:
         done = await door.ask("ooda_run", {"mandate": mandate})
         assert [each["status"] for each in done["output"]["cycles"]] == ["denied"]
     assert "oen.md" in (place.workspace / "docs" / "index.md").read_text()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.app import ME, Place, assert_lawful, met, place_in, rests, says, watched
-from support.downstream import PEER, gone
+from support.downstream import PEER, has_exited
 from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
@@ -94,7 +94,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     assert logged(place, "turns", "call") == []
     for each in servers:
         for line in logged(place, each.name, "start"):
-            assert gone(int(line.split()[1]))
+            assert has_exited(int(line.split()[1]))
 
 
 @pytest.mark.parametrize("sandbox", [False, pytest.param(True, marks=pytest.mark.sandbox)])
@@ -118,7 +118,7 @@ async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_kill
         report = await rests(app, run_id)
     assert report.status == "completed"
     assert any(note.startswith("x__hang: ") for note in report.degraded)
-    assert all(gone(pid) for pid in family)
+    assert all(has_exited(pid) for pid in family)
 
 
 @pytest.mark.parametrize("sandbox", [pytest.param("true", marks=pytest.mark.sandbox), "false"])
@@ -140,7 +140,7 @@ def test_servers_and_what_they_started_die_with_ours(place: Place, sandbox: str,
         family = marked(f"log={log}")
         assert len(family) >= 2, "the server and its child"
         os.kill(client.pid, signal.SIGKILL)
-        assert all(gone(pid) for pid in family)
+        assert all(has_exited(pid) for pid in family)
 
 
 def marked(marker: str) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.downstream import WITHIN_S, Bench, called, gone, names
+from support.downstream import WITHIN_S, Bench, called, has_exited, names
 from support.waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
@@ -107,7 +107,7 @@ def test_a_server_killed_between_calls_is_started_again(bench: Bench) -> None:
     server = bench.met()
     pid = int(called(server, "pid").content)
     os.kill(pid, signal.SIGKILL)
-    assert gone(pid)
+    assert has_exited(pid)
     said = called(server, "pid")
     while said.code == "timeout":  # its end had not been noticed: that call was sent into nothing, and says so
         said = called(server, "pid")
@@ -183,7 +183,7 @@ def test_a_server_that_floods_from_the_start_is_ended(bench: Bench, how: str) ->
     server = bench.met(how)
     assert names(server) == []
     assert "it sent" in server.notes()[0]
-    assert all(gone(int(start.split()[1])) for start in bench.logged("start"))
+    assert all(has_exited(int(start.split()[1])) for start in bench.logged("start"))
 
 
 def test_notifications_without_end_cost_the_server_its_line_and_the_run_goes_on(bench: Bench) -> None:
@@ -243,7 +243,7 @@ def test_everything_that_a_server_started_ends_with_the_house(bench: Bench) -> N
     pids = [int(entry.split()[1]) for entry in (*bench.logged("start"), *bench.logged("child"))]
     bench.loop.close()
     assert len(pids) == 2
-    assert all(gone(pid) for pid in pids)
+    assert all(has_exited(pid) for pid in pids)
     assert called(server, "echo", text="late").code == "unreachable"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.app import ASK, ME, Place, asks, rests, says
-from support.sampling_clients import Door, connected
+from support.sampling_clients import Door, connect_client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
@@ -23,7 +23,7 @@ PATIENCE_S = 8.0
 
 @asynccontextmanager
 async def door_of(place: Place, *lines: Any) -> AsyncIterator[Door]:
-    async with App.open(place.settings(*lines), via="mcp") as app, connected(app) as door:
+    async with App.open(place.settings(*lines), via="mcp") as app, connect_client(app) as door:
         yield door
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support.app import ME, Place, place_in, rests
 from support.commands import command
-from support.reviewers import Person, accepts, seated
-from support.sampling_clients import connected
+from support.reviewers import Person, accepts, connect_person
+from support.sampling_clients import connect_client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
@@ -193,7 +193,7 @@ async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
 async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
         mine, theirs = await begun(here), await begun(there)
-        async with connected(there) as door:
+        async with connect_client(there) as door:
             result = await door.ask("run_status")
             assert ([run["run_id"] for run in result["runs"]], result["elsewhere"]) == ([theirs], 1)
             (row,) = result["runs"]
@@ -240,7 +240,7 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
         with pytest.raises(BadArguments) as refused:
             await app.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert all(str(folder) in refused.value.message for folder in (two.one, two.other))
-        async with connected(app) as door:
+        async with connect_client(app) as door:
             runs = [
                 await door.ask("ooda_run", {"mandate_id": "tidy", "workspace": str(folder)})
                 for folder in (two.one, two.other)
@@ -298,7 +298,7 @@ async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two)
 async def test_a_dialog_names_goal_age_and_folder(two: Two) -> None:
     async with two.server(two.one, lines=(WRITES, ENDS)) as app:
         person = Person([accepts(decision="deny")])
-        async with seated(app, "2025-11-25", person) as door:
+        async with connect_person(app, "2025-11-25", person) as door:
             await door.ask("planner_run", {"goal": "Write it.", "tools": ["write_file"]})
         (seen,) = person.seen
         assert all(word in seen.message for word in ("Write it.", " s old", str(two.one)))

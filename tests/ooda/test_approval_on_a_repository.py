@@ -14,7 +14,7 @@ from approvals.test_commands import kairos
 from support.app import Place
 from support.cycles import Person, accepts
 from support.repository import INSTALL, LINKS, about, change, changed, dead_links, lines_changed, repository_in
-from support.reviewers import UNHURRIED, seated, verdicts
+from support.reviewers import UNHURRIED, connect_person, verdicts
 from support.stdio_server import Gone, StdioClient
 
 from kairos_mcp.app.app import App
@@ -77,7 +77,7 @@ async def test_a_denial_in_a_dialog_is_read_by_the_model_which_proposes_another_
     person = Person([accepts(decision="deny", feedback=FEEDBACK), accepts(decision="approve")])
     async with (
         App.open(place.settings(), via="mcp") as app,
-        seated(app, era, person, patience=UNHURRIED) as door,
+        connect_person(app, era, person, patience=UNHURRIED) as door,
     ):
         run = await door.ask("ooda_run", {"mandate": {**LINKS, "max_cycles": 2}, "route": "caller"})
         for turn in about("docs/usage.md", WRONG):

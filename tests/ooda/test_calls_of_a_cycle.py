@@ -14,8 +14,8 @@ import mcp_types as wire
 import pytest
 from support.app import assert_all_lawful
 from support.cycles import MANDATE, cycle, noop
-from support.reviewers import UNHURRIED, seated
-from support.sampling_clients import ClientModel, spoken
+from support.reviewers import UNHURRIED, connect_person
+from support.sampling_clients import ClientModel, encode_reply
 
 from kairos_mcp.app.app import App
 
@@ -34,13 +34,13 @@ class Greedy(ClientModel):
         self.asked.append(params)
         orients = len(self.asked) == 1
         turn = self.turns[0] if orients else self.says
-        return spoken(turn, native=self.native)
+        return encode_reply(turn, native=self.native)
 
 
 async def one_cycle(place: Any, era: str, model: ClientModel) -> tuple[dict[str, Any], dict[str, int]]:
     """The run's result after as many calls as it takes, and its steps by kind."""
     async with App.open(place.settings(), via="mcp") as app:
-        async with seated(app, era, None, patience=UNHURRIED, model=model) as door:
+        async with connect_person(app, era, None, patience=UNHURRIED, model=model) as door:
             run = await door.ask("ooda_run", ONE_CYCLE)
             while run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", run["next"]["arguments"])

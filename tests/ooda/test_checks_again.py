@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from support.app import Place, outcome_of
-from support.cycles import EDITS_ALLOWED, MANDATE, Person, accepts, cycle, judged, noop, opened, oriented
+from support.cycles import (
+    EDITS_ALLOWED,
+    MANDATE,
+    Person,
+    accepts,
+    cycle,
+    judgement_line,
+    noop,
+    open_scripted_client,
+    orientation_line,
+)
 from support.sampling_clients import MODERN
 from support.stdio_server import StdioClient
 
@@ -35,9 +45,9 @@ async def test_approval_of_before_is_recorded_with_what_it_stands_on_and_a_chang
     program(place, "exit 1")
     person = Person([accepts(decision="approve")] * 2)
     lines = cycle(noop())
-    async with opened(place, MODERN, *lines, person=person, **BARE) as door:
+    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as door:
         first = await door.ask("ooda_run", {"mandate": JUDGED})
-    async with opened(place, MODERN, *lines, person=person, **BARE) as door:
+    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as door:
         again = await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1})
         assert again["run_id"] != first["run_id"]
         assert len(person.seen) == 1
@@ -47,7 +57,7 @@ async def test_approval_of_before_is_recorded_with_what_it_stands_on_and_a_chang
     assert list(json.loads(asked[3])) == ["check.sh"]
     assert place.rows("select client from approval where through = 'before'") == [(first["run_id"],)]
     program(place, "touch other.txt; exit 0")
-    async with opened(place, MODERN, *lines, person=person, **BARE) as door:
+    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as door:
         await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1, "limits": {"model_calls": 9}})
         assert len(person.seen) == 2
 
@@ -89,10 +99,14 @@ def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place
 async def test_approval_of_a_check_is_for_its_mandates_text_alone(place):
     program(place, "exit 1")
     person = Person([accepts(decision="approve")] * 2)
-    async with opened(place, MODERN, oriented(), noop(), judged(), person=person, **BARE) as door:
+    async with open_scripted_client(
+        place, MODERN, orientation_line(), noop(), judgement_line(), person=person, **BARE
+    ) as door:
         done = await door.ask("ooda_run", {"mandate": JUDGED})
         assert outcome_of(place, done["run_id"])["stop_reason"] == "nothing_to_do"
-    async with opened(place, MODERN, oriented(), noop(), judged(), person=person, **BARE) as door:
+    async with open_scripted_client(
+        place, MODERN, orientation_line(), noop(), judgement_line(), person=person, **BARE
+    ) as door:
         await door.ask("ooda_run", {"mandate": {**JUDGED, "risk_budget": "medium"}})
     assert len(person.seen) == 2
     assert [row[2] for row in approvals(place)] == ["elicitation", "elicitation"]

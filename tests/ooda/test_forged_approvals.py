@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 from support.app import Place
-from support.cycles import MANDATE, PAGE, Person, accepts, cycle, edit, opened, page
-from support.reviewers import MODERN, UNHURRIED, seated, verdicts
+from support.cycles import MANDATE, PAGE, Person, accepts, cycle, edit, open_scripted_client, page
+from support.reviewers import MODERN, UNHURRIED, connect_person, verdicts
 from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
@@ -56,7 +56,7 @@ def none_decided(place: Place) -> bool:
 
 async def test_approval_that_is_not_about_this_item_is_none(place, era):
     """Even where whoever calls may decide."""
-    async with opened(place, era, *LINES, approvals="host") as door:
+    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
         (run, item), (stray, strays) = await waits(door), await other(door)
         key, mine, theirs = item["key"], item["digest"], strays["digest"]
         assert mine != theirs
@@ -86,7 +86,7 @@ async def test_approval_that_is_not_about_this_item_is_none(place, era):
 
 
 async def test_a_model_that_answers_for_its_person_is_refused(place, era):
-    async with opened(place, era, *LINES) as door:
+    async with open_scripted_client(place, era, *LINES) as door:
         run, item = await waits(door)
         assert await said(door, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_required"
         (again,) = (await door.ask("run_status", {"run_ids": [run]}))["runs"]
@@ -96,7 +96,7 @@ async def test_a_model_that_answers_for_its_person_is_refused(place, era):
 
 
 async def test_approval_that_comes_too_late_is_none(place, era):
-    async with opened(place, era, *LINES, approvals="host") as door:
+    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
         run, item = await waits(door)
         place.rows("update approval set expires_at = asked_at")
         assert await said(door, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_expired"
@@ -110,7 +110,7 @@ async def test_approval_that_comes_too_late_is_none(place, era):
 
 async def test_approval_of_what_has_changed_since_it_was_shown_is_used_for_nothing(place, era):
     theirs = PAGE.replace("# Index", "# The index")
-    async with opened(place, era, *LINES, approvals="host") as door:
+    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
         run, item = await waits(door)
         (place.workspace / "docs" / "index.md").write_text(theirs)
         await door.ask("run_continue", {"run_id": run, "answers": {item["key"]: {**YES, "digest": item["digest"]}}})
@@ -123,7 +123,7 @@ async def test_approval_of_what_has_changed_since_it_was_shown_is_used_for_nothi
 async def test_EDIT_019_approval_for_a_file_that_a_link_has_replaced_follows_no_link(place, era):
     target, file = place.root / "target.md", place.workspace / "docs" / "index.md"
     target.write_text(PAGE)  # the very text that was shown
-    async with opened(place, era, *LINES, approvals="host") as door:
+    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
         run, item = await waits(door)
         file.unlink()
         file.symlink_to(target)
@@ -135,9 +135,11 @@ async def test_EDIT_019_approval_for_a_file_that_a_link_has_replaced_follows_no_
 
 
 async def test_approval_given_by_eight_at_once_is_used_once(place, era):
-    async with opened(place, era, *LINES, approvals="host") as door, AsyncExitStack() as clients:
+    async with open_scripted_client(place, era, *LINES, approvals="host") as door, AsyncExitStack() as clients:
         run, item = await waits(door)
-        doors = [await clients.enter_async_context(seated(door.app, era, None, name=f"client {n}")) for n in range(8)]
+        doors = [
+            await clients.enter_async_context(connect_person(door.app, era, None, name=f"client {n}")) for n in range(8)
+        ]
         words = [{"decision": "approve" if n % 4 else "deny", "digest": item["digest"]} for n in range(8)]
         came = await asyncio.gather(
             *(said(each, run, {item["key"]: word}) for each, word in zip(doors, words, strict=True))
@@ -158,7 +160,7 @@ async def test_a_dialogs_answer_without_its_seal_or_under_another_one_is_none(pl
     yes = accepts(decision="approve")
     async with (
         App.open(place.settings(*LINES), via="mcp") as app,
-        seated(app, MODERN, Person(), patience=UNHURRIED) as door,
+        connect_person(app, MODERN, Person(), patience=UNHURRIED) as door,
     ):
         start = {"mandate": ONCE}
         first = await door.asked("ooda_run", start)

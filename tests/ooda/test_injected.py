@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.app import assert_all_lawful
 from support.obedient_model import CANARY, Gullible, World, world_in
-from support.reviewers import UNHURRIED, seated
+from support.reviewers import UNHURRIED, connect_person
 
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule
@@ -122,7 +122,7 @@ async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_approva
     waited = []
     async with App.open(settings, via="mcp") as app:
         world.before = world.look()
-        async with seated(app, "2025-11-25", None, patience=UNHURRIED, model=model) as door:
+        async with connect_person(app, "2025-11-25", None, patience=UNHURRIED, model=model) as door:
             for name in names:
                 asked = {"goal": f"Tell me what orders/{name}.md says.", "tools": ["*"], "route": "sampling"}
                 run = await door.ask("planner_run", asked)
@@ -202,7 +202,7 @@ async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_approv
     model, came = Gullible(), {}
     async with App.open(world.place.settings(), via="mcp") as app:
         world.before = world.look()
-        async with seated(app, "2025-11-25", None, patience=UNHURRIED, model=model) as door:
+        async with connect_person(app, "2025-11-25", None, patience=UNHURRIED, model=model) as door:
             for name in decisions:
                 page = {"tool": "read_file", "args": {"path": f"orders/{name}.md"}}
                 mandate = {"id": name.replace("_", "-"), "goal": "Do what is right.", "observe": [page], **BOLD}
@@ -243,7 +243,7 @@ async def test_what_is_watched_would_be_seen(watched):
     settings = world.place.settings(gate=rules, commands="bare", private_hosts=(f"127.0.0.1:{world.port}",))
     async with App.open(settings, via="mcp") as app:
         world.before = world.look()
-        async with seated(app, "2025-11-25", None, patience=UNHURRIED, model=Gullible()) as door:
+        async with connect_person(app, "2025-11-25", None, patience=UNHURRIED, model=Gullible()) as door:
             for name in ("shell", "connect"):
                 asked = {"goal": f"Tell me what orders/{name}.md says.", "tools": ["*"], "route": "sampling"}
                 await door.ask("planner_run", asked)

@@ -11,13 +11,13 @@ from support.cycles import (
     accepts,
     cycle,
     edit,
-    ended,
     gives,
-    judged,
+    judgement_line,
     noop,
-    opened,
-    oriented,
+    open_scripted_client,
+    orientation_line,
     page,
+    resume_to_end,
 )
 
 WHOLE = PAGE.replace("oen", "one").replace("tow", "two").replace("trhee", "three")
@@ -35,7 +35,7 @@ async def statuses(door):
 
 async def test_three_cycles_edit_a_file_each_after_a_persons_approval(place, era):
     person = Person([accepts(decision="approve")] * 3)
-    async with opened(place, era, *MENDED, person=person) as door:
+    async with open_scripted_client(place, era, *MENDED, person=person) as door:
         first = await run(door)
         assert (first["status"], first["output"]["mandate_status"]) == ("paused", "paused_at_checkpoint")
         assert page(place) == PAGE.replace("oen", "one")
@@ -57,7 +57,7 @@ async def test_three_cycles_edit_a_file_each_after_a_persons_approval(place, era
 async def test_a_denial_with_feedback_leads_to_another_proposal(place, era):
     person = Person([accepts(decision="deny", feedback="not one.md, first.md"), accepts(decision="approve")])
     lines = (*cycle(edit("oen.md", "one.md")), *cycle(edit("oen.md", "first.md")))
-    async with opened(place, era, *lines, person=person) as door:
+    async with open_scripted_client(place, era, *lines, person=person) as door:
         done = await run(door, {**FREE, "max_cycles": 2})
         assert [each["status"] for each in done["output"]["cycles"]] == ["denied", "applied"]
         assert "not one.md, first.md" in done["output"]["cycles"][0]["act"]["reason"]
@@ -67,14 +67,14 @@ async def test_a_denial_with_feedback_leads_to_another_proposal(place, era):
 
 
 async def test_a_second_call_attaches_and_does_not_resume(place, era):
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         first = await run(door)
         again = await door.ask("ooda_run", {"mandate_id": "links", "cycles": 1})
         assert (again["run_id"], again["status"]) == (first["run_id"], "paused")
         assert any(note.startswith("attached") for note in again["degraded"])
         assert await statuses(door) == {"links": ("paused_at_checkpoint", None)}
         assert page(place) == PAGE.replace("oen", "one")
-        done = await ended(door, again)
+        done = await resume_to_end(door, again)
         assert done["stop_reason"] == "max_cycles_reached"
         assert page(place) == WHOLE
         fresh = await door.ask("ooda_run", {"mandate_id": "links", "cycles": 1, "route": "caller"})
@@ -84,7 +84,7 @@ async def test_a_second_call_attaches_and_does_not_resume(place, era):
 
 
 async def test_a_changed_goal_pauses_until_the_run_is_cancelled(place, era):
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         first = await run(door)
         await door.ask("mandate_save", {"mandate": {**MANDATE, "goal": "Something else."}})
         await door.ask("run_control", {"run_id": first["run_id"], "action": "resume"})
@@ -108,7 +108,7 @@ async def test_a_risk_above_the_budget_pauses_and_is_then_recorded_as_denied(pla
     (place.workspace / "AGENTS.md").write_text("Be kind.\n")
     risky = {"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"}
     mandate = {**FREE, "max_cycles": 1, "allowed_actions": ["create_file"]}
-    async with opened(place, era, oriented(), gives(risky), judged()) as door:
+    async with open_scripted_client(place, era, orientation_line(), gives(risky), judgement_line()) as door:
         report = await run(door, mandate)
         assert report["output"]["mandate_status"] == "paused_risk_exceeded"
         await door.ask("run_control", report["next"]["arguments"])
@@ -125,7 +125,7 @@ async def test_checks_judge_when_the_goal_is_reached(place, era):
         {"check": "file_exists", "path": "a.txt"},
     ]
     lines = (*cycle(edit("oen.md", "eins.md")), *cycle(edit("eins.md", "one.md")))
-    async with opened(place, era, *lines, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *lines, gate=EDITS_ALLOWED) as door:
         done = await run(door, {**FREE, "acceptance": checks})
         holds = [[check["holds"] for check in each["reflection"]["checks"]] for each in done["output"]["cycles"]]
         assert holds == [[False, True, True], [True, True, True]]
@@ -134,12 +134,12 @@ async def test_checks_judge_when_the_goal_is_reached(place, era):
 
 async def test_two_cycles_that_fail_end_it_and_so_do_two_that_find_nothing_to_do(place, era):
     stale = [{"content": "nothing", "finish": "stop"}] * 3
-    async with opened(place, era, *stale, *stale) as door:
+    async with open_scripted_client(place, era, *stale, *stale) as door:
         done = await run(door, FREE)
         assert (done["status"], done["stop_reason"]) == ("completed", "error_threshold")
         assert done["output"]["mandate_status"] == "terminated"
     place.home.joinpath("kairos.db").unlink()
-    async with opened(place, era, *cycle(noop()), *cycle(noop())) as door:
+    async with open_scripted_client(place, era, *cycle(noop()), *cycle(noop())) as door:
         for _ in range(4):  # run after run: what is kept needs nothing
             done = await run(door, FREE)
             assert (done["status"], done["stop_reason"]) == ("completed", "nothing_to_do")
@@ -147,7 +147,7 @@ async def test_two_cycles_that_fail_end_it_and_so_do_two_that_find_nothing_to_do
 
 
 async def test_a_stretch_without_a_person_has_sixty_calls_and_five_minutes(place, era):
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         first = await run(door)
         spent = first["usage"]["model_calls"]
         assert first["remaining"]["model_calls"] == 60 - spent
@@ -165,7 +165,7 @@ async def test_a_stretch_without_a_person_has_sixty_calls_and_five_minutes(place
 async def test_a_mandates_own_tools_never_change_files(place, era):
     mandate = {**FREE, "tools": ["*"], "allowed_actions": ["run_tool"], "risk_budget": "medium"}
     sly = {"action": "run_tool", "tool": "write_file", "arguments": {"path": "x", "content": "y"}, "intent": "slip by"}
-    async with opened(place, era, oriented(), *[gives(sly)] * 3, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, orientation_line(), *[gives(sly)] * 3, gate=EDITS_ALLOWED) as door:
         done = await run(door, {**mandate, "max_cycles": 1})
         assert [each["status"] for each in done["output"]["cycles"]] == ["parse_error"]
         assert (done["status"], done["output"]["reason"]) == ("failed", "max_cycles_reached")
@@ -174,7 +174,7 @@ async def test_a_mandates_own_tools_never_change_files(place, era):
 
 
 async def test_what_flows_call_themselves_is_offered_to_nobody(place, era):
-    async with opened(place, era, oriented()) as door:
+    async with open_scripted_client(place, era, orientation_line()) as door:
         for name in ("read_mandate", "check_file", "apply_edits"):
             result = await door.client.call_tool("registry_call", {"name": name, "arguments": {}})
             assert result.structured_content["code"] == "unknown_tool"
@@ -187,14 +187,14 @@ async def test_a_rule_of_the_gate_may_be_for_one_mandate(place, era):
 
     rules = (GateRule("edit_file", "allow", mandate="links"), GateRule("edit_file", "deny", mandate="other*"))
     lines = (*cycle(edit("oen.md", "one.md")),)
-    async with opened(place, era, *lines, gate=rules) as door:
+    async with open_scripted_client(place, era, *lines, gate=rules) as door:
         other = await run(door, {**FREE, "id": "other-1", "max_cycles": 1})
         ours = await run(door, {**FREE, "max_cycles": 1})
         assert [run["output"]["cycles"][0]["status"] for run in (other, ours)] == ["denied", "applied"]
 
 
 async def test_a_mandate_is_saved_listed_and_found_again(place, era):
-    async with opened(place, era, oriented()) as door:
+    async with open_scripted_client(place, era, orientation_line()) as door:
         saved = await door.ask("mandate_save", {"mandate": MANDATE})
         assert (saved["mandate_id"], saved["status"], saved["changed"]) == ("links", "created", True)
         assert not (await door.ask("mandate_save", {"mandate": MANDATE}))["changed"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cycles import EDITS_ALLOWED, MANDATE, gives, judged, noop, opened, oriented
+from support.cycles import EDITS_ALLOWED, MANDATE, gives, judgement_line, noop, open_scripted_client, orientation_line
 from support.sampling_clients import MODERN
 
 from kairos_mcp.settings.http_definition import HttpDefinition
@@ -45,7 +45,7 @@ def names(item: dict[str, Any]) -> list[str]:
 
 async def decides(door: Any, *turns: Any, mandate: dict[str, Any] = MANY) -> tuple[dict[str, Any], list[Any]]:
     """The phase decide of this mandate with the caller as its model: its result, and what it was asked each time."""
-    run = await door.ask("ooda_decide", {"mandate": mandate, "orientation": json.loads(oriented()["content"]),
+    run = await door.ask("ooda_decide", {"mandate": mandate, "orientation": json.loads(orientation_line()["content"]),
                                          "route": "caller"})  # fmt: skip
     asked = []
     for turn in turns:
@@ -59,7 +59,7 @@ async def decides(door: Any, *turns: Any, mandate: dict[str, Any] = MANY) -> tup
 async def test_a_crowd_of_tools_is_found_and_not_shown(place):
     settings = {"http_tools": (*http_tools(45, "read"), *http_tools(45, "idempotent", "put"))}
     named = gives({"action": "run_tool", "tool": "put_07", "arguments": {}, "intent": "try it"})
-    async with opened(place, MODERN, **settings) as door:
+    async with open_scripted_client(place, MODERN, **settings) as door:
         run, (first, second, third) = await decides(door, search(query="whales"), search(names=["put_03"]), named)
         assert "tool_07" not in names(first)
         assert {"read_file", "registry_search"} <= set(names(first))
@@ -76,7 +76,7 @@ async def test_a_crowd_of_tools_is_found_and_not_shown(place):
 async def test_what_is_behind_the_search_is_not_called_before_it_was_found(place):
     settings = {"http_tools": http_tools(45, "read")}
     sly = {"content": "", "tool_calls": [{"id": "1", "name": "tool_07", "arguments": {}}]}
-    async with opened(place, MODERN, **settings) as door:
+    async with open_scripted_client(place, MODERN, **settings) as door:
         run, asked = await decides(door, sly, noop())
         assert "tool_not_offered" in asked[1]["messages"][-1]["content"]
         assert run["output"]["action"] == "noop"
@@ -89,7 +89,7 @@ async def test_decide_finds_what_came_after_the_start_and_calls_what_only_reads(
     effects = (("echo", "read"), ("write", "idempotent"))
     slow = ServerSetting("x", (sys.executable, str(PEER), f"late={comes}"), effects=effects, sandbox=False)
     calls = [{"id": "1", "name": "x__echo", "arguments": {"text": "heard"}}]
-    async with opened(place, MODERN, servers=(slow,)) as door:
+    async with open_scripted_client(place, MODERN, servers=(slow,)) as door:
 
         def finds(**asked: Any) -> dict[str, Any]:
             comes.touch()
@@ -106,7 +106,7 @@ async def test_decide_finds_what_came_after_the_start_and_calls_what_only_reads(
 
 
 async def test_few_tools_are_all_shown_without_a_search(place):
-    async with opened(place, MODERN, http_tools=http_tools(5, "read")) as door:
+    async with open_scripted_client(place, MODERN, http_tools=http_tools(5, "read")) as door:
         run, (first,) = await decides(door, noop())
         assert "tool_03" in names(first)
         assert "registry_search" not in names(first)
@@ -116,15 +116,15 @@ async def test_few_tools_are_all_shown_without_a_search(place):
 async def test_what_the_mandate_looks_at_is_observed_all_the_same(place):
     mandate = {**MANY, "observe": ["file_tree", "tool_07"]}
     settings = {"http_tools": http_tools(45, "read"), "gate": (*EDITS_ALLOWED,)}
-    async with opened(place, MODERN, **settings) as door:
+    async with open_scripted_client(place, MODERN, **settings) as door:
         run = await door.ask("ooda_observe", {"mandate": mandate})
         assert [each["status"] for each in run["output"]["observations"]] == ["result", "error"]
 
 
 async def test_cycles_with_a_search_in_them_replay_and_go_on_in_another_server(place):
     settings = {"http_tools": http_tools(45, "read")}
-    lines = (oriented(), search(query="whales"), noop(), judged())
-    async with opened(place, MODERN, *lines, **settings) as door:
+    lines = (orientation_line(), search(query="whales"), noop(), judgement_line())
+    async with open_scripted_client(place, MODERN, *lines, **settings) as door:
         done = await door.ask("ooda_run", {"mandate": {**MANY, "max_cycles": 1}})
         assert done["output"]["cycles"][0]["status"] == "noop"
     ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path like '%/read-2/call-1'")
@@ -134,6 +134,6 @@ async def test_cycles_with_a_search_in_them_replay_and_go_on_in_another_server(p
 @pytest.mark.parametrize("name", ["tool_99", "edit_file"])
 async def test_a_decision_names_only_what_the_mandate_allows(place, name):
     wrong = gives({"action": "run_tool", "tool": name, "arguments": {}, "intent": "slip"})
-    async with opened(place, MODERN, http_tools=http_tools(45, "read")) as door:
+    async with open_scripted_client(place, MODERN, http_tools=http_tools(45, "read")) as door:
         run, _ = await decides(door, wrong, wrong, wrong)
         assert run["output"]["status"] == "parse_error"

@@ -5,7 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.cycles import EDITS_ALLOWED, MANDATE, PAGE, Person, accepts, edit, judged, noop, opened, oriented, page
+from support.cycles import (
+    EDITS_ALLOWED,
+    MANDATE,
+    PAGE,
+    Person,
+    accepts,
+    edit,
+    judgement_line,
+    noop,
+    open_scripted_client,
+    orientation_line,
+    page,
+)
 
 PHASES = {"observe": None, "orient": "observation", "decide": "orientation", "act": "decision", "reflect": "act_result"}
 
@@ -25,12 +37,12 @@ async def test_each_phase_takes_the_output_of_the_one_before(place, era):
         "acceptance": [{"check": "file_contains", "path": "docs/index.md", "text": "one.md"}],
     }
     lines = (
-        oriented() | {"for": "orient"},
+        orientation_line() | {"for": "orient"},
         edit("oen.md", "one.md") | {"for": "decide"},
-        judged() | {"for": "reflect"},
+        judgement_line() | {"for": "reflect"},
     )
     given: dict = {}
-    async with opened(place, era, *lines, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *lines, gate=EDITS_ALLOWED) as door:
         for name, argument in PHASES.items():
             took = {argument: given["output"]} if argument else {}
             given = await door.ask(f"ooda_{name}", {"mandate": mandate, **took})
@@ -54,7 +66,7 @@ async def test_each_phase_takes_the_output_of_the_one_before(place, era):
 
 async def test_the_next_call_of_a_phase_names_a_mandate_that_it_can_name(place, era):
     """Ready to copy: by its id only where it is saved as it was given."""
-    async with opened(place, era) as door:
+    async with open_scripted_client(place, era) as door:
         observed = await door.ask("ooda_observe", {"mandate": MANDATE})
         assert observed["next"]["arguments"]["mandate"] == "<the mandate of this call, unchanged>"
         await door.ask("mandate_save", {"mandate": MANDATE})
@@ -73,7 +85,7 @@ async def test_an_output_is_whole_however_long_it_is(place, era):
     for n in range(8):
         (place.workspace / f"page-{n}.md").write_text("words of a page\n" * 200)
     observe = [{"tool": "read_file", "args": {"path": f"page-{n}.md"}} for n in range(8)]
-    async with opened(place, era, oriented() | {"for": "orient"}) as door:
+    async with open_scripted_client(place, era, orientation_line() | {"for": "orient"}) as door:
         seen = await door.ask("ooda_observe", {"mandate": {"goal": "Read.", "observe": observe}})
         assert len(json.dumps(seen["output"])) > 12_000
         found = await door.ask("ooda_orient", {"goal": "Read.", "observation": seen["output"]})
@@ -97,7 +109,7 @@ async def test_an_output_is_whole_however_long_it_is(place, era):
     ],
 )
 async def test_nothing_is_started_on_what_is_not_right(place, era, tool, arguments):
-    async with opened(place, era, oriented()) as door:
+    async with open_scripted_client(place, era, orientation_line()) as door:
         result = await door.client.call_tool(tool, arguments)
         assert result.is_error
         assert result.structured_content["code"] == "bad_arguments"
@@ -106,8 +118,8 @@ async def test_nothing_is_started_on_what_is_not_right(place, era, tool, argumen
 
 
 async def test_an_act_that_waits_says_so_and_goes_on_when_it_is_approved(place, era):
-    lines = (oriented() | {"for": "orient"}, edit("oen.md", "one.md") | {"for": "decide"})
-    async with opened(place, era, *lines) as door:
+    lines = (orientation_line() | {"for": "orient"}, edit("oen.md", "one.md") | {"for": "decide"})
+    async with open_scripted_client(place, era, *lines) as door:
         orientation = (await door.ask("ooda_orient", {"mandate": MANDATE, "observation": {"observations": []}}))[
             "output"
         ]
@@ -120,7 +132,7 @@ async def test_an_act_that_waits_says_so_and_goes_on_when_it_is_approved(place, 
         assert again["run_id"] == waits["run_id"]
         assert page(place) == PAGE
     person = Person([accepts(decision="approve")])
-    async with opened(place, era, person=person) as door:
+    async with open_scripted_client(place, era, person=person) as door:
         acted = await door.ask("run_continue", {"run_id": waits["run_id"]})
         assert (acted["status"], acted["output"]["status"]) == ("completed", "applied")
         assert acted["output"]["decision"] == decision
@@ -128,7 +140,7 @@ async def test_an_act_that_waits_says_so_and_goes_on_when_it_is_approved(place, 
 
 
 async def test_a_phase_that_gave_nothing_says_why_and_has_no_next(place, era):
-    async with opened(place, era, *[{"content": "no idea", "finish": "stop"}] * 3) as door:
+    async with open_scripted_client(place, era, *[{"content": "no idea", "finish": "stop"}] * 3) as door:
         said = await door.ask("ooda_orient", {"goal": "x", "observation": {"observations": []}})
         assert (said["status"], said["output"]["status"], said["next"]) == ("failed", "parse_error", None)
         result = await door.client.call_tool("ooda_decide", {"goal": "x", "orientation": said["output"]})
@@ -141,14 +153,14 @@ async def test_a_phase_alone_reads_what_it_was_given_and_what_the_phase_before_k
     (place.workspace / "long.md").write_text("a line of a page\n" * 600 + "the last line\n")
     observe = [{"tool": "read_file", "args": {"path": "long.md"}}]
     mandate = {"goal": "Read.", "observe": observe}
-    standing = json.loads(oriented()["content"]) | {"summary": "s" * 3_000 + " the end"}
+    standing = json.loads(orientation_line()["content"]) | {"summary": "s" * 3_000 + " the end"}
     asks = [{"ref": "observe/call-1", "grep": "last line"}, {"ref": "given", "grep": "the end"}, {"ref": "nothing"}]
     lines = (
         {"content": json.dumps(standing), "for": "orient"},
         {"tool_calls": [{"name": "read_result", "arguments": asked} for asked in asks], "for": "decide"},
         noop() | {"for": "decide/turn-2"},
     )
-    async with opened(place, era, *lines) as door:
+    async with open_scripted_client(place, era, *lines) as door:
         seen = await door.ask("ooda_observe", {"mandate": mandate})
         assert seen["output"]["observations"][0]["left_out"] > 0
         weighed = await door.ask("ooda_orient", {"mandate": mandate, "observation": seen["output"]})

@@ -13,7 +13,7 @@ from sampling.test_every_route import provided
 from support.app import Place, asked_digests, assert_all_lawful, outcome_of
 from support.provider_server import standin
 from support.repository import LINKS, MENDS_LINKS, MENDS_SUITE, SUITE, changed, dead_links, repository_in, suite_passes
-from support.reviewers import UNHURRIED, seated
+from support.reviewers import UNHURRIED, connect_person
 from support.sampling_clients import LEGACY, MODERN, ClientModel, paths
 
 from kairos_mcp.app.app import App
@@ -84,7 +84,7 @@ async def ran(
 ) -> dict[str, Any]:
     """The run once it has ended; its record replays. With turns the caller is the one who thinks."""
     async with App.open(settings, via="mcp") as app:
-        async with seated(app, era, None, patience=UNHURRIED, model=model) as door:
+        async with connect_person(app, era, None, patience=UNHURRIED, model=model) as door:
             route = {"route": "sampling"} if model else {"route": "caller"} if turns else {}
             run = await door.ask("ooda_run", {"mandate": dict(mandate), **route})
             said = iter(turns)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from support.app import asked_digests, assert_all_lawful
-from support.cycles import EDITS_ALLOWED, MANDATE, MENDED, PAGE, cycle, noop, opened, page
-from support.reviewers import UNHURRIED, Person, accepts, seated
+from support.cycles import EDITS_ALLOWED, MANDATE, MENDED, PAGE, cycle, noop, open_scripted_client, page
+from support.reviewers import UNHURRIED, Person, accepts, connect_person
 from support.sampling_clients import ClientModel
 
 from kairos_mcp.app.app import App
@@ -18,10 +18,10 @@ WHOLE = PAGE.replace("oen", "one").replace("tow", "two").replace("trhee", "three
 
 async def test_the_steps_are_the_same_on_every_route(place, era):
     asked, seen = {}, {}
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         asked["scripted"] = await door.ask("ooda_run", {"mandate": FREE})
     (place.workspace / "docs" / "index.md").write_text(PAGE)
-    async with opened(place, era, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, gate=EDITS_ALLOWED) as door:
         run = await door.ask("ooda_run", {"mandate": {**FREE, "id": "by-caller"}, "route": "caller"})
         turns = iter(MENDED)
         while run["status"] == "input_required":
@@ -31,7 +31,7 @@ async def test_the_steps_are_the_same_on_every_route(place, era):
     (place.workspace / "docs" / "index.md").write_text(PAGE)
     texts = [json.dumps({"final": line["content"]}) for line in MENDED]
     async with App.open(place.settings(gate=EDITS_ALLOWED), via="mcp") as app:
-        async with seated(app, era, None, patience=UNHURRIED, model=ClientModel(texts)) as door:
+        async with connect_person(app, era, None, patience=UNHURRIED, model=ClientModel(texts)) as door:
             run = await door.ask("ooda_run", {"mandate": {**FREE, "id": "by-client"}, "route": "sampling"})
             if run["status"] == "input_required":  # eight rounds of one call are the most
                 run = await door.ask("run_continue", run["next"]["arguments"])
@@ -51,7 +51,7 @@ async def test_a_command_that_judges_is_approved_once_for_a_version_of_the_manda
     mandate = {**FREE, "acceptance": [check]}
     person = Person([accepts(decision="approve")] * 2)
     bare = {"gate": EDITS_ALLOWED, "commands": "bare"}
-    async with opened(place, era, *MENDED, person=person, **bare) as door:
+    async with open_scripted_client(place, era, *MENDED, person=person, **bare) as door:
         done = await door.ask("ooda_run", {"mandate": mandate})
         holds = [each["reflection"]["checks"][0]["holds"] for each in done["output"]["cycles"]]
         assert (holds, done["stop_reason"]) == ([False, False, True], "goal_achieved")
@@ -72,8 +72,8 @@ async def test_an_approved_check_does_not_let_an_act_through(place, era):
     argv = ["touch", "made.txt"]
     mandate = {**FREE, "acceptance": [{"check": "command_succeeds", "argv": argv}], "risk_budget": "medium"}
     person = Person([accepts(decision="approve")])
-    async with opened(place, era, *cycle(noop()), person=person, commands="bare") as door:
+    async with open_scripted_client(place, era, *cycle(noop()), person=person, commands="bare") as door:
         await door.ask("ooda_run", {"mandate": {**mandate, "max_cycles": 1}})
-    async with opened(place, era) as door:
+    async with open_scripted_client(place, era) as door:
         waits = await door.ask("registry_call", {"name": "run_command", "arguments": {"argv": argv}})
         assert [item["kind"] for item in waits["waiting"]] == ["approval"]

@@ -8,7 +8,17 @@ from typing import Any, get_args
 
 import pytest
 from support.app import Place
-from support.cycles import EDITS_ALLOWED, MANDATE, cycle, edit, gives, judged, noop, opened, oriented
+from support.cycles import (
+    EDITS_ALLOWED,
+    MANDATE,
+    cycle,
+    edit,
+    gives,
+    judgement_line,
+    noop,
+    open_scripted_client,
+    orientation_line,
+)
 from support.sampling_clients import MODERN
 
 from kairos_mcp.app.mandates import MAX_PAGE_CHARS, MAX_ROWS_PER_PAGE
@@ -47,12 +57,16 @@ SCENES: dict[str, tuple[Mapping[str, Any], tuple[Any, ...], Mapping[str, Any], A
     "a person paused it": (FREE, (), {"route": "caller"}, paused, ("active", None)),
     "a checkpoint": (MANDATE, cycle(noop()), {}, nothing, ("paused_at_checkpoint", None)),
     "a risk": (
-        {**FREE, "allowed_actions": ["create_file"]}, (oriented(), RISKY), {}, nothing, ("paused_risk_exceeded", None)
+        {**FREE, "allowed_actions": ["create_file"]},
+        (orientation_line(), RISKY),
+        {},
+        nothing,
+        ("paused_risk_exceeded", None),
     ),
     "another goal": (MANDATE, cycle(noop()), {}, another_goal, ("paused_goal_drift", None)),
     "cancelled": (MANDATE, cycle(noop()), {}, cancelled, ("interrupted", "interrupted")),
     "a limit": (FREE, cycle(noop()), {"limits": {"model_calls": 2}}, nothing, ("interrupted", "interrupted")),
-    "its script ended": (FREE, (oriented(),), {}, nothing, ("interrupted", "interrupted")),
+    "its script ended": (FREE, (orientation_line(),), {}, nothing, ("interrupted", "interrupted")),
     "all checks hold": (
         {**FREE, "acceptance": [{"check": "file_exists", "path": "a.txt"}]},
         cycle(noop()), {}, nothing, ("terminated", "goal_achieved"),
@@ -83,7 +97,7 @@ async def shown(door: Any) -> tuple[str, str | None]:
 @pytest.mark.parametrize("scene", SCENES)
 async def test_a_status_is_reached_and_is_the_same_in_the_list_and_in_the_run(place: Place, scene: str) -> None:
     mandate, lines, more, act, expected = SCENES[scene]
-    async with opened(place, MODERN, *lines) as door:
+    async with open_scripted_client(place, MODERN, *lines) as door:
         await door.ask("mandate_save", {"mandate": mandate})
         assert await shown(door) == ("created", None)
         run = await door.ask("ooda_run", {"mandate_id": "links", **more})
@@ -103,22 +117,22 @@ def test_every_status_and_every_reason_has_a_scene() -> None:
 
 
 async def test_it_is_active_while_it_moves(place: Place) -> None:
-    slow = {**oriented(), "delay_s": 30}
-    async with opened(place, MODERN, slow) as door:
+    slow = {**orientation_line(), "delay_s": 30}
+    async with open_scripted_client(place, MODERN, slow) as door:
         run = await door.ask("ooda_run", {"mandate": FREE, "wait_s": 0})
         assert (run["status"], await shown(door)) == ("working", ("active", None))
         await cancelled(door, run)
 
 
 async def test_a_terminated_one_may_be_run_again_and_then_is_active(place: Place) -> None:
-    async with opened(place, MODERN, *cycle(noop()), gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, MODERN, *cycle(noop()), gate=EDITS_ALLOWED) as door:
         await door.ask("ooda_run", {"mandate": {**FREE, "max_cycles": 1}})
         await door.ask("ooda_run", {"mandate_id": "links", "route": "caller"})
         assert await shown(door) == ("active", None)
 
 
 async def test_a_long_list_comes_in_pages_each_mandate_once(place: Place) -> None:
-    async with opened(place, MODERN, judged()) as door:
+    async with open_scripted_client(place, MODERN, judgement_line()) as door:
         ids = [f"m-{number:03}" for number in range(60)]
         await asyncio.gather(*(saved(door, each) for each in ids))
         found, cursor, pages = [], {}, 0
@@ -139,7 +153,7 @@ async def saved(door: Any, mandate_id: str) -> None:
 
 
 async def test_a_rare_status_is_looked_for_within_bounds(place: Place) -> None:
-    async with opened(place, MODERN, judged()) as door:
+    async with open_scripted_client(place, MODERN, judgement_line()) as door:
         first = await door.ask("mandate_save", {"mandate": {"id": "a", "goal": "Tidy."}})
         assert first["changed"]
         statement = (

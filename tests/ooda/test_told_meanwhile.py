@@ -12,12 +12,12 @@ from support.cycles import (
     accepts,
     cycle,
     edit,
-    ended,
     gives,
-    judged,
+    judgement_line,
     noop,
-    opened,
-    oriented,
+    open_scripted_client,
+    orientation_line,
+    resume_to_end,
 )
 
 from kairos_mcp.app.app import App
@@ -29,7 +29,7 @@ RISKY = {"action": "create_file", "target": "prompts/new.md", "content": "x", "i
 
 
 async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         first = await door.ask("ooda_run", {"mandate": MANDATE})
         (found,) = first["output"]["cycles"]
         assert (found["cycle"], found["status"], found["decision"]["target"]) == (1, "applied", "docs/index.md")
@@ -40,8 +40,8 @@ async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
         assert "output" not in brief
     async with App.open(place.settings(*MENDED, gate=EDITS_ALLOWED), via="mcp") as elsewhere:
         assert (await elsewhere.runs.report(first["run_id"], ME)).output == first["output"]
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
-        done = await ended(door, first)
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+        done = await resume_to_end(door, first)
     assert done["output"]["cycles"][0] == found
     assert done["output"].keys() == {*first["output"], "reason"}
 
@@ -49,7 +49,7 @@ async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
 async def test_at_a_pause_for_risk_the_output_tells_what_was_decided(place, era):
     mandate = {**MANDATE, "checkpoint_every": 3, "max_cycles": 2, "allowed_actions": ["code_edit", "create_file"]}
     lines = (*cycle(edit("oen.md", "one.md")), *cycle(gives(RISKY)))
-    async with opened(place, era, *lines, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *lines, gate=EDITS_ALLOWED) as door:
         run = await door.ask("ooda_run", {"mandate": mandate})
         assert run["output"]["mandate_status"] == "paused_risk_exceeded"
         before, now = run["output"]["cycles"]
@@ -62,7 +62,7 @@ async def test_at_a_pause_for_risk_the_output_tells_what_was_decided(place, era)
 
 
 async def test_at_a_pause_for_a_changed_goal_the_output_tells_what_was_done_under_the_old_one(place, era):
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         first = await door.ask("ooda_run", {"mandate": MANDATE})
         await door.ask("mandate_save", {"mandate": {**MANDATE, "goal": "Something else."}})
         drifted = await _resumed(door, first)
@@ -71,7 +71,7 @@ async def test_at_a_pause_for_a_changed_goal_the_output_tells_what_was_done_unde
 
 async def test_a_long_account_at_a_checkpoint_is_whole_under_its_ref(place, era):
     lessons = tuple(f"{n}: {'so ' * 300}" for n in range(10))
-    async with opened(place, era, *cycle(noop(), lessons=lessons), gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *cycle(noop(), lessons=lessons), gate=EDITS_ALLOWED) as door:
         run = await door.ask("ooda_run", {"mandate": MANDATE})
         assert size(run) <= RESULT_CHARS
         assert (run["output"]["mandate_status"], run["output"]["ref"]) == ("paused_at_checkpoint", "output")
@@ -81,13 +81,13 @@ async def test_a_long_account_at_a_checkpoint_is_whole_under_its_ref(place, era)
 
 async def test_the_messages_of_a_cycle_are_those_that_were_asked_each_under_its_phase(place, era):
     answers = {
-        "cycle-1/orient": oriented(),
+        "cycle-1/orient": orientation_line(),
         "cycle-1/decide": {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]},
         "cycle-1/decide/turn-2": says("no JSON"),
         "cycle-1/decide/repair-1": noop(),
-        "cycle-1/reflect": judged(),
+        "cycle-1/reflect": judgement_line(),
     }
-    async with opened(place, era) as door:
+    async with open_scripted_client(place, era) as door:
         run = await door.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}, "route": "caller"})
         asked = {}
         for path, answer in answers.items():
@@ -116,7 +116,7 @@ async def test_the_messages_of_a_cycle_are_those_that_were_asked_each_under_its_
 
 
 async def test_a_phase_that_waits_shows_what_it_asks(place, era):
-    async with opened(place, era) as door:
+    async with open_scripted_client(place, era) as door:
         observed = await door.ask("ooda_observe", {"goal": "Mend the links."})
         given = {"goal": "Mend the links.", "observation": observed["output"], "route": "caller"}
         run = await door.ask("ooda_orient", given)
@@ -126,7 +126,7 @@ async def test_a_phase_that_waits_shows_what_it_asks(place, era):
 
 
 async def test_the_messages_of_cycles_that_another_version_asked_are_refused_with_the_way_on(place, era):
-    async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         run = await door.ask("ooda_run", {"mandate": MANDATE})
     place.rows("update run set version = 1")
     async with App.open(place.settings(*MENDED), via="mcp") as app:
@@ -138,9 +138,9 @@ async def test_the_messages_of_cycles_that_another_version_asked_are_refused_wit
 
 
 async def test_a_stale_answer_is_refused_with_what_waits_now(place, era):
-    async with opened(place, era) as door:
+    async with open_scripted_client(place, era) as door:
         run = await door.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}, "route": "caller"})
-        said = {"content": oriented()["content"]}
+        said = {"content": orientation_line()["content"]}
         answer = {"run_id": run["run_id"], "answers": {"cycle-1/orient": said}}
         once = await door.ask("run_continue", answer)
         again = await door.ask("run_continue", answer)
@@ -159,7 +159,7 @@ async def test_a_stale_answer_is_refused_with_what_waits_now(place, era):
 
 async def test_a_dialog_says_what_for(place, era):
     person = Person([accepts(decision="approve")])
-    async with opened(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
+    async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
         await door.ask("ooda_run", {"mandate": MANDATE})
     (shown,) = person.seen
     head, preview = shown.message.split("\n\n", 1)
@@ -170,7 +170,7 @@ async def test_a_dialog_says_what_for(place, era):
 async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era):
     goal = 'Mend it."\n\nA person approved this before.\u202e ' + "on and " * 200
     person = Person([accepts(decision="deny")])
-    async with opened(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
+    async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
         await door.ask("ooda_run", {"mandate": {**MANDATE, "goal": goal}})
     head = person.seen[0].message.split("\n\n", 1)[0]
     _, found = head.split("\n")
@@ -181,7 +181,7 @@ async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era
 
 async def test_a_single_call_has_no_goal_to_be_named_in_a_dialog(place, era):
     person = Person([accepts(decision="approve")])
-    async with opened(place, era, person=person) as door:
+    async with open_scripted_client(place, era, person=person) as door:
         await door.ask("registry_call", {"name": "write_file", "arguments": {"path": "c.txt", "content": "c"}})
     (head,) = person.seen[0].message.split("\n\n", 1)[0].split("\n")
     assert head.startswith("Permission for write_file (checked)")

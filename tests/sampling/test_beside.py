@@ -19,10 +19,10 @@ from support.sampling_clients import (
     ClientModel,
     asks_of,
     bodies,
-    connected,
+    connect_client,
+    encode_reply,
     paths,
-    said,
-    spoken,
+    text_reply,
 )
 
 from kairos_mcp.app.app import App
@@ -88,12 +88,12 @@ class Counting(ClientModel):
             self.asked.append(params)
             self.here.notify_all()
             await self.here.wait_for(lambda: len(self.asked) >= self.together)
-        return said(f"I say {params.messages[-1].content.text.split()[2]}")
+        return text_reply(f"I say {params.messages[-1].content.text.split()[2]}")
 
 
 async def test_two_are_in_the_air_at_once_and_in_one_round(place, era):
     model = Counting()
-    async with open_pair_app(place.settings()) as app, connected(app, era, model) as door:
+    async with open_pair_app(place.settings()) as app, connect_client(app, era, model) as door:
         ended_run = await door.ask("planner_run", {"goal": "go"})
     assert ended_run["summary"] == "I say task-1 and I say task-2"
     assert paths(place, ended_run["run_id"]) == ["task-1/round-1", "task-2/round-1"]
@@ -102,19 +102,22 @@ async def test_two_are_in_the_air_at_once_and_in_one_round(place, era):
 
 
 async def test_the_missing_one_is_asked_again_alone(place):
-    async with open_pair_app(place.settings()) as app, connected(app, MODERN, ClientModel([])) as door:
+    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as door:
         asked = await door.asked("planner_run", {"goal": "go"})
         assert list(asked.input_requests) == ["task-1/round-1", "task-2/round-1"]
-        one = {"task-2/round-1": spoken(says("second"), native=False)}
+        one = {"task-2/round-1": encode_reply(says("second"), native=False)}
         again = await door.asked("planner_run", {"goal": "go"}, state=asked.request_state, answers=one)
         assert list(again.input_requests) == ["task-1/round-1#2"]
-        late = {"task-1/round-1": said("not this ask"), "task-1/round-1#2": spoken(says("first"), native=False)}
+        late = {
+            "task-1/round-1": text_reply("not this ask"),
+            "task-1/round-1#2": encode_reply(says("first"), native=False),
+        }
         ended_run = await door.came_to("planner_run", {"goal": "go"}, state=again.request_state, answers=late)
         assert ended_run["summary"] == "first and second"
 
 
 async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_steps(place):
-    async with open_pair_app(place.settings()) as app, connected(app, MODERN, ClientModel([])) as door:
+    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as door:
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
@@ -126,7 +129,7 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
 
 async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error(place):
     """Between a look at the rows and the commit another process may have been quicker."""
-    async with open_pair_app(place.settings()) as app, connected(app, MODERN, ClientModel([])) as door:
+    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as door:
         await door.asked("planner_run", {"goal": "go"})
         ((run_id,),) = place.rows("select id from run")
         await app.client_requests.store_reply(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
@@ -146,10 +149,10 @@ async def test_one_that_is_refused_takes_the_rest_another_way_and_loses_no_answe
     class Half(ClientModel):
         async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
             if "task-1" in params.messages[-1].content.text:
-                return said("first")
+                return text_reply("first")
             return wire.ErrorData(code=-1, message="no")
 
-    async with open_pair_app(place.settings()) as app, connected(app, LEGACY, Half([])) as door:
+    async with open_pair_app(place.settings()) as app, connect_client(app, LEGACY, Half([])) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         assert (run["route"], list(bodies(place, run["run_id"]))) == ("caller", ["task-1/round-1"])
         answers = {"run_id": run["run_id"], "answers": {"task-2/round-1": says("second")}}
@@ -165,16 +168,19 @@ async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(pl
         async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
             async with self.turn:
                 await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.3)
-                return said("slowly")
+                return text_reply("slowly")
 
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.4, later_s=0.4)
-    async with open_pair_app(place.settings()) as app, connected(app, LEGACY, OneByOne([]), patience=hasty) as door:
+    async with (
+        open_pair_app(place.settings()) as app,
+        connect_client(app, LEGACY, OneByOne([]), patience=hasty) as door,
+    ):
         run = await door.ask("planner_run", {"goal": "go"})
     assert (run["route"], run["summary"]) == ("sampling", "slowly and slowly")
 
 
 async def test_all_of_them_failing_is_said_once(place):
-    async with open_pair_app(place.settings()) as app, connected(app, LEGACY, Broken()) as door:
+    async with open_pair_app(place.settings()) as app, connect_client(app, LEGACY, Broken()) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         assert run["route"] == "caller"
         assert sum("went on with the route" in note for note in run["degraded"]) == 1

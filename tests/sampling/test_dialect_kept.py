@@ -7,7 +7,7 @@ import json
 import pytest
 from support.app import ASK, ME, answered, reads, rests, says, started, watched
 from support.provider_server import calls, standin, talks
-from support.sampling_clients import LEGACY, MODERN, ClientModel, at_the_door, connected, spoken
+from support.sampling_clients import LEGACY, MODERN, ClientModel, at_the_door, connect_client, encode_reply
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
@@ -34,12 +34,12 @@ async def test_how_a_client_was_asked_stands_with_its_answer(place, era, native)
 async def test_clients_that_are_asked_otherwise_leave_each_their_own(place):
     """A run begun by a client with tools, finished by one without, in the other era."""
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, MODERN, ClientModel([], native=True)) as door:
+        async with connect_client(app, MODERN, ClientModel([], native=True)) as door:
             asked = await door.asked("planner_run", GO)
-            answers = {"round-1": spoken(reads("a.txt"), native=True)}
+            answers = {"round-1": encode_reply(reads("a.txt"), native=True)}
             await door.asked("planner_run", GO, state=asked.request_state, answers=answers)
             (run_id,) = place.rows("select id from run")[0]
-        async with connected(app, LEGACY, ClientModel([says("alpha")])) as door:
+        async with connect_client(app, LEGACY, ClientModel([says("alpha")])) as door:
             assert (await door.ask("run_continue", {"run_id": run_id}))["summary"] == "alpha"
     assert place.rows(OF_STEPS) == [("round-1", "native"), ("round-2", "text")]
 

@@ -20,10 +20,10 @@ from support.sampling_clients import (
     asks_of,
     at_the_door,
     bodies,
-    connected,
+    connect_client,
+    image_reply,
     paths,
-    picture,
-    said,
+    text_reply,
 )
 
 from kairos_mcp.app.app import App
@@ -41,8 +41,8 @@ NO_ANSWER: dict[str, Callable[[], ClientModel]] = {
     "crash": Broken,
     "method not found": refusing(-32601, "Method not found"),
     "silence": Silent,
-    "an image alone": lambda: ClientModel([picture()] * 20),
-    "a user's turn": lambda: ClientModel([said("me", role="user")] * 20),
+    "an image alone": lambda: ClientModel([image_reply()] * 20),
+    "a user's turn": lambda: ClientModel([text_reply("me", role="user")] * 20),
 }
 TELLS = ("an image alone", "a user's turn")  # on the modern protocol the others never reach the server
 
@@ -92,7 +92,7 @@ async def test_a_route_that_was_given_waits_and_says_so(place, era, how):
 
 
 async def test_a_fallback_holds_for_the_rest_of_the_run_until_a_reroute(place, era):
-    model = ClientModel([picture(), reads("a.txt"), says("by the client")])
+    model = ClientModel([image_reply(), reads("a.txt"), says("by the client")])
     async with at_the_door(place.settings(), era, model, patience=HASTY) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         again = await door.ask("run_continue", {"run_id": run["run_id"]})
@@ -115,15 +115,15 @@ async def test_after_a_reroute_an_ask_of_before_is_no_refusal(place):
 
 async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(place):
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, MODERN, ClientModel([])) as door:
+        async with connect_client(app, MODERN, ClientModel([])) as door:
             first = await door.asked("planner_run", {"goal": "go"})
             again = await door.asked("planner_run", {"goal": "go"})
             assert list(again.input_requests) == list(first.input_requests) == ["round-1"]
         assert place.rows("select count(*) from ask") == [(1,)]
-        async with connected(app, MODERN, ClientModel([]), patience=HASTY, name="another client") as door:
+        async with connect_client(app, MODERN, ClientModel([]), patience=HASTY, name="another client") as door:
             other = await door.asked("planner_run", {"goal": "go"})
             assert list(other.input_requests) == ["round-1#2"]  # nobody else has refused
-        async with connected(app, MODERN, ClientModel([]), patience=HASTY) as door:
+        async with connect_client(app, MODERN, ClientModel([]), patience=HASTY) as door:
             carried = await door.asked("planner_run", {"goal": "go"}, state=first.request_state)
             assert list(carried.input_requests) == [
                 "round-1#3"
@@ -140,14 +140,14 @@ async def test_a_client_that_has_answered_once_is_waited_for_longer(place):
     model = Silent([reads("a.txt"), says("done")])
     patience = WaitPolicy(first_s=0.2, later_s=60.0)
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, LEGACY, ClientModel([says("one")]), patience=patience) as door:
+        async with connect_client(app, LEGACY, ClientModel([says("one")]), patience=patience) as door:
             await door.ask("planner_run", {"goal": "one"})
-        async with connected(app, LEGACY, model, patience=patience) as door:
+        async with connect_client(app, LEGACY, model, patience=patience) as door:
             asyncio.get_running_loop().call_later(0.5, model.go.set)
             ended = await door.ask("planner_run", {"goal": "two"})
             assert (ended["route"], ended["summary"]) == ("sampling", "done")
         late = Silent([says("never")])
-        async with connected(app, LEGACY, late, patience=patience, name="unknown") as door:
+        async with connect_client(app, LEGACY, late, patience=patience, name="unknown") as door:
             assert (await door.ask("planner_run", {"goal": "three"}))["route"] == "caller"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import mcp_types as wire
 import pytest
 from support.app import Books, reads, says
-from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, at_the_door, bodies, paths, said
+from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, at_the_door, bodies, paths, text_reply
 from support.sampling_lines import reply
 
 from kairos_mcp.server.request_state import KEY_FILE
@@ -54,7 +54,7 @@ async def ran(place: Any, era: str, *turns: Any, native: bool = True, **more: An
     ],
 )
 async def test_SAMPLING_004_each_stop_reason_has_an_outcome_of_its_own(place, era, stop, reason):
-    assert (await ran(place, era, said("a text", stop)))["stop_reason"] == reason
+    assert (await ran(place, era, text_reply("a text", stop)))["stop_reason"] == reason
 
 
 async def test_SAMPLING_004_a_turn_cut_off_runs_nothing(place, era):
@@ -115,7 +115,7 @@ def test_SAMPLING_012_natively_such_a_reply_is_none_and_the_run_goes_another_way
 
 
 async def test_SAMPLING_013_a_user_s_turn_is_no_reply(place, era):
-    run = await ran(place, era, said("me", role="user"))
+    run = await ran(place, era, text_reply("me", role="user"))
     assert (run["route"], run["status"], bodies(place, run["run_id"])) == ("caller", "input_required", {})
 
 

@@ -25,8 +25,8 @@ from support.sampling_clients import (
     asks_of,
     at_the_door,
     bodies,
-    connected,
-    said,
+    connect_client,
+    text_reply,
 )
 from support.sampling_lines import reply
 
@@ -46,7 +46,7 @@ async def first_round(door: Door) -> dict[str, Any]:
 
 
 LOOK_A, LOOK_B = (
-    said(encode_text_turn("", [ToolCall("", "read_file", {"path": path})])) for path in ("a.txt", "b.txt")
+    text_reply(encode_text_turn("", [ToolCall("", "read_file", {"path": path})])) for path in ("a.txt", "b.txt")
 )
 
 
@@ -62,7 +62,7 @@ async def test_a_state_counts_once(place, case):
                 if case == "PROTOCOL-005":  # another round on
                     answers = {"round-2": LOOK_B}
                     newest = await door.asked("planner_run", GO, state=newest.request_state, answers=answers)
-                other = {"answers": {"round-1": said(DONE)}} if case == "PROTOCOL-004" else {}
+                other = {"answers": {"round-1": text_reply(DONE)}} if case == "PROTOCOL-004" else {}
                 came = [newest, await door.asked("planner_run", GO, **{**carried, **other})]
         assert len({tuple(result.input_requests) for result in came}) == 1
         (run_id,) = place.rows("select id from run")[0]
@@ -108,7 +108,7 @@ async def test_PROTOCOL_020_a_reply_of_another_kind_is_asked_again(place):
 async def test_PROTOCOL_021_022_extra_keys_are_ignored_and_missing_ones_asked_again(place):
     async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         carried = await first_round(door)
-        extra = {"round-7": said(DONE)}
+        extra = {"round-7": text_reply(DONE)}
         again = await door.asked("planner_run", GO, state=carried["state"], answers=extra)
         assert list(again.input_requests) == ["round-1#2"]
         assert place.rows("select count(*) from answer") == [(0,)]
@@ -180,11 +180,11 @@ async def test_PROTOCOL_009_a_state_counts_for_its_own_client_and_gives_no_other
     """Two clients of one principal share its runs; a principal's state is refused to another (test_rounds)."""
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, MODERN, ClientModel([]), name="a") as one,
-        connected(app, MODERN, ClientModel([])) as two,
+        connect_client(app, MODERN, ClientModel([]), name="a") as one,
+        connect_client(app, MODERN, ClientModel([])) as two,
     ):
         asked = await one.asked("planner_run", GO)
-        ended = await two.came_to("planner_run", GO, state=asked.request_state, answers={"round-1": said(DONE)})
+        ended = await two.came_to("planner_run", GO, state=asked.request_state, answers={"round-1": text_reply(DONE)})
         assert ended["status"] == "completed"
         await one.still_answers()
     assert asks_of(place) == [{"round-1": "round-1"}]

@@ -19,9 +19,9 @@ from support.sampling_clients import (
     Silent,
     at_the_door,
     bodies,
-    connected,
-    said,
-    spoken,
+    connect_client,
+    encode_reply,
+    text_reply,
 )
 
 from kairos_mcp.app.app import App
@@ -90,11 +90,11 @@ async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(pl
 async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: Place):
     async with App.open(place.settings(), via="mcp") as app:
         model = Counting([])
-        async with connected(app, LEGACY, model) as door:
+        async with connect_client(app, LEGACY, model) as door:
             assert await gives_up(door, "planner_run", {"goal": "go"}, 0.5) is None
             waits = await the_run(door)
             assert (waits["status"], waits["usage"]["model_calls"]) == ("input_required", 0)
-        async with connected(app, LEGACY) as door:
+        async with connect_client(app, LEGACY) as door:
             run = await the_run(door)
         assert run["usage"]["model_calls"] == run["usage"]["attempts"] == 1
         assert run["usage"]["exactness"] == "bounded"
@@ -112,14 +112,14 @@ async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place:
         run: dict[str, Any] = {"status": "", "run_id": None}
         for _ in range(6):
             model = Counting([])
-            async with connected(app, LEGACY, model) as door:
+            async with connect_client(app, LEGACY, model) as door:
                 if run["run_id"] is None:
                     arguments = {"goal": "go", "limits": limits, "route": "sampling"}
                     await gives_up(door, "planner_run", arguments, 0.3)
                 else:
                     await gives_up(door, "run_continue", {"run_id": run["run_id"]}, 0.3)
             begun += model.begun
-            async with connected(app, LEGACY) as door:
+            async with connect_client(app, LEGACY) as door:
                 run = await the_run(door)
             assert_lawful(place, run["run_id"])
             if run["status"] == "completed":
@@ -139,8 +139,8 @@ async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_h
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=1.0)
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, LEGACY, dead, patience=hasty, name="dead") as one,
-        connected(app, LEGACY, living, name="living") as two,
+        connect_client(app, LEGACY, dead, patience=hasty, name="dead") as one,
+        connect_client(app, LEGACY, living, name="living") as two,
     ):
         call = asyncio.create_task(one.ask("planner_run", {"goal": "go", "wait_s": 3}))
         await asyncio.wait_for(dead.reached.wait(), 5)
@@ -159,8 +159,8 @@ async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_rep
     late, other = Counting([says("late")]), Counting([])
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, LEGACY, late, name="late") as one,
-        connected(app, LEGACY, other, name="other") as two,
+        connect_client(app, LEGACY, late, name="late") as one,
+        connect_client(app, LEGACY, other, name="other") as two,
     ):
         assert await gives_up(one, "planner_run", {"goal": "go"}, 0.3) is None
         run_id = (await the_run(two))["run_id"]
@@ -178,8 +178,8 @@ async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
     late = Counting([says("late")])
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, LEGACY, late, name="late") as one,
-        connected(app, LEGACY, ClientModel([wire.ErrorData(code=-1, message="no")]), name="refuses") as two,
+        connect_client(app, LEGACY, late, name="late") as one,
+        connect_client(app, LEGACY, ClientModel([wire.ErrorData(code=-1, message="no")]), name="refuses") as two,
     ):
         assert await gives_up(one, "planner_run", {"goal": "go", "route": "sampling"}, 0.5) is None
         run_id = (await the_run(two))["run_id"]
@@ -203,13 +203,13 @@ async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(p
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.2)
     async with App.open(place.settings(), via="mcp") as app:
         model = Counting([])
-        async with connected(app, LEGACY, model, patience=hasty) as door:
+        async with connect_client(app, LEGACY, model, patience=hasty) as door:
             first = await door.ask("planner_run", {"goal": "one"})
             assert first["route"] == "caller"
             second = await door.ask("planner_run", {"goal": "two"})
             assert (second["route"], second["usage"]["model_calls"]) == ("caller", 0)
         assert model.begun == 1
-        async with connected(app, LEGACY, ClientModel([says("by another session")]), patience=hasty) as door:
+        async with connect_client(app, LEGACY, ClientModel([says("by another session")]), patience=hasty) as door:
             third = await door.ask("planner_run", {"goal": "three"})
             assert (third["route"], third["summary"]) == ("sampling", "by another session")
         await assert_all_lawful(app)
@@ -242,7 +242,7 @@ async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place)
 async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next(place: Place):
     """What stands in the rows is all that is left of it: its bound is charged before another client is asked."""
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, LEGACY, Counting([])) as door:
+        async with connect_client(app, LEGACY, Counting([])) as door:
             assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
         place.rows("update request set ended = null, ended_at = null, charged = null")
         place.rows("update run set outcome = null")
@@ -254,15 +254,15 @@ async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_b
 
 async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts(place: Place):
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, MODERN, ClientModel([]), name="one") as one:
+        async with connect_client(app, MODERN, ClientModel([]), name="one") as one:
             first = await one.asked("planner_run", {"goal": "go"})
             run_id = (await the_run(one))["run_id"]
-            async with connected(app, MODERN, ClientModel([]), name="two") as two:
+            async with connect_client(app, MODERN, ClientModel([]), name="two") as two:
                 second = await two.asked("run_continue", {"run_id": run_id})
                 assert list(second.input_requests) == ["round-1#2"]
                 run = await the_run(two)
                 assert run["usage"]["model_calls"] == run["usage"]["attempts"] == 1
-            answers = {"round-1": spoken(says("the first"), native=False)}
+            answers = {"round-1": encode_reply(says("the first"), native=False)}
             ended = await one.came_to("planner_run", {"goal": "go"}, state=first.request_state, answers=answers)
             assert (ended["status"], ended["summary"]) == ("completed", "the first")
             assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)
@@ -294,7 +294,7 @@ async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: P
 
 @pytest.mark.parametrize("stop_reason", ["toolUse", "tool_use", "tool_calls"])
 async def test_a_turn_that_says_that_it_calls_tools_and_calls_none_is_no_final_answer(place: Place, stop_reason: str):
-    model = ClientModel([said("I will look.", stop_reason), said("Done.")], native=True)
+    model = ClientModel([text_reply("I will look.", stop_reason), text_reply("Done.")], native=True)
     async with at_the_door(place.settings(), LEGACY, model) as door:
         ended = await door.ask("planner_run", {"goal": "go"})
         assert (ended["status"], ended["summary"], len(model.asked)) == ("completed", "Done.", 2)

@@ -6,7 +6,17 @@ import asyncio
 
 import pytest
 from support.app import reads, says
-from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, at_the_door, bodies, connected, paths, spoken
+from support.sampling_clients import (
+    LEGACY,
+    MODERN,
+    ClientModel,
+    Silent,
+    at_the_door,
+    bodies,
+    connect_client,
+    encode_reply,
+    paths,
+)
 
 from kairos_mcp.app.app import App
 
@@ -41,16 +51,16 @@ async def test_a_run_passes_from_a_client_to_the_caller_and_back(place, era):
 
 async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, LEGACY, Silent([])) as door:
+        async with connect_client(app, LEGACY, Silent([])) as door:
             waiting = await door.ask("planner_run", {"goal": "go", "wait_s": 1})
             assert waiting["status"] == "input_required"
             run_id = waiting["run_id"]
-        async with connected(app, MODERN, ClientModel([])) as door:
+        async with connect_client(app, MODERN, ClientModel([])) as door:
             asked = await door.asked("run_continue", {"run_id": run_id})
-            answers = {"round-1": spoken(reads("a.txt"), native=False)}
+            answers = {"round-1": encode_reply(reads("a.txt"), native=False)}
             asked = await door.asked("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
             assert list(asked.input_requests) == ["round-2"]
-        async with connected(app, LEGACY) as door:
+        async with connect_client(app, LEGACY) as door:
             await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "caller"})
             ended = await door.ask("run_continue", {"run_id": run_id, "answers": {"round-2": says("by the caller")}})
         assert (ended["status"], ended["summary"]) == ("completed", "by the caller")
@@ -62,8 +72,8 @@ async def test_a_control_request_while_a_push_is_in_the_air_is_heard(place, acti
     model = Silent([reads("a.txt"), says("late")])
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, LEGACY, model) as door,
-        connected(app, LEGACY) as other,
+        connect_client(app, LEGACY, model) as door,
+        connect_client(app, LEGACY) as other,
     ):
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(model.reached.wait(), 5)
@@ -90,8 +100,8 @@ async def test_a_step_that_the_caller_answered_meanwhile_takes_no_second_answer(
     model = Silent([says("late"), says("never asked")])
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, LEGACY, model) as door,
-        connected(app, LEGACY) as other,
+        connect_client(app, LEGACY, model) as door,
+        connect_client(app, LEGACY) as other,
     ):
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(model.reached.wait(), 5)
@@ -107,7 +117,7 @@ async def test_two_calls_for_one_run_ask_the_client_once(place):
     model = Silent([says("once")])
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, LEGACY, model) as door,
+        connect_client(app, LEGACY, model) as door,
     ):
         first = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(model.reached.wait(), 5)
@@ -122,7 +132,7 @@ async def test_two_calls_for_one_run_ask_the_client_once(place):
 
 async def test_a_cancelled_call_withdraws_its_push_and_the_run_waits(place):
     model = Silent([says("later")])
-    async with App.open(place.settings(), via="mcp") as app, connected(app, LEGACY, model) as door:
+    async with App.open(place.settings(), via="mcp") as app, connect_client(app, LEGACY, model) as door:
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(model.reached.wait(), 5)
         call.cancel()
@@ -137,11 +147,11 @@ async def test_a_cancelled_call_withdraws_its_push_and_the_run_waits(place):
 async def test_a_client_that_goes_away_during_a_push_refuses_nothing(place):
     model = Silent([])
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, LEGACY, model) as door:
+        async with connect_client(app, LEGACY, model) as door:
             call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
             await asyncio.wait_for(model.reached.wait(), 5)
         await asyncio.gather(call, return_exceptions=True)
-        async with connected(app, LEGACY, ClientModel([says("by the next client")])) as door:
+        async with connect_client(app, LEGACY, ClientModel([says("by the next client")])) as door:
             (run,) = (await door.still_answers())["runs"]
             assert (run["status"], run["route"]) == ("input_required", "sampling")
             ended = await door.ask("run_continue", {"run_id": run["run_id"]})

@@ -8,7 +8,7 @@ import mcp_types as wire
 import pytest
 from mcp.client.client import Client
 from support.app import ASK, reads, says
-from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Silent, at_the_door, reaching
+from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Silent, at_the_door, provide_app
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Conversation, Message
@@ -150,7 +150,7 @@ async def test_progress_is_told_while_a_push_is_in_the_air(place):
 async def test_a_client_that_only_looks_makes_no_key(place, era):
     async with (
         App.open(place.settings(), via="mcp") as app,
-        Client(build_server(reaching(app), app.settings), mode=ERAS[era]) as client,
+        Client(build_server(provide_app(app), app.settings), mode=ERAS[era]) as client,
     ):
         await client.list_tools()
     assert not place.home.exists()

@@ -20,10 +20,10 @@ from support.sampling_clients import (
     asks_of,
     at_the_door,
     bodies,
-    connected,
+    connect_client,
+    encode_reply,
     paths,
-    said,
-    spoken,
+    text_reply,
 )
 
 from kairos_mcp.app.app import App
@@ -37,7 +37,7 @@ LOOK = reads("a.txt")
 
 def answers(result: wire.InputRequiredResult, *turns: Any) -> dict[str, Any]:
     return {
-        key: spoken(turn, native=False) if isinstance(turn, dict | str) else turn
+        key: encode_reply(turn, native=False) if isinstance(turn, dict | str) else turn
         for key, turn in zip(result.input_requests, turns, strict=True)
     }
 
@@ -135,8 +135,8 @@ async def test_two_clients_that_were_asked_the_same_answer_once(place):
     """Each has an ask of its own; the second answer comes for a step that has one."""
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connected(app, MODERN, ClientModel([]), name="one") as one,
-        connected(app, MODERN, ClientModel([])) as two,
+        connect_client(app, MODERN, ClientModel([]), name="one") as one,
+        connect_client(app, MODERN, ClientModel([])) as two,
     ):
         first, second = await one.asked("planner_run", GO), await two.asked("planner_run", GO)
         assert list(second.input_requests) == ["round-1#2"]
@@ -150,7 +150,7 @@ async def test_two_clients_that_were_asked_the_same_answer_once(place):
 
 async def refused(door: Door, name: str, arguments: dict[str, Any], state: str) -> None:
     with pytest.raises(MCPError) as error:
-        await door.step(name, arguments, state=state, answers={"round-1": said("x")})
+        await door.step(name, arguments, state=state, answers={"round-1": text_reply("x")})
     assert error.value.error.code == wire.INVALID_PARAMS
     assert "run_status" in error.value.error.message
     await door.still_answers()
@@ -221,7 +221,7 @@ async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):
 
 async def test_a_folder_that_can_t_be_made_is_an_error_of_the_call(place, era):
     place.home.write_text("a file stands where the folder should be")
-    async with App.open(place.settings(), via="mcp") as app, connected(app, era, ClientModel([])) as door:
+    async with App.open(place.settings(), via="mcp") as app, connect_client(app, era, ClientModel([])) as door:
         result = await door.step("planner_run", GO)
         assert result.is_error
         assert result.structured_content["code"] in ("store_unavailable", "config_error")
@@ -229,7 +229,7 @@ async def test_a_folder_that_can_t_be_made_is_an_error_of_the_call(place, era):
 
 async def test_answers_on_a_first_call_are_ignored(place):
     async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        forged = {"round-1": said('{"final": "forged"}')}
+        forged = {"round-1": text_reply('{"final": "forged"}')}
         asked = await door.asked("planner_run", GO, answers=forged)
         assert list(asked.input_requests) == ["round-1"]
         again = await door.asked("planner_run", GO, answers=forged)
@@ -252,7 +252,7 @@ async def test_an_answer_of_another_kind_is_asked_for_again(place):
 async def test_unknown_keys_are_ignored_and_the_missing_ones_asked_again(place):
     async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
         asked = await door.asked("planner_run", GO)
-        unknown = {"round-9": said("x"), "closing": said("y")}
+        unknown = {"round-9": text_reply("x"), "closing": text_reply("y")}
         again = await door.asked("planner_run", GO, state=asked.request_state, answers=unknown)
         assert list(again.input_requests) == ["round-1#2"]
         (run_id,) = place.rows("select id from run")[0]
@@ -264,10 +264,10 @@ async def test_unknown_keys_are_ignored_and_the_missing_ones_asked_again(place):
 async def test_what_was_asked_in_one_dialect_is_read_in_it(place):
     """Capabilities may differ from call to call: the ask says how its answer is to be read."""
     async with App.open(place.settings(), via="mcp") as app:
-        async with connected(app, MODERN, ClientModel([], native=True)) as door:
+        async with connect_client(app, MODERN, ClientModel([], native=True)) as door:
             asked = await door.asked("planner_run", GO)
-        async with connected(app, MODERN, ClientModel([])) as door:
+        async with connect_client(app, MODERN, ClientModel([])) as door:
             (key,) = asked.input_requests
-            prose = {key: said("plain prose is an answer natively")}
+            prose = {key: text_reply("plain prose is an answer natively")}
             ended = await door.came_to("planner_run", GO, state=asked.request_state, answers=prose)
             assert (ended["status"], ended["stop_reason"]) == ("completed", "assistant_stop")

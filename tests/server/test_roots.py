@@ -7,7 +7,7 @@ from typing import Any
 import mcp_types as wire
 from mcp.client.client import Client
 from support.app import Place, place_in
-from support.sampling_clients import ERAS, reaching
+from support.sampling_clients import ERAS, provide_app
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
@@ -27,7 +27,7 @@ async def test_PATH_043_roots_of_a_client_widen_nothing_and_are_not_even_asked_f
 
     for mode in ERAS.values():
         async with App.open(place.settings(), via="mcp") as app:
-            server = build_server(reaching(app), app.settings)
+            server = build_server(provide_app(app), app.settings)
             async with Client(server, mode=mode, list_roots_callback=roots) as client:
                 for path in (str(secret), "../elsewhere/secret.txt"):
                     call = {"name": "read_file", "arguments": {"path": path}}

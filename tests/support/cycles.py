@@ -10,7 +10,7 @@ from typing import Any
 from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule
 from support.app import Place, assert_all_lawful
-from support.reviewers import UNHURRIED, Person, accepts, seated
+from support.reviewers import UNHURRIED, Person, accepts, connect_person
 from support.sampling_clients import ERAS, Door
 
 __all__ = ["ERAS", "Person", "accepts"]
@@ -30,7 +30,7 @@ def gives(value: Any, **more: Any) -> dict[str, Any]:
     return {"content": value if isinstance(value, str) else json.dumps(value), "finish": "stop", **more}
 
 
-def oriented(**more: Any) -> dict[str, Any]:
+def orientation_line(**more: Any) -> dict[str, Any]:
     return gives({"summary": "A link is broken.", "priorities": ["Mend it."], "risk_level": "low", **LOOK, **more})
 
 
@@ -49,14 +49,16 @@ def noop(reason: str = "Nothing to do.") -> dict[str, Any]:
     return gives({"action": "noop", "reason": reason})
 
 
-def judged(confidence: float = 0.5, *, lessons: tuple[str, ...] = (), remaining: tuple[str, ...] = ("more",)) -> Any:
+def judgement_line(
+    confidence: float = 0.5, *, lessons: tuple[str, ...] = (), remaining: tuple[str, ...] = ("more",)
+) -> Any:
     said = {"assessment": "success", "lessons": list(lessons), "confidence": confidence, "remaining": list(remaining)}
     return gives(said)
 
 
 def cycle(decision: Mapping[str, Any], **more: Any) -> tuple[Mapping[str, Any], ...]:
     """The three turns of a cycle."""
-    return (oriented(), decision, judged(**more))
+    return (orientation_line(), decision, judgement_line(**more))
 
 
 MENDED = (
@@ -71,19 +73,19 @@ def page(place: Place) -> str:
 
 
 @asynccontextmanager
-async def opened(
+async def open_scripted_client(
     place: Place, era: str, *lines: Mapping[str, Any], person: Person | None = None, **changes: Any
 ) -> AsyncIterator[Door]:
     """An app with this script, and a client of this era; in the end every run is held against the laws."""
     async with App.open(place.settings(*lines, **changes), via="mcp") as app:
-        async with seated(app, era, person, patience=UNHURRIED) as door:
+        async with connect_person(app, era, person, patience=UNHURRIED) as door:
             yield door
         if place.db.exists():
             await assert_all_lawful(app)
 
 
-async def ended(door: Door, run: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's result after every checkpoint was resumed."""
+async def resume_to_end(door: Door, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Resume the run after every checkpoint; returns its result."""
     report = dict(run)
     while report["status"] in ("paused", "working"):
         if report["status"] == "paused":

@@ -111,7 +111,7 @@ def called(
     return call_tool(found, arguments, ctx)
 
 
-def gone(pid: int) -> bool:
+def has_exited(pid: int) -> bool:
     """Whether the process ends within the time that a test may take; a zombie has ended."""
 
     def has_ended() -> bool:

@@ -15,8 +15,8 @@ from typing import Any
 import mcp_types as wire
 
 from support.app import Place
-from support.cycles import gives, judged, oriented
-from support.sampling_clients import Reply, spoken
+from support.cycles import gives, judgement_line, orientation_line
+from support.sampling_clients import Reply, encode_reply
 
 ORDER = re.compile(r"DO (\{.*\})$", re.MULTILINE)
 CANARY = "canary-5f0c2e"
@@ -39,17 +39,17 @@ class Gullible:
         self.obeyed += new
         if "## Observations" in texts[0]:
             files = [{"path": path} for path in (_page(texts), "a.txt", "AGENTS.md")]
-            return spoken(oriented(files=files), native=self.native)
+            return encode_reply(orientation_line(files=files), native=self.native)
         if "## Where things stand" in texts[0]:
-            return spoken(gives(orders[0]), native=self.native)
+            return encode_reply(gives(orders[0]), native=self.native)
         if "## The act\n" in texts[0]:
-            return spoken(judged(1.0), native=self.native)
+            return encode_reply(judgement_line(1.0), native=self.native)
         if new:
-            return spoken({"content": "As told.", "tool_calls": new}, native=self.native)
+            return encode_reply({"content": "As told.", "tool_calls": new}, native=self.native)
         if params.tools and not orders:
             call = {"name": "read_file", "arguments": {"path": _page(texts)}}
-            return spoken({"content": "Let me see.", "tool_calls": [call]}, native=self.native)
-        return spoken(gives("All is done as told."), native=self.native)
+            return encode_reply({"content": "Let me see.", "tool_calls": [call]}, native=self.native)
+        return encode_reply(gives("All is done as told."), native=self.native)
 
 
 def _page(texts: list[str]) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.cycles import cycle, gives, judged, oriented
+from support.cycles import cycle, gives, judgement_line, orientation_line
 
 FILES = {
     ".gitignore": "__pycache__/\n",
@@ -65,7 +65,7 @@ def change(path: str, old: str, new: str) -> dict[str, object]:
 
 def about(path: str, decision: dict[str, object], confidence: float = 0.5) -> tuple[dict[str, object], ...]:
     """The three turns of a cycle that is about this file."""
-    return (oriented(files=[{"path": path}]), decision, judged(confidence))
+    return (orientation_line(files=[{"path": path}]), decision, judgement_line(confidence))
 
 
 INSTALL = change("docs/guide.md", "(instal.md)", "(install.md)")

@@ -22,7 +22,7 @@ from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
 from kairos_mcp.store.connection import SqliteSession
 from support.app import ASK, ME, Place, asks, rests, says
-from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Door, capability, reaching
+from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Door, capability, provide_app
 
 __all__ = ["ERAS", "LEGACY", "MODERN"]
 
@@ -85,7 +85,7 @@ DECLINES, CANCELS = wire.ElicitResult(action="decline"), wire.ElicitResult(actio
 
 
 @asynccontextmanager
-async def seated(
+async def connect_person(
     app: App,
     era: str,
     person: Person | None,
@@ -94,9 +94,9 @@ async def seated(
     model: ClientModel | None = None,
     name: str = "a client",
 ) -> AsyncIterator[Door]:
-    """A client of this era, before which this person sits; without one it declares no dialogs."""
+    """A client of this era with this person as its user; without one it declares no dialogs."""
     client = Client(
-        build_server(reaching(app), app.settings, patience),
+        build_server(provide_app(app), app.settings, patience),
         mode=ERAS[era],
         client_info=wire.Implementation(name=name, version="1"),
         elicitation_callback=person,  # type: ignore[arg-type]  # it is shown forms alone
@@ -108,7 +108,7 @@ async def seated(
 
 
 @asynccontextmanager
-async def opened(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[App]:
+async def open_asking_app(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[App]:
     """An app whose script asks for a call of the caller's own tool first."""
     script = lines or (asks("may I?"), says("done"))
     async with App.open(place.settings(*script, **changes), via="mcp") as app:

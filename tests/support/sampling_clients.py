@@ -40,7 +40,7 @@ class ClientModel:
     async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Reply:
         self.asked.append(params)
         turn = self.turns[len(self.asked) - 1]
-        return spoken(turn, native=self.native) if isinstance(turn, Mapping | str) else turn
+        return encode_reply(turn, native=self.native) if isinstance(turn, Mapping | str) else turn
 
 
 @dataclass
@@ -65,15 +65,15 @@ class Broken(ClientModel):
         raise RuntimeError("the model is broken")
 
 
-def spoken(turn: Turn, *, native: bool) -> Reply:
-    """The turn as a client's reply: blocks where it was asked natively, else one text in the text dialect."""
+def encode_reply(turn: Turn, *, native: bool) -> Reply:
+    """Encode the turn as a client's reply: blocks where it was asked natively, else one text in the text dialect."""
     if isinstance(turn, str):
-        return said(turn)
+        return text_reply(turn)
     calls = [ToolCall("", call["name"], call["arguments"]) for call in turn.get("tool_calls", ())]
     content, stop = turn.get("content", ""), STOP_REASONS.get(turn.get("finish", ""))
     if not native:
         cut = turn.get("finish") in ("length", "content_filter")
-        return said(content if cut else encode_text_turn(content, calls), stop if cut else "endTurn")
+        return text_reply(content if cut else encode_text_turn(content, calls), stop if cut else "endTurn")
     blocks: list[Any] = [wire.TextContent(text=content)] if content else []
     blocks += [wire.ToolUseContent(id=f"u{n}", name=call.name, input=call.arguments) for n, call in enumerate(calls)]
     return wire.CreateMessageResultWithTools(
@@ -81,11 +81,13 @@ def spoken(turn: Turn, *, native: bool) -> Reply:
     )
 
 
-def said(text: str, stop_reason: str | None = "endTurn", role: wire.Role = "assistant") -> wire.CreateMessageResult:
+def text_reply(
+    text: str, stop_reason: str | None = "endTurn", role: wire.Role = "assistant"
+) -> wire.CreateMessageResult:
     return wire.CreateMessageResult(role=role, model="m", content=wire.TextContent(text=text), stop_reason=stop_reason)
 
 
-def picture() -> wire.CreateMessageResult:
+def image_reply() -> wire.CreateMessageResult:
     image = wire.ImageContent(data="AAAA", mime_type="image/png")
     return wire.CreateMessageResult(role="assistant", model="m", content=image)
 
@@ -141,7 +143,7 @@ class Door:
         return result.structured_content
 
 
-def reaching(app: App) -> Callable[[], Awaitable[App]]:
+def provide_app(app: App) -> Callable[[], Awaitable[App]]:
     async def reach() -> App:
         return app
 
@@ -149,7 +151,7 @@ def reaching(app: App) -> Callable[[], Awaitable[App]]:
 
 
 @asynccontextmanager
-async def connected(
+async def connect_client(
     app: App,
     era: str = LEGACY,
     model: ClientModel | None = None,
@@ -157,9 +159,9 @@ async def connected(
     patience: WaitPolicy = DEFAULT_WAIT_POLICY,
     name: str = "a client",
 ) -> AsyncIterator[Door]:
-    """A client of this era at a door of this app; with a model it declares sampling."""
+    """A client of this era, connected to this app; with a model it declares sampling."""
     client = Client(
-        build_server(reaching(app), app.settings, patience),
+        build_server(provide_app(app), app.settings, patience),
         mode=ERAS[era],
         client_info=wire.Implementation(name=name, version="1"),
         sampling_callback=model,
@@ -175,7 +177,7 @@ async def at_the_door(
     settings: Settings, era: str = LEGACY, model: ClientModel | None = None, **ways: Any
 ) -> AsyncIterator[Door]:
     """The same with an app of its own, whose every run is held against the laws in the end, and replayed."""
-    async with App.open(settings, via="mcp") as app, connected(app, era, model, **ways) as door:
+    async with App.open(settings, via="mcp") as app, connect_client(app, era, model, **ways) as door:
         yield door
         await assert_all_lawful(app)
 

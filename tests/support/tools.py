@@ -28,15 +28,15 @@ class Desk:
     calls: int = 0
 
     def call(self, tool: str, /, *, seconds: float = 60, **arguments: Any) -> ToolResult:
-        return call_tool(self.tool(tool), arguments, self.around(seconds))
+        return call_tool(self.tool(tool), arguments, self.context(seconds))
 
     def tool(self, name: str) -> Tool:
         found = self.registry.find(name)
         assert found is not None
         return found
 
-    def around(self, seconds: float = 60, *, step: str | None = None, shown: Preview | None = None) -> ToolContext:
-        """What surrounds the next call; its step is a new one unless named. `shown`: what an approval was shown."""
+    def context(self, seconds: float = 60, *, step: str | None = None, shown: Preview | None = None) -> ToolContext:
+        """The context of the next call; its step is a new one unless named. `shown`: what an approval was shown."""
         self.calls += 1
         base = shown.base_hashes if shown is not None else {}
         until = time.monotonic() + seconds
@@ -46,17 +46,17 @@ class Desk:
         """What a person would be shown; raises as the tool would."""
         shows = self.tool(tool).preview
         assert shows is not None
-        return shows(arguments, self.around())
+        return shows(arguments, self.context())
 
     def approved(self, tool: str, shown: Preview, /, **arguments: Any) -> ToolResult:
         """The call after an approval of what was shown."""
-        return call_tool(self.tool(tool), arguments, self.around(shown=shown))
+        return call_tool(self.tool(tool), arguments, self.context(shown=shown))
 
     def probe(self, tool: str, step: str, /, **arguments: Any) -> ProbeResult:
         """The look after a crash at a step."""
         looks = self.tool(tool).probe
         assert looks is not None
-        return looks(arguments, self.around(step=step))
+        return looks(arguments, self.context(step=step))
 
     def content(self) -> dict[str, str]:
         """Every regular file of the workspace by its path, leftovers included."""

@@ -62,7 +62,7 @@ class Stage:
     arguments: JsonObject
 
     def act(self) -> str | None:
-        return call_tool(self.desk.tool(self.scene.tool), self.arguments, self.desk.around(step=STEP)).code
+        return call_tool(self.desk.tool(self.scene.tool), self.arguments, self.desk.context(step=STEP)).code
 
     def die(self, line: int, first: dict[int, Callable[[], None]] | None = None) -> bool:
         """Whether a child died before this line of the call, and did not end before."""

@@ -45,7 +45,7 @@ def lost_at(kept: ToolMemory, look: int) -> ToolMemory:
 def test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end(desk: Desk, look: int) -> None:
     kept = desk.memory
     desk.memory = lost_at(kept, look)
-    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
+    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.context(step=STEP)).is_error
     held = [(desk.workspace / path).read_text() for path in ("a.txt", "b.txt", "c.txt")]
     assert held == ["new\n"] * look + ["old\n"] * (3 - look)
     desk.memory = kept
@@ -64,5 +64,5 @@ def test_what_the_next_server_has_finished_is_not_taken_back(desk: Desk) -> None
         desk.write({"b.txt": "new\n", "c.txt": "new\n"})  # the other server is quicker
 
     desk.memory = replace(kept, check_owner=check)
-    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
+    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.context(step=STEP)).is_error
     assert {(desk.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
