@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from hashlib import sha256
 
 from kairos_mcp.core.env_files import is_env_file
@@ -107,7 +108,7 @@ class Gate:
     ) -> None:
         """Compile the rules. Raises ConfigError for a glob that can't be read."""
         self._rules = [_CompiledRule.compile(rule) for rule in rules]
-        self._scope_of = scope_of
+        self._scope_of = lru_cache(maxsize=1_024)(scope_of) if scope_of is not None else None  # a call is judged twice
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
 

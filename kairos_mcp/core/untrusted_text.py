@@ -53,6 +53,8 @@ def show_with_note(text: str) -> str:
 
 def spell_hidden(text: str) -> str:
     """As `show_with_note`, without the note: for a text that is a part of another."""
+    if text.isascii() and (text.isalnum() or text.isidentifier()):  # most parts are names, numbers and hashes
+        return text
     return _spell_all(text)[0]
 
 
