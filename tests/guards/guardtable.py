@@ -1568,6 +1568,18 @@ WHOSE_RUN = (
         WHOSE + "a_key_belongs_to_its_workspace",
     ),
     Guard(
+        "store/report_queries.py",
+        " union all select mark from attempt where run = ?1) as asked",
+        ") as asked",
+        "providers/test_runs.py::test_they_are_named_too_where_a_provider_took_over_a_step_that_began_elsewhere",
+    ),
+    Guard(
+        "store/integrity.py",
+        "where attempt.run is distinct from mark.run",
+        "where attempt.run <> mark.run",
+        "records/test_lengths.py::test_what_is_stored_beside_the_steps_and_differs_is_damage",
+    ),
+    Guard(
         "store/runs.py",
         "where start_digest = ? and principal || '' = ? and workspace = ? and key is null",
         "where start_digest = ? and principal || '' = ? and ? is not null and key is null",
