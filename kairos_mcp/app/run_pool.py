@@ -99,6 +99,7 @@ class RunPool:
         self._moving: dict[int, tuple[RunWorker, asyncio.Task[None]]] = {}
         self._parked: OrderedDict[int, tuple[int, RunState]] = OrderedDict()  # each with the fence that it fits
         self._stalled: dict[int, RunWorker] = {}
+        self._undriven: dict[int, int] = {}  # runs of this server that nobody drove at the last look, with their fences
         self._watcher: asyncio.Task[None] | None = None
         self._seen_version = 0
 
@@ -273,8 +274,11 @@ class RunPool:
 
     def _launch(self, worker: RunWorker) -> None:
         self._watch()
-        task = asyncio.create_task(self._run_worker(worker))
-        self._moving[worker.state.run.n] = (worker, task)
+        n = worker.state.run.n
+        if n in self._moving and self._moving[n][0].fence >= worker.fence:
+            self.nudge(n)  # it was found undriven, and is driven already
+            return
+        self._moving[n] = (worker, asyncio.create_task(self._run_worker(worker)))
 
     async def _run_worker(self, worker: RunWorker) -> None:
         n = worker.state.run.n
@@ -285,7 +289,8 @@ class RunPool:
             worker.is_rebuilt = False
             worker.error = StoreUnavailable(f"A bug stopped this run: {type(bug).__name__}.", "Please report it.")
         finally:
-            self._moving.pop(n, None)
+            if n in self._moving and self._moving[n][0] is worker:  # else another one has taken its place
+                del self._moving[n]
         if worker.error is not None:
             self._stalled[n] = worker
         elif worker.is_rebuilt and not worker.state.runner.finished:
@@ -334,6 +339,17 @@ class RunPool:
         if fence is not None:
             await self._start_taken(n, fence)
 
+    async def _drive_undriven_runs(self) -> None:
+        """Drive the runs that this server took and does not drive: the call that took them was given up just then.
+
+        A run has to be found so twice, since a call that goes on drives it in a moment.
+        """
+        owned = await self._store.read(lambda session: queries.fences_of_owner(session, self._store.owner_number))
+        found = {n: fence for n, fence in owned.items() if n not in self._moving and n not in self._stalled}
+        undriven, self._undriven = found.items() & self._undriven.items(), found
+        for n, fence in undriven:
+            await self._start_taken(n, fence)
+
     async def take_over(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if no living server does, and drive it."""
         mine, n = await self._store.register_owner(self._clock()), run.n
@@ -372,6 +388,7 @@ class RunPool:
             for n in cancelled & self._stalled.keys():  # a cancel also ends a run that an error has stopped
                 self.retry_run(n)
             self.change_signal.notify()
+        await self._drive_undriven_runs()
         if self.picks_up_runs:
             await self.pick_up_runs()
 

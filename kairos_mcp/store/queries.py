@@ -228,6 +228,11 @@ def may_take_runs(session: Session, own_number: int, at: int) -> bool:
     return bool(found and found[0])
 
 
+def fences_of_owner(session: Session, owner: int) -> dict[int, int]:
+    """Return the unfinished runs of an owner: their fences by number."""
+    return dict(session.rows("select n, fence from run where owner = ? and outcome is null", (owner,)))
+
+
 def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
     """Return the paused runs whose pause is over and that no living server owns (`dead`: owners that have ended)."""
     statement = (

@@ -326,6 +326,12 @@ SPENDING = (
         "budgets/test_branches.py::test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_named",
     ),
     Guard(
+        "app/run_pool.py",
+        "undriven, self._undriven = found.items() & self._undriven.items(), found",
+        "undriven, self._undriven = dict[int, int]().items(), found",
+        "core/test_abandoned_calls.py::test_a_run_moves_whose_start_was_given_up",
+    ),
+    Guard(
         "store/usual_commit.py",
         'f"{name} = ?" for name in unit_columns',
         'f"{name} is not ? + 0.5" for name in unit_columns',
