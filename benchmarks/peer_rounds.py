@@ -223,7 +223,7 @@ def openai_agents(folder: Path, *, is_stored: bool = True) -> Iterator[Run]:
             return ModelResponse(output=said, usage=used, response_id=None)
 
         def stream_response(self, *_given: Any, **_named: Any) -> Any:
-            raise NotImplementedError
+            raise NotImplementedError  # the class demands it, and nothing here streams
 
     async def run(script: Script) -> float:
         @function_tool

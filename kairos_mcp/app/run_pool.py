@@ -18,7 +18,8 @@ from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
-from kairos_mcp.execution.run_state import RunState, read_stored_run
+from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.execution.stored_rows import read_stored_run
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, joined_commit, ownership, queries, runs
 from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult

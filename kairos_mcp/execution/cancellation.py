@@ -29,7 +29,7 @@ def final_commit(
     begun = [(path, step) for path, step in state.pending.items() if not step.is_open]
     late = {path: state.executor.late_results.pop(path, None) for path, _ in begun}
     state.finished += [
-        step.answered(path, result, SERVER_ROUTE) for path, step in begun if (result := late[path]) is not None
+        step.with_result(path, result, SERVER_ROUTE) for path, step in begun if (result := late[path]) is not None
     ]
     stopped = [_stop_step(path, step) for path, step in begun if late[path] is None]
     released = [(step.id, path, step.held, step.shared) for path, step in state.pending.items() if step.is_open]
@@ -69,10 +69,10 @@ def force_cancel_job(run: RunRow, fence: int, at: int, summary: str, known: Mapp
 def _stop_step(path: str, step: PendingStep) -> AnsweredStep:
     """Answer a begun step as cancelled."""
     if step.failed_result is None:
-        return step.answered(path, _stopped_result(step.kind, step.held), SERVER_ROUTE)
+        return step.with_result(path, _stopped_result(step.kind, step.held), SERVER_ROUTE)
     # It was between two attempts: what the failed one cost is known, and nothing was under way.
     answer = Failure("cancelled", "The run was cancelled before the model was asked again.")
-    return step.answered(path, step.failed_result._replace(answer=answer), step.sent.route or SERVER_ROUTE)
+    return step.with_result(path, step.failed_result._replace(answer=answer), step.sent.route or SERVER_ROUTE)
 
 
 def _stopped_result(kind: str, held: Units) -> StepResult:

@@ -105,8 +105,8 @@ class PendingStep:
             case _:
                 return result
 
-    def answered(self, path: str, result: StepResult, by_route: str) -> AnsweredStep:
-        """Return the step, which stands at this path, with its result."""
+    def with_result(self, path: str, result: StepResult, by_route: str) -> AnsweredStep:
+        """Return the step, which stands at this path, with its result, as a commit writes it."""
         return AnsweredStep(self.id, path, result, self.held, by_route, self.shared)
 
     def take_grant(self) -> Reservation:

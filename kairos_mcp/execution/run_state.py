@@ -6,7 +6,7 @@ All of it can be thrown away and rebuilt from the rows. Nothing here performs a 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -20,21 +20,19 @@ from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause, restore_step
-from kairos_mcp.store import approvals, client_requests, queries
+from kairos_mcp.execution.stored_rows import Arrivals, AwaitedSteps, StoredRun
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     BranchAccountIds,
     NewBranch,
     SharedAccountIds,
-    read_branch_accounts,
 )
 from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
 from kairos_mcp.store.inbox import SubmittedAnswer
-from kairos_mcp.store.queries import WAITED, RunRow, StepRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.queries import WAITED, RunRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.store.usual_commit import UsualCommit
 from kairos_mcp.tools.tool import ProbeResult
@@ -53,47 +51,6 @@ class ChargedAccounts(NamedTuple):
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     pause_when_used_up: Paused | None = None
     is_barred: bool = False
-
-
-class StoredRun(NamedTuple):
-    """The rows that a run is rebuilt from: its steps, its branch accounts by path, and the newest approvals of its
-    unanswered steps by path."""
-
-    record: Sequence[StepRow]
-    branches: BranchAccountIds
-    approvals: Mapping[str, ApprovalRow]
-
-
-def read_stored_run(session: Session, run: RunRow) -> StoredRun:
-    """Read what `RunState.rebuild` needs. Raises StoreCorrupt."""
-    branches = read_branch_accounts(session, run.account)
-    return StoredRun(queries.read_record(session, run.n), branches, approvals.newest_approvals(session, run.n))
-
-
-class AwaitedSteps(NamedTuple):
-    """What others may bring to run number `n`: answers of its open steps (paths by id), and verdicts."""
-
-    n: int
-    open_steps: Mapping[int, str]
-    awaits_approval: bool
-
-
-class Arrivals(NamedTuple):
-    """What others have written for a run's open steps: withdrawn requests, answers (step's id, encoded answer), and
-    the newest approvals by path."""
-
-    withdrawals: Sequence[WithdrawnRequest]
-    answers: Sequence[tuple[int, str]]
-    approvals: Mapping[str, ApprovalRow]
-
-
-def read_arrivals(session: Session, awaited: AwaitedSteps) -> Arrivals:
-    """Read what has come for a run."""
-    return Arrivals(
-        client_requests.list_uncharged(session, awaited.n),
-        queries.read_answers(session, list(awaited.open_steps)) if awaited.open_steps else (),
-        approvals.newest_approvals(session, awaited.n) if awaited.awaits_approval else {},
-    )
 
 
 @dataclass(slots=True)
@@ -147,7 +104,7 @@ class RunState:
         """Feed an answer to the flow; the next commit writes it. `by_route`: the route, or who it came from."""
         step = self.pending.pop(path)
         result = step.with_comment(result)
-        self.finished.append(step.answered(path, result, by_route))
+        self.finished.append(step.with_result(path, result, by_route))
         self.runner.answer(path, result.answer)
 
     def waits_only_for(self, paths: Set[str]) -> bool:

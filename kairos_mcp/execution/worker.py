@@ -29,7 +29,8 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, retry_delay_s
-from kairos_mcp.execution.run_state import ChargedAccounts, RunState, StoredRun, read_arrivals, read_stored_run
+from kairos_mcp.execution.run_state import ChargedAccounts, RunState
+from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stored_run
 from kairos_mcp.execution.usual_turn import plan_usual_commit
 from kairos_mcp.store import apply_commit, integrity, queries, tool_memory, usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit
@@ -333,7 +334,7 @@ class RunWorker:
         route = step.sent.route or SERVER_ROUTE
         if not self.is_rebuilt:
             # The state was given up while the step ran. Its answer is paid for: the next rebuild feeds it to the flow.
-            self.state.finished.append(step.answered(path, result, route))
+            self.state.finished.append(step.with_result(path, result, route))
         elif delay_s is not None or backs_off:
             self.state.record_failure(path, result, backs_off=backs_off)
         else:

@@ -150,7 +150,7 @@ def _max_silence_s(call: ServerCall, number: int) -> float:
 async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], Awaitable[None]]) -> None:
     """Run one push until it is answered or the answer is no longer needed. Raises nothing but cancellation."""
     try:
-        with anyio.CancelScope() as scope, _watched(call, push, scope):
+        with anyio.CancelScope() as scope, _cancel_once_unneeded(call, push, scope):
             await ask()
     except Exception as error:
         push.error = error
@@ -162,7 +162,7 @@ async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], Awa
 
 
 @contextmanager
-def _watched(call: ServerCall, push: PushedRequest, scope: anyio.CancelScope) -> Iterator[None]:
+def _cancel_once_unneeded(call: ServerCall, push: PushedRequest, scope: anyio.CancelScope) -> Iterator[None]:
     """Cancel what is done within once the push's answer is no longer needed, from WATCH_AFTER_S on."""
     watches: list[asyncio.Task[None]] = []
 

@@ -442,14 +442,19 @@ async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
         assert "alpha" not in body
 
 
+async def call_thirty_times(app: App) -> str:
+    """A run that has called a changing tool as often as it may within a minute, and waits for its fourth round."""
+    run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+    for number in (1, 2, 3):
+        await app.answers.submit(run_id, {f"round-{number}": {"tool_calls": ASKS["tool_calls"] * 10}}, ME)
+        await answer_each_call(app, run_id)
+    return run_id
+
+
 async def test_the_thirty_first_call_of_a_changing_tool_in_a_minute_is_refused(place: Place) -> None:
     at = [1_000_000]
-    turn = {"tool_calls": ASKS["tool_calls"] * 10}
     async with clocked(place, at) as app:
-        run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
-        for number in (1, 2, 3):
-            await app.answers.submit(run_id, {f"round-{number}": turn}, ME)
-            await answer_each_call(app, run_id)
+        run_id = await call_thirty_times(app)
         report = await answered(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-5"]
         assert report.calls[-1]["ok"] is False
@@ -473,12 +478,8 @@ async def test_the_rate_of_calls_is_the_same_after_a_takeover(place: Place) -> N
 
 async def test_a_clock_that_is_set_back_does_not_stop_a_tool_for_long(place: Place) -> None:
     at = [10**12]
-    turn = {"tool_calls": ASKS["tool_calls"] * 10}
     async with clocked(place, at) as app:
-        run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
-        for number in (1, 2, 3):
-            await app.answers.submit(run_id, {f"round-{number}": turn}, ME)
-            await answer_each_call(app, run_id)
+        run_id = await call_thirty_times(app)
         at[0] -= 24 * 3_600_000
         report = await answered(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-4/call-1"]
