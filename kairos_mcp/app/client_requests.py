@@ -128,14 +128,14 @@ class ClientRequests(Operations):
         lost = (path + settlements.KEY_SUFFIX for path in waiting.lost_calls)
         return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
 
-    async def wait_for_change(self, within_s: float = MAX_POLL_S, *, urgent: bool = True) -> None:
-        """Return when something was committed, by this process or another, or `signal_change` was called; after a
-        second at the latest. Unless it is `urgent`, commits of other processes are checked for less often."""
-        await self._pool.change_signal.wait(max(0.0, min(within_s, MAX_POLL_S)), urgent=urgent)
+    async def wait_for_change(self, run_id: str, within_s: float = MAX_POLL_S, *, urgent: bool = True) -> None:
+        """Return when something of the run was committed, by this process or another, or `signal_change` was called;
+        after a second at the latest. Unless it is `urgent`, commits of other processes are checked for less often."""
+        await self._pool.change_signal.wait([run_id], max(0.0, min(within_s, MAX_POLL_S)), urgent=urgent)
 
-    def signal_change(self) -> None:
-        """Wake everybody who waits for a change: a client has replied, even if no row was written."""
-        self._pool.change_signal.notify()
+    def signal_change(self, run_id: str) -> None:
+        """Wake everybody who waits for a change of the run: a client has replied, even if no row was written."""
+        self._pool.change_signal.notify(run_id)
 
     async def is_silent(self, run: RunRow, caller: Caller) -> bool:
         """Whether this session left a request unanswered before, and the run may take another route."""
@@ -284,7 +284,7 @@ class ClientRequests(Operations):
         while await self.goes_through_clients(run_id, caller):
             if time.monotonic() >= until_s:
                 return False
-            await self.wait_for_change()
+            await self.wait_for_change(run_id)
         return True
 
     async def _can_fall_back(self, run: RunRow) -> bool:

@@ -89,7 +89,7 @@ class Control(Operations):
         while self._pool.is_moving(run.n) and await self._has_requests(run.n):
             if time.monotonic() >= until_s:
                 return  # the request is in the rows; the run's worker is busy and reads it next
-            await self._pool.change_signal.wait(CONTROL_POLL_S)
+            await self._pool.change_signal.wait([run.id], CONTROL_POLL_S)
 
     async def _has_requests(self, n: int) -> bool:
         return bool(await self._store.read(lambda session: queries.pending_requests(session, n)))
@@ -180,20 +180,20 @@ class Control(Operations):
             return
         if (
             await self._context.is_served_elsewhere(run) or not await self._context.can_drive(run)
-        ) and await self._is_picked_up(run.n):
+        ) and await self._is_picked_up(run):
             return
         if await self._context.can_drive(run):
             home, mine = self._store.home, self._store.owner_number
             dead = await self._store.read(lambda session: ownership.dead_owners(session, home, mine))
             await self._pool.take_over(run, dead)
 
-    async def _is_picked_up(self, n: int) -> bool:
+    async def _is_picked_up(self, run: RunRow) -> bool:
         """Wait until a server has taken the run over, or has ended it; False after PICK_UP_TIMEOUT_S."""
         until_s = time.monotonic() + PICK_UP_TIMEOUT_S
-        while await self._store.read(lambda session: self._is_left_behind(session, n)):
+        while await self._store.read(lambda session: self._is_left_behind(session, run.n)):
             if time.monotonic() >= until_s:
                 return False
-            await self._pool.change_signal.wait(POLL_S)
+            await self._pool.change_signal.wait([run.id], POLL_S)
         return True
 
     def _is_left_behind(self, session: Session, n: int) -> bool:

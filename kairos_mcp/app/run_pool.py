@@ -6,7 +6,7 @@ import asyncio
 import sys
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -37,34 +37,43 @@ FINISH_S = 0.7  # how long running steps may take to end when the server stops
 
 
 class ChangeSignal:
-    """Notified after each commit, of this process or another; whoever waits for a change waits for the next one."""
+    """Notified of each commit, of this process or another; whoever waits for a change of some runs waits for the next
+    one that concerns them, so that many calls side by side don't wake each other."""
 
     def __init__(self) -> None:
-        self._next = asyncio.Event()
-        self._listeners = 0
-        self.urgent_listeners = 0  # listeners for which a client's call waits
+        self._waiting: dict[str, set[asyncio.Event]] = {}  # by run id
+        self.urgent_listeners = 0  # waits for which a client's call waits
 
-    def notify(self) -> None:
-        """Wake everybody who waits."""
-        if self._listeners:
-            event, self._next = self._next, asyncio.Event()
+    def notify(self, run_id: str) -> None:
+        """Wake everybody who waits for this run."""
+        for event in self._waiting.get(run_id, ()):
             event.set()
 
-    async def wait(self, within_s: float, *, urgent: bool = True) -> None:
-        """Return at the next notification, or after `within_s` seconds.
+    def notify_all(self) -> None:
+        """Wake everybody: another process has written, perhaps of any run."""
+        for run_id in self._waiting:
+            self.notify(run_id)
+
+    async def wait(self, run_ids: Collection[str], within_s: float, *, urgent: bool = True) -> None:
+        """Return at the next notification for one of these runs, or after `within_s` seconds.
 
         `urgent`: a client's call waits, so that commits of other processes are checked for more often.
         """
-        self._listeners += 1
+        changed, concerned = asyncio.Event(), set(run_ids)
+        for run_id in concerned:
+            self._waiting.setdefault(run_id, set()).add(changed)
         self.urgent_listeners += urgent
         try:
             async with asyncio.timeout(within_s):
-                await self._next.wait()
+                await changed.wait()
         except TimeoutError:
             pass
         finally:
-            self._listeners -= 1
             self.urgent_listeners -= urgent
+            for run_id in concerned:
+                self._waiting[run_id].discard(changed)
+                if not self._waiting[run_id]:
+                    del self._waiting[run_id]
 
 
 class RunsToTake(NamedTuple):
@@ -186,7 +195,7 @@ class RunPool:
             self.nudge(run.n, interrupt=interrupt)
         elif mine != ownership.ANY_SERVER:
             await self._start_taken(run.n, fence)
-        self.change_signal.notify()
+        self.change_signal.notify(run.id)
 
     async def _start_taken(self, n: int, fence: int) -> None:
         """Drive the run with this number, whose row was changed when this server took it."""
@@ -235,13 +244,13 @@ class RunPool:
             self._launch(self._make_worker(state, commit.fence, is_rebuilt=True))
         elif commit.outcome is None:
             self._park(commit.fence, state)
-        self.change_signal.notify()
+        self.change_signal.notify(state.run.id)
 
     async def force_cancel(self, run: RunRow, fence: int) -> None:
         """Cancel a run of this server that can't be rebuilt from its rows. Raises the store's errors."""
         summary = await self._summarize(run.n)
         await self._store.submit(force_cancel_job(run, fence, self._clock(), summary, {}))
-        self.change_signal.notify()
+        self.change_signal.notify(run.id)
 
     def nudge(self, n: int, *, interrupt: bool = False) -> bool:
         """Tell the worker here, if there is one, that something was written for its run."""
@@ -260,14 +269,14 @@ class RunPool:
         return transcript.summarize_run(await self._store.read(lambda session: queries.read_record(session, n)))
 
     def _make_worker(self, state: RunState, fence: int, *, is_rebuilt: bool = False) -> RunWorker:
-        n = state.run.n
+        n, run_id = state.run.n, state.run.id
         return RunWorker(
             self._store,
             state,
             self._store.owner_number,
             fence,
             self._clock,
-            self.change_signal.notify,
+            lambda: self.change_signal.notify(run_id),
             lambda: self._summarize(n),
             self._daily_accounts.find_accounts,
             is_rebuilt,
@@ -296,7 +305,7 @@ class RunPool:
             self._stalled[n] = worker
         elif worker.is_rebuilt and not worker.state.runner.finished:
             self._park(worker.fence, worker.state)
-        self.change_signal.notify()
+        self.change_signal.notify(worker.state.run.id)
 
     def _park(self, fence: int, state: RunState) -> None:
         self._parked[state.run.n] = fence, state
@@ -388,7 +397,7 @@ class RunPool:
                 worker.nudge(interrupt=n in cancelled)
             for n in cancelled & self._stalled.keys():  # a cancel also ends a run that an error has stopped
                 self.retry_run(n)
-            self.change_signal.notify()
+            self.change_signal.notify_all()
         await self._drive_undriven_runs()
         if self.picks_up_runs:
             await self.pick_up_runs()

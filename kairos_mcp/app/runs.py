@@ -221,7 +221,7 @@ class Runs(Operations):
             if until in ("attention", "news") or not await self._pool.wait_until_stopped(
                 [run.n for run in runs_now], within_s
             ):
-                await self._pool.change_signal.wait(within_s)
+                await self._pool.change_signal.wait(run_ids, within_s)
             runs_now = await self._find_runs(run_ids, caller)
         return runs_now
 

@@ -135,7 +135,7 @@ async def _input_required(call: ServerCall, found: PushableRequests, rounds: int
             asks.mark_silent(call.caller)
             return await asks.fall_back(run.id, "the client called again without an answer", call.caller)
         if isinstance(row, RequestOutcome):
-            await asks.wait_for_change()
+            await asks.wait_for_change(run.id)
             return True  # the request to another session has to be charged first
         dialect, by_path = call.client.dialect, {request.path: request for request in found.completions}
         for key, path in row.keys.items():

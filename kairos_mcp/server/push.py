@@ -74,7 +74,7 @@ async def push_all(call: ServerCall, found: PushableRequests, look_again: LookAg
             asks.mark_silent(caller)
             why = f"the client did not answer within {silent.max_silence_s:g} s"
             return await asks.fall_back(run_id, why, caller)
-        await asks.wait_for_change(until_s - time.monotonic())
+        await asks.wait_for_change(run_id, until_s - time.monotonic())
         if not watched:  # another session is asking: look again
             return True
         if not any(push.has_ended for push in watched.values()):  # else this round is over, and the next one looks
@@ -130,7 +130,7 @@ async def _start_pushes(
                     push.has_ended = True
                     del session.pushes[run_id, waiting.path]
             if push.row_number is None:
-                await asks.wait_for_change()
+                await asks.wait_for_change(run_id)
             else:
                 call.tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, waiting))
     for row in found.approvals:
@@ -158,7 +158,7 @@ async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], Awa
     finally:
         push.has_ended = True
         call.session.pushes.pop((push.run_id, push.key), None)
-        call.app.client_requests.signal_change()
+        call.app.client_requests.signal_change(push.run_id)
 
 
 @contextmanager
@@ -192,7 +192,7 @@ async def _cancel_when_unneeded(call: ServerCall, push: PushedRequest, scope: an
         if not is_needed:
             scope.cancel()
             return
-        await asks.wait_for_change(urgent=False)
+        await asks.wait_for_change(push.run_id, urgent=False)
 
 
 async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest) -> None:

@@ -153,7 +153,7 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
                 at_ms <= now for (at_ms,) in due_rows(one)
             ):
                 return
-            await one._pool.change_signal.wait(0.05 if later else 0.01)
+            await one._pool.change_signal.wait(runs, 0.05 if later else 0.01)
 
 
 def due_rows(app: App) -> list[tuple[int]]:

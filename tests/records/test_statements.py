@@ -5,6 +5,7 @@ Counted, not timed, with the turn of the run that follows, a call of a tool of o
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,7 +15,9 @@ from support.app import ASK, ME, Place, asks, reads, rests, says, started
 from support.sampling_clients import LEGACY, MODERN, ClientModel, Reply, at_the_door
 from support.statements import Statements, counted
 
+from kairos_mcp.app import run_pool
 from kairos_mcp.app.app import App
+from kairos_mcp.app.runs import WaitUntil
 from kairos_mcp.core.limits import Limits
 
 ROUNDS = 7
@@ -83,3 +86,33 @@ async def test_an_answer_after_which_the_run_waits_again_is_one_transaction(plac
                 assert (call["key"], statements.begun) == (f"{item['key']}/call-1", begun + 1)
                 await app.answers.submit(run_id, {call["key"]: {"content": "so"}}, ME)
                 assert statements.begun == begun + 2
+
+
+@pytest.mark.parametrize("until", ["news", "done"])
+async def test_calls_that_wait_for_other_runs_cost_a_round_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, until: WaitUntil
+) -> None:
+    monkeypatch.setattr(run_pool, "POLL_S", 600)  # the look for commits of other processes wakes everybody
+    names = with_files(place)
+    counts = []
+    for waiting in (0, 8):
+        with counted() as statements:
+            async with App.open(place.settings(*map(reads, names), says("done")), via="mcp") as app:
+                await rests(app, await started(app, f"opens the store {waiting}", limits=Limits(rounds=ROUNDS + 2)))
+                others = [await started(app, f"{waiting}: {n}", route="caller") for n in range(waiting)]
+                for run_id in others:
+                    await app.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
+                seen = {run_id: (await app.runs.find(run_id, ME)).seq for run_id in others}
+                calls = [
+                    asyncio.create_task(app.runs.wait([run_id], until=until, wait_s=60, caller=ME, since=seen))
+                    for run_id in others
+                ]
+                await asyncio.sleep(0.05)
+                before = statements.count
+                await rests(app, await started(app, f"moves beside {waiting}", limits=Limits(rounds=ROUNDS + 2)))
+                counts.append(statements.count - before)
+                assert not any(call.done() for call in calls)
+                for call in calls:
+                    call.cancel()
+                await asyncio.gather(*calls, return_exceptions=True)
+    assert counts[0] == counts[1]
