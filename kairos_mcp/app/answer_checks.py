@@ -9,9 +9,10 @@ from typing import NamedTuple
 from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
+from kairos_mcp.core.steps import Answer, CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
 from kairos_mcp.execution.authorization import reviewer_comment
+from kairos_mcp.models import answer_forms
 from kairos_mcp.models.answer_parsing import (
     parse_approval_decision,
     parse_caller_completion,
@@ -25,6 +26,20 @@ from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.tools.results import shorten
+
+
+def to_stored_form(value: object, step: Step | None, recorded: Answer | None) -> object:
+    """Return a completion in the form that is stored, and every other answer as it is.
+
+    `step`: the open one that is answered; `recorded`: the answer that a step has already.
+    """
+    match step or recorded:
+        case RequestCompletion(output_schema=schema):
+            return answer_forms.to_stored_form(value, is_json_asked=schema is not None)
+        case Completion(tool_calls=calls):  # an object that was taken for it was its calls, or else its JSON
+            return answer_forms.to_stored_form(value, is_json_asked=not calls)
+        case _:
+            return value
 
 
 def make_deposits(

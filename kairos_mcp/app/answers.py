@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, split_answers
+from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, split_answers, to_stored_form
 from kairos_mcp.app.context import Operations
 from kairos_mcp.core import placeholders, redact_values
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, NotWaiting
 from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
 from kairos_mcp.store.codec import decode_answer
@@ -35,16 +36,24 @@ class Answers(Operations):
         """
         await self._context.register_use()
         placeholders.refuse_placeholders(dict(answers))
-        answers = {key: redact_values.redact_answer(value, self._factory.redactor) for key, value in answers.items()}
         run = await self._context.find_run_to_move(run_id, caller)
         with queries.name_run_in_errors(run):
             found = await self._store.read(lambda session: self._read_answered(session, run, answers))
+            open_steps = await self._context.open_steps(run, found.waits)
+            recorded = {path: decode_answer(body) for path, body in found.bodies.items()}
+            answers = {
+                # First in the stored form: what a model wrote in a call is redacted less than other texts.
+                key: redact_values.redact_answer(
+                    to_stored_form(value, open_steps.get(key), recorded.get(key)), self._factory.redactor
+                )
+                for key, value in answers.items()
+            }
             steps, decided, settled = split_answers(answers, found.approval_keys.__contains__, caller.actor)
             self._check_may_decide(run, decided, settled, caller)
             try:
                 deposits = make_deposits(
-                    self._unanswered_steps(run, steps, found.bodies),
-                    await self._context.open_steps(run, found.waits),
+                    self._unanswered_steps(run, steps, recorded),
+                    open_steps,
                     found.approvals,
                     run_id,
                     self._settings.shown_chars,
@@ -170,17 +179,15 @@ class Answers(Operations):
             await self._context.register_use()
 
     def _unanswered_steps(
-        self, run: RunRow, answers: Mapping[str, object], bodies: Mapping[str, str]
+        self, run: RunRow, answers: Mapping[str, object], recorded: Mapping[str, Answer]
     ) -> dict[str, object]:
-        """Return the answers for steps that have none yet (`bodies`: the recorded ones, encoded); an answer that
-        repeats the recorded one is dropped."""
+        """Return the answers for steps that have none recorded yet; one that repeats the recorded answer is dropped."""
         unanswered = {}
         for path, value in answers.items():
-            body = bodies.get(path)
-            if body is None:
+            if (known := recorded.get(path)) is None:
                 unanswered[path] = value
             else:
-                check_repeated_answer(path, value, decode_answer(body), run.id, self._settings.shown_chars)
+                check_repeated_answer(path, value, known, run.id, self._settings.shown_chars)
         return unanswered
 
     def _read_answered(self, session: Session, run: RunRow, keys: Collection[str]) -> AnsweredKeys:

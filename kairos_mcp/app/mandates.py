@@ -18,18 +18,21 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
+from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.routes import Route
 from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
 from kairos_mcp.core.schedule import due_times
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
+from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings
 from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
-from kairos_mcp.store.codec import encode
+from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.mandates import MandateRow
+from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.views.mandate_view import mandate_status
@@ -180,12 +183,14 @@ class Mandates(Operations):
         self,
         name: Phase,
         mandate_ref: MandateRef,
-        given: JsonObject | None,
+        given: JsonObject | str | None,
         options: RunOptions,
         caller: Caller,
     ) -> StartResult:
-        """Start one phase alone. Raises BadArguments, also where `given` is not the whole output of the phase before;
-        UnknownMandate, ConfigError."""
+        """Start one phase alone. `given`: the output of the phase before, or the id of its run.
+
+        Raises BadArguments, also where that is not its whole output; UnknownMandate, UnknownRun, ConfigError.
+        """
         await self._context.register_use()
         mandate, secrets, workspace = await self._find_mandate(mandate_ref, caller)
         if mandate_ref.mandate is not None and mandate.day != UNLIMITED:
@@ -193,21 +198,30 @@ class Mandates(Operations):
                 "mandate: day is counted for mandates that are saved.",
                 "mandate_save it and give mandate_id, or leave day out.",
             )
-        plain = None if given is None else redact_values.redact_value(given, self._factory.redactor)
-        before = PHASES[PHASES.index(name) - 1]
-        giver = (
-            None
-            if plain is None
-            else await self._store.read(
-                lambda session: mandates.find_run_with_output(session, caller.principal, PHASE_FLOWS[before], plain)
-            )
-        )
+        plain, giver = await self._find_phase_input(name, given, workspace, caller)
         request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
         settings = await self._cycle_settings(mandate, workspace, caller)
         built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
         about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
         start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
         return await start_run(self._context, NewRunPlan(built, settings.workspace, start), caller)
+
+    async def _find_phase_input(
+        self, phase: Phase, given: JsonObject | str | None, workspace: str | None, caller: Caller
+    ) -> tuple[JsonObject | None, str | None]:
+        """Return what a phase takes, and the run that had it as its output, as far as that is known."""
+        before = PHASES[PHASES.index(phase) - 1]
+        match given:
+            case None:
+                return None, None
+            case str():
+                run = await self._context.find_run(given, caller)
+                return _read_phase_output(run, phase, before, workspace), run.id
+            case output:
+                plain, flow = redact_values.redact_value(output, self._factory.redactor), PHASE_FLOWS[before]
+                return plain, await self._store.read(
+                    lambda session: mandates.find_run_with_output(session, caller.principal, flow, plain)
+                )
 
     async def list_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
         """Return the scheduled times for which mandates of this server's workspaces have to be run now.
@@ -393,6 +407,23 @@ def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[st
             registry.select(() if registry.must_wait_for((name,)) else (name,))
         except UnknownTool as unknown:
             yield f"{unknown.message} A run of this mandate would be refused now."
+
+
+def _read_phase_output(run: RunRow, phase: Phase, before: Phase, workspace: str | None) -> JsonObject:
+    """Return the output of the run of the phase before. Raises BadArguments where it can't be the phase's input."""
+    name = INPUT_NAMES[phase]
+    if run.flow != PHASE_FLOWS[before]:
+        raise BadArguments(
+            f"{name}: {run.id} is a run of {run.flow}.", f"Give a run of {PHASE_FLOWS[before]}, or its output."
+        )
+    if run.workspace != workspace:
+        raise BadArguments(f"{name}: {run.id} worked in another folder.", "Name a run that worked in the same one.")
+    if run.outcome is None:
+        raise BadArguments(f"{name}: {run.id} has not ended yet.", "Go on with it first: run_status shows its next.")
+    outcome: Outcome = decode(Outcome, run.outcome)
+    if not isinstance(outcome.output, dict):
+        raise BadArguments(f"{name}: {run.id} ended without an output.", f"Call {PHASE_FLOWS[before]} again.")
+    return outcome.output
 
 
 def _with_id(mandate: Mandate) -> Mandate:

@@ -14,9 +14,8 @@ RESULT = "<the tool's result>"
 DECISION = "<approve or deny>"
 DIGEST = "<its digest>"
 SETTLEMENT = "<already_done or reattempt>"
-OUTPUT = "<the output of this result, unchanged>"
 MANDATE = "<the mandate of this call, unchanged>"
-ALL = frozenset((ANSWER, RESULT, DECISION, DIGEST, SETTLEMENT, OUTPUT, MANDATE))
+ALL = frozenset((ANSWER, RESULT, DECISION, DIGEST, SETTLEMENT, MANDATE))
 
 
 def refuse_placeholders(arguments: Any) -> None:

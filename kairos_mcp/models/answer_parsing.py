@@ -69,6 +69,12 @@ class _SettlementModel(_AnswerModel):
     note: Annotated[str, Field(max_length=MAX_FEEDBACK_CHARS)] | None = None
 
 
+_EXAMPLES: dict[type[_AnswerModel], str] = {
+    _CompletionModel: '{"content": "text"}, or {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.md"}}]}',
+    _ToolResultModel: '{"content": "text"}, or {"content": "why", "is_error": true}',
+    _DecisionModel: '{"decision": "deny", "digest": "(that of the item)", "feedback": "why"}',
+    _SettlementModel: '{"settlement": "already_done", "digest": "(that of the item)"}',
+}
 _AnyAnswerModel = TypeVar("_AnyAnswerModel", bound=_AnswerModel)
 
 
@@ -98,8 +104,7 @@ def parse_caller_completion(value: object, path: str) -> Completion:
             return turn
         case _ if not turn.tool_calls and turn.finish not in ("length", "content_filter", "refusal"):
             raise BadArguments(
-                "The completion answer has neither content nor tool_calls.",
-                'Answer {"content": text} to finish, or {"tool_calls": [{"id", "name", "arguments"}]}.',
+                "The completion answer has neither content nor tool_calls.", _valid_answer(_CompletionModel)
             )
         case _:
             return turn
@@ -137,7 +142,7 @@ def _to_usage(usage: _UsageModel | None) -> Usage | None:
 
 def _parse_answer(shape: type[_AnyAnswerModel], value: object, kind: str) -> _AnyAnswerModel:
     if not isinstance(value, dict):
-        raise BadArguments(f"The {kind} answer must be an object.", f"Valid keys: {', '.join(shape.model_fields)}.")
+        raise BadArguments(f"The {kind} answer must be an object.", _valid_answer(shape))
     if (reason := find_unfit_value(value)) is not None:
         raise BadArguments(f"The {kind} answer is refused: {reason}.", "Send plain JSON of less than 4 MiB.")
     try:
@@ -151,7 +156,11 @@ def _invalid_answer(shape: type[_AnswerModel], kind: str, error: ValidationError
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     texts = "; ".join(f"{_format_location(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
     leaf = UsageInvalid if all(problem["loc"][:1] == ("usage",) for problem in problems) else BadArguments
-    return leaf(f"The {kind} answer does not fit: {texts}.", f"Valid keys: {', '.join(shape.model_fields)}.")
+    return leaf(f"The {kind} answer does not fit: {texts}.", _valid_answer(shape))
+
+
+def _valid_answer(shape: type[_AnswerModel]) -> str:
+    return f"A valid answer: {_EXAMPLES[shape]}. Its keys: {', '.join(shape.model_fields)}."
 
 
 def _format_location(location: tuple[int | str, ...]) -> str:

@@ -55,7 +55,7 @@ def call_after_phase(session: Session, run: RunRow) -> tuple[str, JsonObject, st
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
-    arguments = {**_mandate_reference(session, run), INPUT_NAMES[following]: placeholders.OUTPUT}
+    arguments = {**_mandate_reference(session, run), INPUT_NAMES[following]: run.id}
     why = f"It takes what {phase} gave; name the same mandate as before."
     return load_ooda.PHASE_FLOWS[following], arguments, why
 

@@ -44,7 +44,7 @@ NOTHING = [
 def test_a_caller_who_answers_with_nothing_is_told_so(value: Any) -> None:
     with pytest.raises(BadArguments) as refused:
         parse_caller_completion(value, "round-1")
-    assert '{"content": text}' in refused.value.hint
+    assert '{"content": "text"}' in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,44 @@ async def test_the_next_call_of_a_phase_names_a_mandate_that_it_can_name(place, 
         observed = await door.ask("ooda_observe", {"mandate": {**MANDATE, "goal": "Something else."}})
         assert "mandate_id" not in observed["next"]["arguments"]
         observed = await door.ask("ooda_observe", {"goal": "Mend the links."})
-        following = {**observed["next"]["arguments"], "observation": observed["output"], "route": "caller"}
+        following = {**observed["next"]["arguments"], "route": "caller"}
         assert following["goal"] == "Mend the links."
         oriented_next = await door.ask(observed["next"]["tool"], following)
         assert oriented_next["status"] == "input_required"
+
+
+async def test_a_phase_takes_the_run_of_the_phase_before_in_place_of_its_output(place, era):
+    lines = (orientation_line() | {"for": "orient"}, edit("oen.md", "one.md") | {"for": "decide"})
+    async with open_scripted_client(place, era, *lines) as door:
+        observed = await door.ask("ooda_observe", {"goal": "Mend."})
+        oriented = await door.ask("ooda_orient", observed["next"]["arguments"])
+        named = observed["next"]["arguments"]
+        assert named == {"goal": "Mend.", "observation": observed["run_id"]}
+        again = await door.ask("ooda_orient", {"goal": "Mend.", "observation": observed["output"], "route": "caller"})
+        by_run = await door.ask("ooda_orient", {**named, "route": "caller"})
+        assert again["run_id"] == by_run["run_id"], "the same start, however its input is named"
+        decided = await door.ask("ooda_decide", oriented["next"]["arguments"])
+        assert decided["output"]["action"] == "code_edit"
+        waiting = await door.ask("ooda_act", decided["next"]["arguments"])
+        assert waiting["output"]["status"] == "awaiting_approval"
+
+        for given, code, told in (
+            ("run-none", "unknown_run", "run-none"),
+            (oriented["run_id"], "bad_arguments", "ooda_observe"),
+            (by_run["run_id"], "bad_arguments", "not ended"),
+        ):
+            argument, tool = ("orientation", "ooda_decide") if "not ended" in told else ("observation", "ooda_orient")
+            refused = await door.client.call_tool(tool, {"goal": "Mend.", argument: given})
+            error = refused.structured_content
+            assert (refused.is_error, error["code"]) == (True, code)
+            assert told in f"{error['message']} {error['hint']}"
+    inputs = place.rows("select json_extract(spec, '$.given_by') from run where flow != 'ooda_observe' order by n")
+    assert [given_by for (given_by,) in inputs] == [
+        observed["run_id"],
+        observed["run_id"],
+        oriented["run_id"],
+        decided["run_id"],
+    ]
 
 
 async def test_an_output_is_whole_however_long_it_is(place, era):

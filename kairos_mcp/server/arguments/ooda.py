@@ -10,11 +10,12 @@ from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.routes import Route
-from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Wait
+from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RunId, Wait
 
 if TYPE_CHECKING:
     from kairos_mcp.app.mandates import MandateRef, RunOptions
 
+PhaseInput = JsonObject | RunId
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -71,8 +72,8 @@ class OodaPhase(_MandateArguments):
         return replace(super().mandate_ref, goal=self.goal)
 
     @property
-    def phase_input(self) -> JsonObject | None:
-        """The output of the phase before; None for the first phase."""
+    def phase_input(self) -> PhaseInput | None:
+        """The output of the phase before, or its run id; None for the first phase."""
         return None
 
 
@@ -81,34 +82,34 @@ class OodaObserve(OodaPhase):
 
 
 class OodaOrient(OodaPhase):
-    observation: JsonObject = Field(description="Output of ooda_observe")
+    observation: PhaseInput = Field(description="Output of ooda_observe, or its run_id")
 
     @property
-    def phase_input(self) -> JsonObject | None:
+    def phase_input(self) -> PhaseInput:
         return self.observation
 
 
 class OodaDecide(OodaPhase):
-    orientation: JsonObject = Field(description="Output of ooda_orient")
+    orientation: PhaseInput = Field(description="Output of ooda_orient, or its run_id")
 
     @property
-    def phase_input(self) -> JsonObject | None:
+    def phase_input(self) -> PhaseInput:
         return self.orientation
 
 
 class OodaAct(OodaPhase):
-    decision: JsonObject = Field(description="Output of ooda_decide")
+    decision: PhaseInput = Field(description="Output of ooda_decide, or its run_id")
 
     @property
-    def phase_input(self) -> JsonObject | None:
+    def phase_input(self) -> PhaseInput:
         return self.decision
 
 
 class OodaReflect(OodaPhase):
-    act_result: JsonObject = Field(description="Output of ooda_act")
+    act_result: PhaseInput = Field(description="Output of ooda_act, or its run_id")
 
     @property
-    def phase_input(self) -> JsonObject | None:
+    def phase_input(self) -> PhaseInput:
         return self.act_result
 
 
