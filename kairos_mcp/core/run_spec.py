@@ -88,6 +88,7 @@ class Spec:
 
     Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
     the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in older specs: never.
+    `checks_first`: acceptance checks that hold at the start end the run before its first cycle; None in older specs.
     `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
     None: all were there.
@@ -127,3 +128,4 @@ class Spec:
     idle_cycles: int | None = None
     given_by: str | None = None
     joining: tuple[str, ...] | None = None
+    checks_first: bool | None = None

@@ -92,7 +92,7 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     )
     _refuse_unpriced(mandate, choice, sources.settings)
     spec, notes = _spec(builder, mandate, choice, sources)
-    spec = replace(spec, flow=RUN_FLOW, cycles=request.cycles or mandate.max_cycles, stretch=stretch)
+    spec = replace(spec, flow=RUN_FLOW, cycles=request.cycles or mandate.max_cycles, stretch=stretch, checks_first=True)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 

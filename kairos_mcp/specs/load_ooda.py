@@ -59,6 +59,7 @@ def load_cycle(
         tools.find(SEARCH) if behind or spec.joining is not None else None,
         spec.idle_cycles,
         spec.joining is not None,
+        bool(spec.checks_first),
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
     return LoadedCycle(context, phase_of(spec.flow), given, spec.cycles or context.mandate.max_cycles)

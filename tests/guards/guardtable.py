@@ -985,6 +985,12 @@ OUTSIDE = (
         QUOTED + "no_part_of_a_transcript_passes_for_another",
     ),
     Guard(
+        "flows/ooda/cycles.py",
+        "if checks and all(check.holds for check in checks):",
+        "if all(check.holds for check in checks):",
+        "flows/ooda/test_mandate_runs.py::test_a_goal_that_is_not_known_to_be_reached_is_worked_on",
+    ),
+    Guard(
         "flows/ooda/context.py",
         "return carry_over.has_repeated_effect and not idle",
         "return carry_over.has_repeated_effect",

@@ -51,11 +51,12 @@ async def test_approval_of_before_is_recorded_with_what_it_stands_on_and_a_chang
         again = await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1})
         assert again["run_id"] != first["run_id"]
         assert len(person.seen) == 1
-    (asked, let_through) = approvals(place)
-    assert (asked[0], asked[2], let_through[:3]) == ("approve", "elicitation", ("approve", asked[1], "before"))
-    assert json.loads(let_through[3]) == json.loads(asked[3])
+    (asked, *let_through) = approvals(place)
+    assert (asked[0], asked[2]) == ("approve", "elicitation")
+    assert [row[:3] for row in let_through] == [("approve", asked[1], "before")] * 3  # a run checks first and last
+    assert all(json.loads(row[3]) == json.loads(asked[3]) for row in let_through)
     assert list(json.loads(asked[3])) == ["check.sh"]
-    assert place.rows("select client from approval where through = 'before'") == [(first["run_id"],)]
+    assert place.rows("select client from approval where through = 'before'") == [(first["run_id"],)] * 3
     program(place, "touch other.txt; exit 0")
     async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as door:
         await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1, "limits": {"model_calls": 9}})
@@ -63,8 +64,7 @@ async def test_approval_of_before_is_recorded_with_what_it_stands_on_and_a_chang
 
 
 def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place) -> None:
-    file = program(place, "echo began >> began.txt; test -e calm && exit 1; sleep 60")
-    (place.workspace / "calm").write_text("")
+    file = program(place, "echo began >> began.txt; test $(wc -l < began.txt) -lt 4 && exit 1; sleep 60")
     (place.home).mkdir(parents=True, exist_ok=True)
     (place.home / "kairos.toml").write_text('approvals = "host"\ncommands = "bare"\n')
     lines = [*cycle(noop()), *cycle(noop())]
@@ -74,10 +74,9 @@ def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place
         (item,) = run["waiting"]
         said = {"decision": "approve", "digest": item["digest"]}
         first.call("run_continue", run_id=run["run_id"], answers={item["key"]: said}, wait_s=20)
-        (place.workspace / "calm").unlink()
         second = first.call("ooda_run", mandate=JUDGED, cycles=1, wait_s=0)
         until = time.monotonic() + 30
-        while (place.workspace / "began.txt").read_text().count("began") < 2:
+        while (place.workspace / "began.txt").read_text().count("began") < 4:
             assert time.monotonic() < until
             time.sleep(0.01)
         os.kill(first.pid, signal.SIGKILL)
@@ -109,4 +108,4 @@ async def test_approval_of_a_check_is_for_its_mandates_text_alone(place):
     ) as door:
         await door.ask("ooda_run", {"mandate": {**JUDGED, "risk_budget": "medium"}})
     assert len(person.seen) == 2
-    assert [row[2] for row in approvals(place)] == ["elicitation", "elicitation"]
+    assert [row[2] for row in approvals(place)] == ["elicitation", "before", "elicitation", "before"]

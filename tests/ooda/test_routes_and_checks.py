@@ -57,14 +57,26 @@ async def test_a_command_that_judges_is_approved_once_for_a_version_of_the_manda
         assert (holds, done["stop_reason"]) == ([False, False, True], "goal_achieved")
         assert len(person.seen) == 1
         calls = (await door.ask("run_trace", {"run_id": done["run_id"], "view": "calls"}))["items"]
-        assert [each["name"] for each in calls[:5]] == [
-            *("read_mandate", "file_tree", "read_file", "read_file", "edit_file")
+        assert [each["name"] for each in calls[:6]] == [
+            *("read_mandate", "run_command", "file_tree", "read_file", "read_file", "edit_file")
         ]
         (place.workspace / "docs" / "index.md").write_text(PAGE)
         other = {**mandate, "goal": "Another goal.", "max_cycles": 1}
         again = await door.ask("ooda_run", {"mandate": other, "route": "scripted"})
         assert again["status"] in ("completed", "failed")
         assert len(person.seen) == 2
+
+
+async def test_a_mandate_whose_acceptance_holds_asks_no_model(place, era):
+    check = {"check": "file_contains", "path": "docs/index.md", "text": "oen.md"}
+    async with open_scripted_client(place, era) as door:  # without a script: a completion would wait for the caller
+        done = await door.ask("ooda_run", {"mandate": {**MANDATE, "acceptance": [check]}, "route": "caller"})
+        assert (done["status"], done["stop_reason"]) == ("completed", "goal_achieved")
+        assert (done["usage"]["model_calls"], done["output"]["cycles"]) == (0, [])
+    assert place.rows("select path, kind from mark order by id") == [
+        ("cycle-1/goal-1", "call"),
+        ("start/check-1", "call"),
+    ]
 
 
 @pytest.mark.sandbox

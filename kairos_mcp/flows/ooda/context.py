@@ -67,6 +67,7 @@ class CycleContext:
     them.
     `idle_cycles`: so many noops in a row end a run, and noops are no loop; None in older specs.
     `finds_late_tools`: the search may find tools that were added after the start; those that only read can be called.
+    `checks_first`: a run looks at the acceptance checks before its first cycle, and ends there if all of them hold.
     """
 
     mandate: Mandate
@@ -80,6 +81,7 @@ class CycleContext:
     search: ToolSpec | None = None
     idle_cycles: int | None = None
     finds_late_tools: bool = False
+    checks_first: bool = False
 
     def __post_init__(self) -> None:
         if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING_TOOLS]:

@@ -1,9 +1,9 @@
 """A run of a mandate: cycle after cycle, until the goal is reached, nothing changes any more, or a person has to look.
 
 A cycle is observe, orient, decide, act, reflect. Its status names what it came to; there is no plain "ok".
-Steps beside those of the cycles: `cycle-N/goal-M`, which reads the goal again, and the pauses `cycle-N/drift-M`,
-`cycle-N/act/risk` and `cycle-N/checkpoint`. While a pause lasts, its reason is the mandate's status, and it reports
-the cycles so far under the keys of the outcome.
+Steps beside those of the cycles: `start/check-N`, the acceptance checks before the first; `cycle-N/goal-M`, which reads
+the goal again; and the pauses `cycle-N/drift-M`, `cycle-N/act/risk` and `cycle-N/checkpoint`. While a pause lasts, its
+reason is the mandate's status, and it reports the cycles so far under the keys of the outcome.
 Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
 """
 
@@ -19,13 +19,14 @@ from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcome import CYCLE_REASONS, Outcome, StopReason, make_outcome
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
+from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.decide import decide
 from kairos_mcp.flows.ooda.decision import decision_json
 from kairos_mcp.flows.ooda.observe import observe
 from kairos_mcp.flows.ooda.orient import Orientation, orient
-from kairos_mcp.flows.ooda.reflect import Reflection, reflect
+from kairos_mcp.flows.ooda.reflect import Reflection, reflect, run_checks
 from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
 
 VERSION = 2
@@ -45,7 +46,10 @@ _LONG_KEYS = ("old_string", "new_string", "content", "arguments", "edits", "base
 
 @dataclass(frozen=True, slots=True)
 class FailedPhase:
-    """The phase of a cycle that gave no output, by name, and why; `goal` where the goal could not be read again."""
+    """The phase of a cycle that gave no output, by name, and why.
+
+    `goal` where the goal could not be read again, `check` where the checks before the first cycle could not be run.
+    """
 
     phase: str
     failure: PhaseFailure
@@ -138,6 +142,13 @@ def mandate_flow(context: CycleContext, cycles: int) -> Flow[Outcome]:
         if failure is not None:
             unread = CycleResult(number, failed=FailedPhase("goal", failure))
             return _outcome(context, [*done, unread], carry_over, failure.stop_reason)
+        if number == 1 and context.checks_first:
+            checks = yield from run_checks(context, "start")
+            if isinstance(checks, PhaseFailure):
+                unchecked = CycleResult(number, failed=FailedPhase("check", checks))
+                return _outcome(context, [unchecked], carry_over, checks.stop_reason)
+            if checks and all(check.holds for check in checks):
+                return _outcome(context, done, carry_over, "goal_achieved")
         # The model is warned of a loop at the start of a cycle, so only a further repeat after that ends the run.
         warned = context.is_circling(carry_over)
         newest = yield from run_cycle(context, number, carry_over, partial(_report_with, tuple(done), carry_over))
@@ -235,7 +246,9 @@ def _mandate_reason(reason: StopReason) -> str:
 
 def _summary(done: Sequence[CycleResult], reason: StopReason) -> str:
     """Write the summary from the record, without a model: one line per cycle."""
-    lines = [f"{len(done)} cycles; ended as {reason}." if len(done) != 1 else f"1 cycle; ended as {reason}."]
+    lines = [f"{count_of(len(done), 'cycle')}; ended as {reason}."]
+    if not done:
+        lines.append("Every acceptance check held before the first cycle, so nothing was done.")
     for cycle in done:
         effect = cycle.act_result.effect.said if cycle.act_result is not None else cycle.status
         verdict = ""

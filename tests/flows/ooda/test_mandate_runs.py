@@ -96,6 +96,45 @@ def test_each_reason_is_reached_with_the_status_of_its_mandate(reason: Any) -> N
     assert fed.outcome.summary
 
 
+HOLDS = [{"check": "file_contains", "path": "a.md", "text": "broken"}]
+FAILS = [*HOLDS, {"check": "file_contains", "path": "a.md", "text": "b1"}]
+
+
+def test_a_goal_that_is_reached_at_the_start_costs_no_model_call() -> None:
+    carry_over = CarryOver(("Links are relative.",))
+    fed = cycles(of=replace(order(carry_over, acceptance=HOLDS), checks_first=True))
+    assert fed.paths == ["cycle-1/goal-1", "start/check-1"]
+    assert (fed.outcome.stop_reason, fed.outcome.status) == ("goal_achieved", "completed")
+    assert fed.outcome.output == {
+        "mandate_id": "m",
+        "mandate_status": "terminated",
+        "reason": "goal_achieved",
+        "cycles": [],
+        "lessons": ["Links are relative."],
+        "effects": [],
+    }
+    assert "nothing was done" in (fed.outcome.summary or "")
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "checks_first", "looks"),
+    [(FAILS, True, ["start/check-1", "start/check-2"]), ([], True, []), (HOLDS, False, [])],
+)
+def test_a_goal_that_is_not_known_to_be_reached_is_worked_on(
+    acceptance: Any, checks_first: Any, looks: list[str]
+) -> None:
+    fed = cycles(1, of=replace(order(acceptance=acceptance), checks_first=checks_first))
+    assert [path for path in fed.paths if path.startswith("start/")] == looks
+    assert "cycle-1/orient" in fed.paths
+
+
+def test_a_limit_that_refuses_the_first_checks_ends_the_run() -> None:
+    of = replace(order(acceptance=HOLDS), checks_first=True)
+    fed = cycles(of=of, answers={"start/check-1": Refused("tool_calls", 1, 1)})
+    assert (fed.outcome.stop_reason, fed.paths[-1]) == ("budget", "start/check-1")
+    assert fed.outcome.output["cycles"][0]["broken"]["phase"] == "check"
+
+
 def test_every_reason_of_cycles_has_a_test_above() -> None:
     assert set(CYCLE_REASONS) <= ENDINGS.keys()
 
