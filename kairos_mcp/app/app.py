@@ -17,6 +17,7 @@ from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.dialogs import Dialogs
+from kairos_mcp.app.inbox import Inbox
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
@@ -66,6 +67,7 @@ class App:
         self.spending = Spending(context)
         self.client_requests = ClientRequests(context)
         self.dialogs = Dialogs(context)
+        self.inbox = Inbox(context)
         self.redactor = self._factory.redactor
 
     @staticmethod

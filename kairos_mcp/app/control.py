@@ -49,10 +49,11 @@ class Control(Operations):
         *,
         limits: Limits | None = None,
         route: str | None = None,
+        drive: bool = True,
     ) -> None:
         """Submit a control request to the run's owner, or carry it out if nobody owns the run.
 
-        Raises UnknownRun, PathDenied, Stale, BadArguments.
+        `drive=False`: it is left to whoever goes on with the run. Raises UnknownRun, PathDenied, Stale, BadArguments.
         """
         await self._context.register_use()
         find = self._context.find_run if action in ALLOWED_ANYWHERE else self._context.find_run_to_move
@@ -67,7 +68,7 @@ class Control(Operations):
         at, dead = self._clock(), (await self._context.check_server_runs(run)).dead
         moved = replace(run, route=body) if action == "reroute" else run  # a process that has the new route may drive
         drives_here = action == "cancel" or (
-            not await self._context.is_served_elsewhere(run) and await self._context.can_drive(moved)
+            drive and not await self._context.is_served_elsewhere(run) and await self._context.can_drive(moved)
         )
         owner = await self._store.register_owner(at) if drives_here else ownership.ANY_SERVER
 

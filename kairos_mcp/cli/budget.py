@@ -10,7 +10,7 @@ import typer
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AsJson, StateFlags
 from kairos_mcp.cli.output import format_cost
-from kairos_mcp.cli.session import PERSON, person_for, with_app
+from kairos_mcp.cli.session import PERSON, find_target, person_for, with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.identity import LOCAL
@@ -36,12 +36,15 @@ def budget(
     """Show what is spent and left: today and on whom, on the days before, of a mandate today, or of a run."""
     if trust_clock:
         return _trust_clock(flags, principal, as_json=as_json)
-    scope = run or ("days" if days else "day")
+    scope, caller, settings = run or ("days" if days else "day"), PERSON, read_settings(flags)
+    if run is not None and not run.startswith("mandate:"):
+        target = find_target(flags, run)
+        scope, caller, settings = target.run_id, target.caller, target.settings
 
     async def look(app: App) -> JsonObject:
-        return await app.spending.read(scope, PERSON)
+        return await app.spending.read(scope, caller)
 
-    spending = with_app(read_settings(flags), look)
+    spending = with_app(settings, look)
     if scope == "days":
         lines = _days_lines(spending)
     else:

@@ -8,7 +8,7 @@ from typing import TextIO, cast
 
 import typer
 
-from kairos_mcp.cli import budget, doctor, export, install, mandates, respond, run, runs, server, tokens, tools
+from kairos_mcp.cli import budget, control, doctor, export, install, mandates, respond, run, runs, server, tokens, tools
 from kairos_mcp.cli.options import as_command
 
 Commands = dict[str, Callable[..., int]]
@@ -22,12 +22,15 @@ COMMANDS: Commands = {
     "answer": respond.answer,
     "approve": respond.approve,
     "deny": respond.deny,
-    "resume": respond.resume,
-    "cancel": respond.cancel,
+    "settle": respond.settle,
+    "resume": control.resume,
+    "pause": control.pause,
+    "extend": control.extend,
+    "reroute": control.reroute,
+    "cancel": control.cancel,
     "replay": export.replay,
     "export": export.export,
     "budget": budget.budget,
-    "settle": respond.settle,
     "status": server.status,
     "doctor": doctor.doctor,
     "install": install.install,

@@ -16,8 +16,7 @@ import typer
 from kairos_mcp.app.command_text import terminal_command_line
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson, Run
-from kairos_mcp.cli.session import PERSON, with_app
-from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.session import find_target, with_app
 from kairos_mcp.cli.terminal import emit, print_note
 from kairos_mcp.core.errors import BadArguments, NoSpace
 from kairos_mcp.core.text import count_of
@@ -30,7 +29,9 @@ STDIN = "-"
 
 
 def replay(
-    run: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, or a file that `export` wrote; - is stdin.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|FILE", help="A run, `last`, or a file that `export` wrote; - is stdin.")
+    ],
     *,
     as_json: AsJson = False,
     flags: AllFlags,
@@ -39,11 +40,12 @@ def replay(
     if _is_file(run):
         report = _replay_file(run)
     else:
+        target = find_target(flags, run)
 
         async def replay_rows(app: App) -> ReplayReport:
-            return await app.runs.replay(run, PERSON)
+            return await app.runs.replay(target.run_id, target.caller)
 
-        report = with_app(read_settings(flags), replay_rows)
+        report = with_app(target.settings, replay_rows)
     emit(report.as_json(), _replay_lines(report), as_json=as_json)
     return COMPLETED if report.identical else FAILED
 
@@ -55,11 +57,12 @@ def export(
     flags: AllFlags,
 ) -> int:
     """Write a run as JSON Lines, to keep or to verify elsewhere with `replay FILE`."""
+    target = find_target(flags, run, salvage=True)
 
     async def write(app: App) -> int:
-        return _write_export(await app.runs.export(run, PERSON), file)
+        return _write_export(await app.runs.export(target.run_id, target.caller), file)
 
-    size = with_app(read_settings(flags), write, salvage=True)
+    size = with_app(target.settings, write, salvage=True)
     if file is not None:
         print_note(
             f"{file}: {size:,} bytes; verify it anywhere with: {terminal_command_line().format_command('replay', file)}"

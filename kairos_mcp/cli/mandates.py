@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED, exit_code_of
+from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, RouteOption
 from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
-from kairos_mcp.cli.session import PERSON, follow_run, print_ending, with_app
+from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import parse_limits, settings_for_list, settings_here
 from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, Stale

@@ -16,13 +16,21 @@ import typer
 from kairos_mcp.core.routes import Route
 from kairos_mcp.settings.settings import Flags
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="Which waiting item, as `show` names it.")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run: its id, a unique beginning of one, or `last`, the newest here.")
+]
+Key = Annotated[
+    str | None,
+    typer.Argument(metavar="[KEY]", help="Which waiting item, as `show` names it; not needed where one waits."),
+]
 Digest = Annotated[
-    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the waiting item has this digest.")
+    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the waiting item has this digest, as shown.")
 ]
 Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
-Principal = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token.")]
+Principal = Annotated[
+    str | None,
+    typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token; a whole id needs none."),
+]
 RouteOption = Annotated[
     Route | None,
     typer.Option(help="Where completions come from."),

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 _CALL_SIGNS = {True: "+", False: "!"}
 _MESSAGE_CHARS = 2_000
+DIGEST_CHARS = 16  # as many are shown, and suffice to say what was shown
 
 
 def report_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
     """All of a run, as `show` prints it, and the commands with which it goes on."""
     yield _heading(report)
-    yield _purpose(report, report.workspace or "no workspace")
+    yield purpose_line(report, report.workspace or "no workspace")
     yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
     for call in report.calls:
         yield call_line(call)
@@ -44,7 +45,7 @@ def ending_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
     yield _usage(report)
     yield _heading(report)
     if report.waiting:
-        yield _purpose(report, workspace_name(report.workspace))
+        yield purpose_line(report, workspace_name(report.workspace))
     yield from _next_lines(report, flags)
 
 
@@ -102,7 +103,7 @@ def _heading(report: RunReport) -> str:
     return f"run {report.run_id} · {report.flow} · {report.status}{reason}"
 
 
-def _purpose(report: RunReport, where: str) -> str:
+def purpose_line(report: RunReport, where: str) -> str:
     """What a run is for, how old it is, and where it works."""
     return f"for {one_line(report.goal, 80)} · {age_since(report.created_at)} old · {where}"
 
@@ -178,6 +179,7 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str 
     if item["kind"] == "approval":
         yield f"waiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})"
         yield from diff_lines(item["preview"])
+        yield f"digest {item['digest'][:DIGEST_CHARS]}"
         yield ""
         yield from _either_command(item["command"], "approve", "deny")
         return

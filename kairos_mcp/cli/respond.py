@@ -1,25 +1,29 @@
-"""Commands that act on a run: `answer`, `approve`, `deny`, `settle`, `resume`, `cancel`.
+"""Commands that answer what a run waits for: `answer`, `approve`, `deny`, `settle`.
 
-Each but `cancel` then goes on with the run here, unless a living server has it.
+Each then goes on with the run here, unless a living server has it. A decision binds to what the person has seen: who
+gives a run's whole id and the key has, who gives less is shown the item and asked, or names its digest.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
+from kairos_mcp.cli.ask import approval_lines, ask_about_settlement, settlement_lines
+from kairos_mcp.cli.exit_codes import COMPLETED, WAITING
+from kairos_mcp.cli.follow import follow_run, print_ending
+from kairos_mcp.cli.keyboard import Keyboard, is_person_there
 from kairos_mcp.cli.options import AllFlags, AsJson, Digest, Drive, Key, Principal, Run, StateFlags
-from kairos_mcp.cli.session import PERSON, follow_run, person_for, print_ending, settings_for_run, with_app
-from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
+from kairos_mcp.cli.session import TargetRun, find_target_to_drive, with_app
 from kairos_mcp.cli.terminal import DiffLine, diff_lines, emit, print_line, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
-from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.core.errors import BadArguments, NotWaiting
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags
 
@@ -28,16 +32,21 @@ if TYPE_CHECKING:
     from kairos_mcp.store.approvals import ApprovalRow
     from kairos_mcp.views.run_report import RunReport
 
+T = TypeVar("T")
+
+_WHOLE_DIGEST = 64  # hexadecimal digits
+
 
 def answer(
     run: Run,
-    key: Key,
+    key: Key = None,
     text: Annotated[
-        str | None, typer.Argument(metavar="JSON", help="The answer; without it or --file, from stdin.")
+        str | None, typer.Argument(metavar="[JSON]", help="The answer; without it or --file, from stdin.")
     ] = None,
     *,
     file: Annotated[str | None, typer.Option("--file", metavar="FILE", help="A file with the answer.")] = None,
     drive: Drive = True,
+    principal: Principal = None,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
@@ -46,32 +55,40 @@ def answer(
     A completion is {"content": TEXT} or {"tool_calls": [{"id", "name", "arguments"}]}; a tool's result is
     {"content": TEXT}.
     """
+    if key is not None and text is None and key.lstrip().startswith("{"):  # a key begins otherwise
+        key, text = None, key
+    target = find_target_to_drive(flags, run, principal)
+    run_id, caller = target.run_id, target.caller
+    if key is None or not target.is_exact:
+        report, item = _find_item(target, ("completion", "tool_call"), key)
+        key = item["key"]
+        print_note(f"{key} of run {run_id}, {purpose_line(report, workspace_name(report.workspace))}")
     answers = {key: _read_answer(text, file)}
-    settings = settings_for_run(flags, run)
 
     async def answer_and_drive(app: App) -> str:
-        await app.answers.submit(run, answers, PERSON)
-        await app.control.drive(run)
-        return run
+        await app.answers.submit(run_id, answers, caller)
+        await app.control.drive(run_id)
+        return run_id
 
     async def store_answer(app: App) -> RunReport:
-        await app.answers.submit(run, answers, PERSON, drive=False)
-        return await app.runs.report(run, PERSON)
+        await app.answers.submit(run_id, answers, caller, drive=False)
+        return await app.runs.report(run_id, caller)
 
     if drive:
-        return print_ending(follow_run(settings, answer_and_drive, quiet=as_json), flags, as_json=as_json)
-    report = with_app(settings, store_answer)
-    emit(report.as_json(), [f"stored; run {run} is {report.status}"], as_json=as_json)
+        report = follow_run(target.settings, answer_and_drive, quiet=as_json, caller=caller)
+        return print_ending(report, flags, as_json=as_json)
+    report = with_app(target.settings, store_answer)
+    emit(report.as_json(), [f"stored; run {run_id} is {report.status}"], as_json=as_json)
     return COMPLETED
 
 
 def approve(
     run: Run,
-    key: Key,
+    key: Key = None,
     *,
     digest: Digest = None,
     drive: Drive = True,
-    principal: Principal = LOCAL,
+    principal: Principal = None,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
@@ -81,14 +98,14 @@ def approve(
 
 def deny(
     run: Run,
-    key: Key,
+    key: Key = None,
     *,
     feedback: Annotated[
         str | None, typer.Option("--feedback", metavar="TEXT", help="What the model should know or do instead.")
     ] = None,
     digest: Digest = None,
     drive: Drive = True,
-    principal: Principal = LOCAL,
+    principal: Principal = None,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
@@ -98,64 +115,54 @@ def deny(
 
 def settle(
     run: Run,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="As `show` prints it.")],
-    settlement: Annotated[Settlement, typer.Argument(metavar="SETTLEMENT", help="reattempt or already_done.")],
+    key: Key = None,
+    settlement: Annotated[
+        Settlement | None, typer.Argument(metavar="SETTLEMENT", help="reattempt or already_done.")
+    ] = None,
     *,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="What you saw; the model reads it.")] = None,
     digest: Digest = None,
-    principal: Principal = LOCAL,
+    principal: Principal = None,
     as_json: AsJson = False,
     flags: StateFlags,
 ) -> int:
     """Resolve a tool call whose outcome is unknown after a crash: try it again, or mark it as done."""
-    caller = person_for(principal)
+    match key, settlement:
+        case ("reattempt" | "already_done") as word, None:
+            key, settlement = None, word
+    target = find_target_to_drive(flags, run, principal)
+    if settlement is None and (as_json or not is_person_there()):
+        raise BadArguments("Was the call made?", "Say already_done or reattempt, as the last word.")
+    pinned = Pinned(key or "", digest)
+    if settlement is None or not _is_certain(target, key, digest):
+        report, item = _find_item(target, ("settle",), key)
+        pinned = _pin(item, digest, as_json=as_json)
+        if settlement is None:
+            settlement = _run_on_keyboard(partial(ask_about_settlement, report=report, item=item))
+        elif digest is None and not _confirm(settlement_lines(report, item), f"Is it {settlement}"):
+            settlement = None
+        if settlement is None:
+            return _nothing_decided()
+    chosen, run_id, caller = settlement, target.run_id, target.caller
 
     async def settle_and_drive(app: App) -> str:
-        await app.answers.settle(run, key, settlement, caller, note=note, digest=digest)
-        await app.control.drive(run)
-        return run
+        await app.answers.settle(run_id, pinned.key, chosen, caller, note=note, digest=pinned.digest)
+        await app.control.drive(run_id)
+        return run_id
 
-    report = follow_run(settings_for_run(flags, run), settle_and_drive, quiet=as_json, caller=caller)
+    report = follow_run(target.settings, settle_and_drive, quiet=as_json, caller=caller)
     return print_ending(report, flags, as_json=as_json)
-
-
-def resume(run: Run, *, principal: Principal = LOCAL, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Go on with a run that was paused, or whose process died.
-
-    Exit codes are those of `run`.
-    """
-    caller = person_for(principal)
-
-    async def begin(app: App) -> str:
-        await app.control.resume(run, caller)
-        return run
-
-    report = follow_run(settings_for_run(flags, run), begin, quiet=as_json, caller=caller)
-    return print_ending(report, flags, as_json=as_json)
-
-
-def cancel(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
-    """Cancel a run; what it did is kept."""
-
-    async def cancel_and_wait(app: App) -> RunReport:
-        await app.control.request(run, "cancel", PERSON)
-        await app.runs.wait([run], until="done", wait_s=30, caller=PERSON)
-        return await app.runs.report(run, PERSON)
-
-    report = with_app(read_settings(flags), cancel_and_wait)
-    emit(report.as_json(), [f"run {run} is {report.status}"], as_json=as_json)
-    return COMPLETED if report.status == "cancelled" else FAILED
 
 
 def _decide(
     flags: Flags,
-    run_id: str,
-    key: str,
+    run: str,
+    key: str | None,
     decision: Verdict,
     feedback: str | None,
     *,
     digest: str | None,
-    principal: str,
+    principal: str | None,
     drive: bool,
     as_json: bool,
 ) -> int:
@@ -164,7 +171,14 @@ def _decide(
 
     if feedback is not None and len(feedback) > MAX_FEEDBACK_CHARS:
         raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Say it shorter.")
-    settings, caller = settings_for_run(flags, run_id), person_for(principal)
+    target = find_target_to_drive(flags, run, principal)
+    run_id, caller, pinned = target.run_id, target.caller, Pinned(key or "", digest)
+    was_shown = not _is_certain(target, key, digest)
+    if was_shown:
+        report, item = _find_item(target, ("approval",), key)
+        pinned = _pin(item, digest, as_json=as_json)
+        if digest is None and not _confirm(approval_lines(report, item), f"{decision.capitalize()} it"):
+            return _nothing_decided()
 
     async def decide_and_drive(app: App) -> str:
         await decide(app, drive=True)
@@ -176,22 +190,89 @@ def _decide(
         return await app.runs.report(run_id, caller)
 
     async def decide(app: App, *, drive: bool) -> None:
-        approval = await app.answers.decide(run_id, key, decision, feedback, caller, digest=digest, drive=drive)
-        for line in _decided_lines(approval, decision) if not as_json else ():
+        approval = await app.answers.decide(
+            run_id, pinned.key, decision, feedback, caller, digest=pinned.digest, drive=drive
+        )
+        for line in _decided_lines(approval, decision, with_preview=not was_shown) if not as_json else ():
             print_line(line)
 
     if drive:
-        report = follow_run(settings, decide_and_drive, quiet=as_json, caller=caller)
+        report = follow_run(target.settings, decide_and_drive, quiet=as_json, caller=caller)
         return print_ending(report, flags, as_json=as_json)
-    report = with_app(settings, store_decision)
+    report = with_app(target.settings, store_decision)
     line = f"stored for whoever goes on with run {run_id}, which is {report.status}"
     emit(report.as_json(), [line], as_json=as_json)
     return COMPLETED
 
 
-def _decided_lines(approval: ApprovalRow, decision: Verdict) -> Iterator[str | DiffLine]:
-    """What exactly was decided about, again: the decision is bound to it."""
-    yield from diff_lines(approval.preview)
+class Pinned(NamedTuple):
+    """What a decision is about: the key of the item, and the digest of what was shown (None: the key says it)."""
+
+    key: str
+    digest: str | None
+
+
+def _is_certain(target: TargetRun, key: str | None, digest: str | None) -> bool:
+    """Whether the person has said exactly what they decide about, so that nothing has to be looked up."""
+    return target.is_exact and key is not None and (digest is None or len(digest) >= _WHOLE_DIGEST)
+
+
+def _pin(item: JsonObject, digest: str | None, *, as_json: bool) -> Pinned:
+    """Pin a decision to an item. Raises BadArguments where a person would have to be asked, and none is there."""
+    if digest is not None:
+        is_beginning = len(digest) >= DIGEST_CHARS and item["digest"].startswith(digest)
+        return Pinned(item["key"], item["digest"] if is_beginning else digest)
+    if as_json or not is_person_there():
+        raise BadArguments(
+            "What is decided about is certain only by the run's whole id and the KEY, or by --digest.",
+            "`show` prints all of them.",
+        )
+    return Pinned(item["key"], item["digest"])
+
+
+def _find_item(target: TargetRun, kinds: Collection[str], key: str | None) -> tuple[RunReport, JsonObject]:
+    """Find what the run waits for: the item under the key, or the only one of these kinds. Raises NotWaiting,
+    BadArguments."""
+
+    async def read_report(app: App) -> RunReport:
+        return await app.runs.report(target.run_id, target.caller)
+
+    report = with_app(target.settings, read_report)
+    items = [item for item in report.waiting if item["kind"] in kinds and key in (None, item["key"])]
+    if not items or len(items[0]) <= len(("key", "kind")):  # the run's flow has changed since: nobody can answer it
+        others = ", ".join(f"{item['key']} ({item['kind']})" for item in report.waiting) or "nothing"
+        which = "of this kind" if key is None else f"under {key[:120]!r}"
+        raise NotWaiting(f"Nothing {which} waits in run {target.run_id}.", f"Waiting: {others}.", run_id=report.run_id)
+    if len(items) > 1:
+        keys = ", ".join(item["key"] for item in items)
+        raise BadArguments(f"Several items wait in run {target.run_id}.", f"Name one of them: {keys}.")
+    return report, items[0]
+
+
+def _confirm(lines: Iterator[str | DiffLine], question: str) -> bool:
+    """Show what is to be decided about, and ask whether it is meant."""
+    for line in lines:
+        print_note(line)
+    typed = _run_on_keyboard(partial(Keyboard.ask, question=f"{question}? [y/N] ", fresh=True))
+    return (typed or "").casefold() in ("y", "yes")
+
+
+def _run_on_keyboard(act: Callable[[Keyboard], Awaitable[T]]) -> T:
+    """Have something asked, outside of an open app: nothing is held while the person thinks."""
+    import anyio
+
+    return anyio.run(act, Keyboard())
+
+
+def _nothing_decided() -> int:
+    print_note("nothing was decided")
+    return WAITING
+
+
+def _decided_lines(approval: ApprovalRow, decision: Verdict, *, with_preview: bool) -> Iterator[str | DiffLine]:
+    """What exactly was decided about, again where it was not shown just now: the decision is bound to it."""
+    if with_preview:
+        yield from diff_lines(approval.preview)
     yield f"{'approved' if decision == 'approve' else 'denied'}: {approval.tool} at {approval.path}"
 
 

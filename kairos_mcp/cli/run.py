@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING
+from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import shell_command
-from kairos_mcp.cli.session import PERSON, follow_run, print_ending
+from kairos_mcp.cli.session import PERSON
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
 from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments

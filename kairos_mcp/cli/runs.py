@@ -11,11 +11,11 @@ import typer
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal, Run
 from kairos_mcp.cli.output import age_since, command_line_for, report_lines, trace_line, workspace_name
-from kairos_mcp.cli.session import PERSON, person_for, with_app
+from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list
 from kairos_mcp.cli.terminal import emit, one_line, print_note
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
-from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags
@@ -131,23 +131,24 @@ def show(
     *,
     view: Annotated[ReportOrView, typer.Option(help="The result, or a part of the record.")] = "report",
     ref: Annotated[str | None, typer.Option(metavar="REF", help="A long text, by its ref.")] = None,
-    principal: Principal = LOCAL,
+    principal: Principal = None,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
     """Show one run: its status, what it did, what it waits for."""
-    settings, caller = read_settings(flags), person_for(principal)
+    target = find_target(flags, run, principal)
+    settings, run_id, caller = target.settings, target.run_id, target.caller
     if view == "report" and ref is None:
 
         async def read_report(app: App) -> RunReport:
-            return await app.runs.report(run, caller)
+            return await app.runs.report(run_id, caller)
 
         report = with_app(settings, read_report)
         emit(report.as_json(), report_lines(report, flags), as_json=as_json)
         return COMPLETED
 
     async def read_trace(app: App) -> JsonObject:
-        return await _read_all_pages(app, run, "events" if view == "report" else view, ref, caller)
+        return await _read_all_pages(app, run_id, "events" if view == "report" else view, ref, caller)
 
     traced = with_app(settings, read_trace)
     lines = [traced["text"]] if ref is not None else map(trace_line, traced["items"])

@@ -34,13 +34,7 @@ def emit(value: Any, text: Iterable[str | DiffLine], *, as_json: bool) -> None:
 
 def print_line(line: str | DiffLine) -> None:
     """Print a line of the result to stdout."""
-    match line:
-        case str():
-            _print(escape_control(line), sys.stdout)
-        case DiffLine(text):
-            colour = _COLOURS.get(text[:1]) if _shows_colours() else None
-            escaped = escape_control(text)
-            _print(f"  {escaped}" if colour is None else f"  \x1b[{colour}m{escaped}\x1b[0m", sys.stdout)
+    _print(_render(line, sys.stdout), sys.stdout)
 
 
 def print_json(value: Any) -> None:
@@ -48,9 +42,9 @@ def print_json(value: Any) -> None:
     _print(json.dumps(value, indent=2, ensure_ascii=True), sys.stdout)
 
 
-def print_note(text: str) -> None:
+def print_note(line: str | DiffLine) -> None:
     """Print something that is not the result to stderr."""
-    _print(escape_control(text), sys.stderr)
+    _print(_render(line, sys.stderr), sys.stderr)
 
 
 def diff_lines(preview: str) -> Iterator[DiffLine]:
@@ -70,8 +64,19 @@ def escape_control(text: str) -> str:
     return text.replace("\r\n", "\n").translate(_ESCAPES)
 
 
-def _shows_colours() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def _render(line: str | DiffLine, stream: TextIO) -> str:
+    """A line as this stream shows it."""
+    match line:
+        case str():
+            return escape_control(line)
+        case DiffLine(text):
+            colour = _COLOURS.get(text[:1]) if _shows_colours(stream) else None
+            escaped = escape_control(text)
+            return f"  {escaped}" if colour is None else f"  \x1b[{colour}m{escaped}\x1b[0m"
+
+
+def _shows_colours(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _print(text: str, stream: TextIO) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED, WAITING
+from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, StateFlags
 from kairos_mcp.cli.output import shell_command
-from kairos_mcp.cli.session import PERSON, follow_run, print_ending, with_app
+from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings, settings_here
 from kairos_mcp.cli.terminal import DiffLine, diff_lines, emit, one_line, print_note
 from kairos_mcp.core.errors import BadArguments, NotFound

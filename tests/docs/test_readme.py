@@ -6,6 +6,7 @@ import pytest
 from readme import PARTS, README, TOOLS_PAGE, part_of, tools_page
 
 CHANGING = [
+    (r"digest [0-9a-f]{16}", "digest"),  # of the workspace too, which is another folder each time
     (r"run-[0-9a-f]{12}", "run-ID"),
     (r"\b\d{4}-\d\d-\d\dT[\d:]+Z", "THEN"),
     (r"\b\d+ ms\b", "N ms"),

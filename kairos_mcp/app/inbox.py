@@ -1,0 +1,85 @@
+"""Find what a person at a terminal means and is wanted for: a run by a short name, and all that waits for them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kairos_mcp.app.context import Operations
+from kairos_mcp.core.errors import BadArguments, UnknownRun
+from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.text import truncate
+from kairos_mcp.store import find_runs, queries
+from kairos_mcp.store.find_runs import FoundRun
+from kairos_mcp.store.session import Session
+
+LAST = "last"
+"""The name by which a person means the newest run of the workspaces at hand."""
+
+_ID_PREFIX = "run-"
+_BEGINNING = re.compile(r"[a-z0-9-]{1,40}")
+_NAMED_RUNS = 4  # of those that begin alike
+
+
+@dataclass(frozen=True, slots=True)
+class MeantRun:
+    """The run that a person means, and whose it is. `is_exact`: they gave its whole id."""
+
+    run_id: str
+    principal: str
+    is_exact: bool
+
+
+class Inbox(Operations):
+    """Find the run that a person means, and the runs that wait for a person."""
+
+    async def find_run(self, name: str, principal: str | None) -> MeantRun:
+        """Return the run of this id, whose id begins so (`run-` may be left out), or the newest (LAST).
+
+        `principal`: whose it has to be; without one a whole id finds any run, and a short name the local principal's.
+        Raises UnknownRun; BadArguments where several begin so.
+        """
+        found: list[FoundRun] = []
+        is_exact = False
+        if self._store.exists:
+            found, is_exact = await self._store.read(lambda session: self._find(session, name, principal))
+        if not found or (principal is not None and found[0].principal != principal):
+            where = "runs` lists those of this workspace" if name == LAST else "runs --all` lists what there is"
+            raise UnknownRun(f"There is no run {truncate(name, 40)!r} here.", f"`kairos-mcp {where}.")
+        if len(found) > 1:
+            more = " and more" if len(found) > _NAMED_RUNS else ""
+            named = ", ".join(run.run_id for run in found[:_NAMED_RUNS])
+            raise BadArguments(f"Several runs begin with {name!r}: {named}{more}.", "Give more of the id.")
+        return MeantRun(*found[0], is_exact)
+
+    def _find(self, session: Session, name: str, principal: str | None) -> tuple[list[FoundRun], bool]:
+        """Return the runs that may be meant, and whether that is certain."""
+        whole, whose = find_runs.find_by_id(session, name), principal or LOCAL
+        if whole is not None:
+            return [whole], True
+        if name == LAST:
+            workspaces = self._context.listed_workspaces if self._settings.workspaces else None
+            newest = queries.newest_run_ids(session, whose, workspaces, 1)
+            return [FoundRun(run_id, whose) for run_id in newest], False
+        if not _BEGINNING.fullmatch(name):
+            return [], False
+        beginning = name if name.startswith(_ID_PREFIX) else _ID_PREFIX + name
+        return find_runs.find_by_beginning(session, beginning, whose, _NAMED_RUNS + 1), False
+
+    async def newest_conversation(self, caller: Caller) -> str | None:
+        """Return the id of the newest planner run that a command started in the workspaces at hand, or None."""
+        if not self._store.exists:
+            return None
+        workspaces = self._context.listed_workspaces[1:]
+        return await self._store.read(
+            lambda session: find_runs.newest_conversation(session, caller.principal, workspaces)
+        )
+
+    async def list_waiting(self, caller: Caller, *, everywhere: bool = False) -> list[str]:
+        """Return the ids of the caller's runs that wait for a person: in the workspaces at hand, or `everywhere`."""
+        if not self._store.exists:
+            return []
+        workspaces = None if everywhere else self._context.listed_workspaces
+        return await self._store.read(
+            lambda session: find_runs.list_waiting_for_person(session, caller.principal, workspaces)
+        )

@@ -1,0 +1,102 @@
+"""Let the person at the terminal decide about what a run asks permission for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
+from kairos_mcp.cli.terminal import DiffLine, diff_lines, print_note
+from kairos_mcp.core.decision_rights import Settlement, Verdict
+from kairos_mcp.core.messages import JsonObject
+
+if TYPE_CHECKING:
+    from kairos_mcp.cli.keyboard import Keyboard
+    from kairos_mcp.views.run_report import RunReport
+
+
+class Choice(NamedTuple):
+    """What may be typed for an approval. `asks_why`: the model is told the reason, if one is given."""
+
+    letter: str
+    label: str
+    verdict: Verdict | None
+    asks_why: bool = False
+
+
+CHOICES = (
+    Choice("y", "yes", "approve"),
+    Choice("n", "no", "deny"),
+    Choice("w", "no and why", "deny", asks_why=True),
+    Choice("l", "later", None),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedDecision:
+    """What a person typed about an approval."""
+
+    verdict: Verdict
+    feedback: str | None = None
+
+
+def approval_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine]:
+    """What a run asks permission for: the change first, then what it is for, and what the decision is bound to."""
+    yield f"{item['name']} ({item['effect']}) asks for permission:"
+    yield from diff_lines(item["preview"])
+    yield purpose_line(report, workspace_name(report.workspace))
+    yield f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}"
+
+
+def settlement_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine]:
+    """A call of unknown outcome, and what it was for."""
+    yield f"Nobody knows whether this call of {item['name']} was made: its process ended during it. Look first."
+    yield from diff_lines(json.dumps(item["arguments"], ensure_ascii=False, indent=2))
+    yield purpose_line(report, workspace_name(report.workspace))
+    yield f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}"
+
+
+_SETTLEMENTS: Mapping[str, Settlement | None] = {"l": None, "d": "already_done", "r": "reattempt"}
+
+
+async def ask_about_settlement(keyboard: Keyboard, report: RunReport, item: JsonObject) -> Settlement | None:
+    """Show a call of unknown outcome, and ask what became of it; None: it is left as it is."""
+    print_note("")
+    for line in settlement_lines(report, item):
+        print_note(line)
+    while (typed := await keyboard.ask("leave it [l], it was done [d], make it again [r]? ", fresh=True)) is not None:
+        if typed.casefold() in _SETTLEMENTS:
+            return _SETTLEMENTS[typed.casefold()]
+    return None
+
+
+async def ask_about_approval(keyboard: Keyboard, report: RunReport, item: JsonObject) -> TypedDecision | None:
+    """Show what a run asks permission for, and ask for a decision; None: it is left for later."""
+    print_note("")
+    for line in approval_lines(report, item):
+        print_note(line)
+    question = ", ".join(f"{choice.label} [{choice.letter}]" for choice in CHOICES) + "? "
+    while (typed := await keyboard.ask(question, fresh=True)) is not None:
+        chosen = next((choice for choice in CHOICES if typed.casefold() in (choice.letter, choice.label)), None)
+        if chosen is None:
+            continue
+        if chosen.verdict is None:
+            return None
+        reason = await _ask_why(keyboard) if chosen.asks_why else None
+        if chosen.asks_why and reason is None:
+            continue  # Ctrl-C takes the choice back
+        return TypedDecision(chosen.verdict, reason or None)
+    return None
+
+
+async def _ask_why(keyboard: Keyboard) -> str | None:
+    """Ask for a reason of permitted length; None on Ctrl-C and Ctrl-D."""
+    from kairos_mcp.models.answer_parsing import MAX_FEEDBACK_CHARS
+
+    while (reason := await keyboard.ask("What should the model know, or do instead? ")) is not None:
+        if len(reason) <= MAX_FEEDBACK_CHARS:
+            return reason
+        print_note(f"That is longer than {MAX_FEEDBACK_CHARS} characters; say it shorter.")
+    return None

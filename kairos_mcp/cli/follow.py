@@ -1,0 +1,189 @@
+"""Follow a run in the terminal until it rests: show its progress, let the person there decide what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from kairos_mcp.cli.ask import ask_about_approval
+from kairos_mcp.cli.exit_codes import exit_code_of
+from kairos_mcp.cli.keyboard import Keyboard, is_person_there
+from kairos_mcp.cli.output import call_line, ending_lines
+from kairos_mcp.cli.session import PERSON, with_app
+from kairos_mcp.cli.terminal import emit, escape_control, print_note
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.settings import Flags, Settings
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from kairos_mcp.app.app import App
+    from kairos_mcp.views.run_report import Heartbeat, RunReport
+
+
+def follow_run(
+    settings: Settings, begin: Callable[[App], Awaitable[str]], *, quiet: bool = False, caller: Caller = PERSON
+) -> RunReport:
+    """Follow a run until it rests, showing its progress on stderr unless `quiet`. `begin` starts, answers or resumes
+    the run and returns its id.
+
+    On a terminal, and unless `quiet`, the person there is asked about what it needs permission for. Ctrl-C cancels the
+    run, a second Ctrl-C leaves it as it is.
+    """
+
+    async def begin_and_follow(app: App) -> RunReport:
+        run_id = await begin(app)
+        async with open_follower(app, caller, quiet=quiet) as follower:
+            return await follower.follow(run_id)
+
+    return with_app(settings, begin_and_follow)
+
+
+def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
+    """Print how a run came to rest, and return its exit code."""
+    emit(report.as_json(), ending_lines(report, flags), as_json=as_json)
+    return exit_code_of(report)
+
+
+@asynccontextmanager
+async def open_follower(app: App, caller: Caller, *, quiet: bool = False) -> AsyncIterator[Follower]:
+    """A follower of runs, which handles Ctrl-C until the block ends."""
+    import anyio
+
+    with ProgressScreen(quiet=quiet) as screen:
+        follower = Follower(app, caller, screen, Keyboard(), asks=not quiet and is_person_there())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follower.keyboard.watch_interrupts)
+            yield follower
+            tasks.cancel_scope.cancel()
+
+
+class Follower:
+    """Follows runs of one caller in an open app. `asks`: there is a person who can be asked."""
+
+    def __init__(self, app: App, caller: Caller, screen: ProgressScreen, keyboard: Keyboard, *, asks: bool) -> None:
+        self.keyboard = keyboard
+        self._app = app
+        self._caller = caller
+        self._screen = screen
+        self._asks = asks
+        self._left: set[str] = set()  # digests of what the person left for later
+
+    async def follow(self, run_id: str) -> RunReport:
+        """Return the run's report once it rests and nobody decides anything more. Ctrl-C cancels the run."""
+        was_cancelled = False
+
+        async def cancel() -> None:
+            nonlocal was_cancelled
+            if was_cancelled:
+                raise KeyboardInterrupt
+            was_cancelled = True
+            self._screen.print("cancelling; once more to leave at once")
+            await self._app.control.request(run_id, "cancel", self._caller)
+
+        self.keyboard.on_interrupt = cancel
+        try:
+            report = await self._wait_until_rest(run_id)
+            while self._asks and await self.decide_waiting(report):
+                await self._app.control.drive(run_id)
+                report = await self._wait_until_rest(run_id)
+            return report
+        finally:
+            self.keyboard.on_interrupt = None
+
+    async def decide_waiting(self, report: RunReport) -> bool:
+        """Ask about each approval that the run waits for, and store what is decided; return whether anything was.
+
+        Whoever goes on with the run is left to whoever calls this.
+        """
+        has_decided = False
+        for item in report.waiting:
+            if item["kind"] != "approval" or "preview" not in item or item["digest"] in self._left:
+                continue
+            self._screen.pause()
+            decision = await ask_about_approval(self.keyboard, report, item)
+            if decision is None:
+                self._left.add(item["digest"])
+                continue
+            try:
+                await self._app.answers.decide(
+                    report.run_id,
+                    item["key"],
+                    decision.verdict,
+                    decision.feedback,
+                    self._caller,
+                    digest=item["digest"],
+                    drive=False,  # first all that waits is decided
+                )
+            except (AlreadyAnswered, NotWaiting, ApprovalExpired, ApprovalMismatch) as late:  # others may decide too
+                print_note(late.message)
+            has_decided = True
+        return has_decided
+
+    async def _wait_until_rest(self, run_id: str) -> RunReport:
+        async def on_beat(beat: Heartbeat) -> None:
+            self._screen.show_beat(beat)
+            self._screen.print_calls((await self._app.runs.report(run_id, self._caller, full=False)).calls)
+
+        while True:
+            await self._app.runs.wait([run_id], until="rest", wait_s=600, caller=self._caller, on_heartbeat=on_beat)
+            report = await self._app.runs.report(run_id, self._caller)
+            self._screen.print_calls(report.calls)
+            if report.status != "working":
+                self._screen.pause()
+                return report
+
+
+class ProgressScreen:
+    """Progress of a run on stderr: a line for each call that is done, and on a terminal a moving one for what is under
+    way. `quiet` shows nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
+        self._status: Status | None = None
+        self._printed: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """Take the moving line away, until the next beat."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def print(self, text: str) -> None:
+        """Print a line that stays."""
+        self._console.print(escape_control(text))
+
+    def print_calls(self, calls: Iterable[JsonObject]) -> None:
+        """Print the calls that were not printed yet."""
+        for call in calls:
+            if call["ref"] not in self._printed:
+                self._printed.add(call["ref"])
+                self.print(call_line(call))
+
+    def show_beat(self, beat: Heartbeat) -> None:
+        """Show in the moving line what the run is doing."""
+        if not self._console.is_terminal:
+            return
+        from rich.markup import escape
+
+        if self._status is None:
+            self._status = self._console.status("")
+            self._status.start()
+        of = "" if beat.rounds is None else f"/{beat.rounds}"
+        price = f"${beat.nano_usd / 1e9:.4f}" if beat.nano_usd else ""
+        parts = (f"round {beat.round}{of}", beat.text, price)
+        self._status.update(escape(escape_control(" · ".join(part for part in parts if part))))

@@ -1,0 +1,56 @@
+"""Find the runs that a person means: by an id or the beginning of one, the newest, those that wait for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kairos_mcp.store.queries import UNKNOWN
+from kairos_mcp.store.session import Session, placeholders
+
+
+class FoundRun(NamedTuple):
+    """A run's id, and whose it is."""
+
+    run_id: str
+    principal: str
+
+
+def find_by_id(session: Session, run_id: str) -> FoundRun | None:
+    """Return the run with this id, whoever's it is."""
+    found = session.row("select id, principal from run where id = ?", (run_id,))
+    return None if found is None else FoundRun(*found)
+
+
+def find_by_beginning(session: Session, beginning: str, principal: str, limit: int) -> list[FoundRun]:
+    """Return the principal's runs whose id begins so, at most `limit`."""
+    after = beginning[:-1] + chr(ord(beginning[-1]) + 1)  # a range, which the index of ids answers
+    statement = "select id, principal from run where id >= ? and id < ? and principal = ? order by id limit ?"
+    return [FoundRun(*found) for found in session.rows(statement, (beginning, after, principal, limit))]
+
+
+_WAITS = f"""
+    select run.id from run where outcome is null and principal = ? and resume_at is null and (paused is not null
+        or exists(select 1 from approval where approval.run = run.n and verdict is null and unasked = 0)
+        or exists(select 1 from waiting join mark on mark.id = waiting.mark where waiting.run = run.n
+            and (kind = 'pause' or (kind = 'call' and (select ended from attempt where attempt.mark = mark.id
+                order by attempt.id desc limit 1) = '{UNKNOWN}'))))
+"""
+
+
+def list_waiting_for_person(session: Session, principal: str, workspaces: Sequence[str] | None) -> list[str]:
+    """List the ids of a principal's runs in these workspaces ('' for none; None: in all) that wait for a person: for an
+    approval, for what became of a lost call, to be resumed. Oldest first."""
+    among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
+    statement = f"{_WAITS}{among} order by run.n"
+    return [run_id for (run_id,) in session.rows(statement, (principal, *(workspaces or ())))]
+
+
+def newest_conversation(session: Session, principal: str, workspaces: Sequence[str]) -> str | None:
+    """Return the id of the newest planner run that was started by a command in one of these workspaces, or None."""
+    found = session.row(
+        "select id from run where principal = ? and flow = 'planner' and via = 'command'"
+        f" and workspace in ({placeholders(workspaces)}) order by n desc limit 1",
+        (principal, *workspaces),
+    )
+    return None if found is None else str(found[0])

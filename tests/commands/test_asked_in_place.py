@@ -1,0 +1,161 @@
+"""On a terminal a person decides where the run stands: what they type is what the rows say and what the files hold."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from commands.conftest import Shell
+from support.cycles import MANDATE, PAGE, cycle, edit
+from support.script_lines import says
+from support.terminal import Terminal
+
+QUESTION = "later [l]? "
+
+
+def writes(path: str, content: str = "hello\n", said: str = "") -> dict[str, Any]:
+    call = {"id": "1", "name": "write_file", "arguments": {"path": path, "content": content}}
+    return {"content": said, "tool_calls": [call]}
+
+
+def scripted(kairos: Shell, *lines: Mapping[str, Any]) -> dict[str, str]:
+    file = kairos.home / "script.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return kairos.environ(KAIROS_SCRIPT=str(file))
+
+
+@contextmanager
+def terminal(kairos: Shell, *words: str, lines: Sequence[Mapping[str, Any]] = (), **more: Any) -> Iterator[Terminal]:
+    environ = scripted(kairos, *lines) if lines else kairos.environ(KAIROS_SCRIPT=str(kairos.home / "script.jsonl"))
+    with Terminal(*words, folder=kairos.folder, environ=environ, **more) as opened:
+        yield opened
+
+
+def rows(kairos: Shell, sql: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(f"file:{kairos.state / 'kairos.db'}?mode=ro", uri=True) as store:
+        return store.execute(sql).fetchall()
+
+
+def verdicts(kairos: Shell) -> list[tuple[Any, ...]]:
+    return rows(kairos, "select verdict, by, through, feedback from approval order by mark")
+
+
+CHANGE = ("run", "Change it.", "--tools", "write_file")
+
+
+def test_yes_makes_the_change_and_the_run_goes_on_to_its_end(kairos: Shell) -> None:
+    with terminal(kairos, *CHANGE, lines=(writes("new.txt"), writes("other.txt"), says("All done."))) as person:
+        shown = person.shows(QUESTION)
+        assert shown.index("+hello") < shown.index("for Change it.") < shown.index("digest ")  # the change first
+        assert not (kairos.folder / "new.txt").exists()
+        person.types("y")
+        person.shows("other.txt")
+        person.shows(QUESTION)
+        assert (kairos.folder / "new.txt").read_text() == "hello\n"
+        person.types("yes")
+        person.shows("All done.")
+        assert person.ends() == 0
+    assert (kairos.folder / "other.txt").exists()
+    assert verdicts(kairos) == [("approve", "local", "command", None)] * 2
+
+
+def test_the_diff_has_colours(kairos: Shell) -> None:
+    with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
+        person.shows(QUESTION)
+        assert "\x1b[32m+hello\x1b[0m" in person.raw
+
+
+def test_no_leaves_the_file_alone_and_why_reaches_the_model(kairos: Shell) -> None:
+    lines = (writes("new.txt"), writes("other.txt"), says("I gave up."))
+    with terminal(kairos, *CHANGE, lines=lines) as person:
+        person.shows(QUESTION)
+        person.types("n")
+        person.shows(QUESTION)
+        person.types("w")
+        person.shows("instead? ")
+        person.types("write to notes.txt")
+        assert person.ends() == 0
+    assert not (kairos.folder / "new.txt").exists()
+    assert not (kairos.folder / "other.txt").exists()
+    assert [(verdict, why) for verdict, _, _, why in verdicts(kairos)] == [
+        ("deny", None),
+        ("deny", "write to notes.txt"),
+    ]
+    messages = kairos("show", "last", "--view", "messages", "--json").out
+    assert "write to notes.txt" in messages
+
+
+def test_what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question_counts_for_nothing(
+    kairos: Shell,
+) -> None:
+    with terminal(kairos, *CHANGE, lines=({**writes("new.txt"), "delay_s": 0.5}, says("Done."))) as person:
+        person.types("y")  # ahead of the question
+        person.shows(QUESTION)
+        person.types("perhaps")
+        person.shows(QUESTION)
+        person.types("")
+        person.shows(QUESTION)
+        assert verdicts(kairos) == [(None, None, None, None)]
+
+
+@pytest.mark.parametrize("way", ["later", "Ctrl-D", "Ctrl-C"])
+def test_later_leaves_it_open_with_the_exact_command(kairos: Shell, way: str) -> None:
+    with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
+        person.shows(QUESTION)
+        if way == "later":
+            person.types("l")
+        elif way == "Ctrl-D":
+            person.leaves()
+        else:
+            person.interrupts()
+        person.shows(" approve ")
+        assert person.ends() == 3
+    assert verdicts(kairos) == [(None, None, None, None)]
+    assert rows(kairos, "select outcome from run") == [(None,)]
+    assert not (kairos.folder / "new.txt").exists()
+
+
+@pytest.mark.parametrize("more", [["--json"], []])
+def test_without_a_terminal_and_with_json_nobody_is_asked(kairos: Shell, more: list[str]) -> None:
+    lines = (writes("new.txt"), says("Done."))
+    if more:
+        with terminal(kairos, *CHANGE, *more, lines=lines) as person:
+            assert person.ends() == 3
+            assert QUESTION not in person.text
+    else:
+        said = kairos(*CHANGE, typed="y\n", KAIROS_SCRIPT=scripted(kairos, *lines)["KAIROS_SCRIPT"])
+        assert (said.code, QUESTION in said.err) == (3, False)
+        assert " approve " in said.out
+    assert verdicts(kairos) == [(None, None, None, None)]
+
+
+def test_a_decision_made_elsewhere_meanwhile_wins(kairos: Shell) -> None:
+    with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
+        person.shows(QUESTION)
+        script = str(kairos.home / "script.jsonl")
+        ((run_id,),) = rows(kairos, "select id from run")
+        ((key,),) = rows(kairos, "select key from approval")
+        assert kairos("deny", run_id, key, "--no-drive", KAIROS_SCRIPT=script).code == 0
+        person.types("y")
+        assert person.ends() == 0
+    assert [verdict for verdict, *_ in verdicts(kairos)] == ["deny"]
+    assert not (kairos.folder / "new.txt").exists()
+
+
+def test_a_mandates_run_asks_in_place_too(kairos: Shell) -> None:
+    (kairos.folder / "docs").mkdir()
+    page = kairos.folder / "docs" / "index.md"
+    page.write_text(PAGE)
+    file = kairos.home / "mandate.json"
+    file.write_text(json.dumps({**MANDATE, "max_cycles": 1}))
+    assert kairos("mandate", "save", str(file)).code == 0
+    with terminal(kairos, "mandate", "run", "links", lines=cycle(edit("oen.md", "one.md"))) as person:
+        person.shows(QUESTION)
+        person.types("y")
+        assert person.ends() == 0
+    assert "(one.md)" in page.read_text()
+    assert verdicts(kairos) == [("approve", "local", "command", None)]
