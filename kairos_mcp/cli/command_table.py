@@ -8,7 +8,21 @@ from typing import TextIO, cast
 
 import typer
 
-from kairos_mcp.cli import budget, control, doctor, export, install, mandates, respond, run, runs, server, tokens, tools
+from kairos_mcp.cli import (
+    budget,
+    control,
+    doctor,
+    export,
+    init,
+    install,
+    mandates,
+    respond,
+    run,
+    runs,
+    server,
+    tokens,
+    tools,
+)
 from kairos_mcp.cli.options import as_command
 
 Commands = dict[str, Callable[..., int]]
@@ -33,6 +47,7 @@ COMMANDS: Commands = {
     "budget": budget.budget,
     "status": server.status,
     "doctor": doctor.doctor,
+    "init": init.init,
     "install": install.install,
 }
 TOKEN: Commands = {"add": tokens.add, "list": tokens.list_tokens, "revoke": tokens.revoke}
@@ -64,7 +79,7 @@ def build_app() -> typer.Typer:
         name="kairos-mcp",
         help="Kairos: the agent loop for any MCP host. Planned, bounded, crash-safe, replayable.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

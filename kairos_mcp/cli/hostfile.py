@@ -1,88 +1,84 @@
-"""Edit a host's JSON file, which other programs write too: set one entry and keep all else, or change nothing."""
+"""Edit a host's file, which people and other programs write too: set or remove one entry, or change nothing."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from kairos_mcp.cli.host_formats import HostFormat
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-_BY_HAND = "Nothing was changed; put the lines in by hand (leave out --write to see them)."
+_BY_HAND = "Nothing was changed; edit the file by hand (leave out --write to see the lines)."
+_BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """A host's file as it was read: its bytes, None if there is no file yet, and their JSON. A link is followed, and
+    """A host's file as it was read: its bytes, None if there is no file yet, and its values. A link is followed, and
     kept."""
 
     path: Path
+    written_as: HostFormat
     original: bytes | None
     content: JsonObject
 
     @staticmethod
-    def read(file: Path) -> HostFile:
-        """Read the file. Raises ConfigError for what could not be written back unchanged: comments, a key given twice,
-        a number too large."""
+    def read(file: Path, written_as: HostFormat) -> HostFile:
+        """Read the file. Raises ConfigError where it can't be read, or is not of this format."""
         path = file.resolve()
         try:
             original = path.read_bytes()
         except FileNotFoundError:
-            return HostFile(path, None, {})
+            return HostFile(path, written_as, None, {})
         except OSError as error:
             raise ConfigError(f"{file} can't be read: {error.strerror}.", _BY_HAND) from error
-        if not original.strip():
-            return HostFile(path, original, {})
         try:
-            content = json.loads(
-                original.decode("utf-8-sig"),
-                object_pairs_hook=_refuse_duplicate_keys,
-                parse_constant=_refuse_constant,
-                parse_float=_parse_finite,
-            )
+            return HostFile(path, written_as, original, written_as.parse(original.decode().removeprefix(_BOM)))
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{file} is not plain JSON (comments?): {error}.", _BY_HAND) from error
-        if not isinstance(content, dict):
-            raise ConfigError(f"{file} holds no JSON object.", _BY_HAND)
-        return HostFile(path, original, content)
+            raise ConfigError(f"{file} can't be understood: {error}.", _BY_HAND) from error
 
     def entry(self, section: str, name: str) -> Any:
-        """The entry of that name; None if there is none."""
-        servers = self.content.get(section, {})
-        if not isinstance(servers, dict):
-            raise ConfigError(f"{section!r} in {self.path} is no JSON object.", _BY_HAND)
-        return servers.get(name)
+        """The entry of that name; None if there is none. Raises ConfigError where the section is none."""
+        entries = self.content.get(section)
+        if entries is None:
+            return None
+        if not isinstance(entries, dict):
+            raise ConfigError(f"{section!r} in {self.path} holds no entries.", _BY_HAND)
+        return entries.get(name)
 
-    def write(self, section: str, name: str, entry: JsonObject) -> Path | None:
+    def set_entry(self, section: str, name: str, entry: JsonObject) -> Path | None:
         """Set the entry, replacing the file in one step. Return the path of a copy of the file as it was, None if there
         was none. Raises ConfigError."""
-        content = {**self.content, section: {**self.content.get(section, {}), name: entry}}
+        entries = {**(self.content.get(section) or {}), name: entry}
+        text = self.written_as.set_entry(self._text, section, name, entry)
+        return self._write(text, {**self.content, section: entries})
+
+    def remove_entry(self, section: str, name: str) -> Path | None:
+        """Remove an entry that is there; as `set_entry`."""
+        entries = {other: entry for other, entry in self.content[section].items() if other != name}
+        return self._write(self.written_as.remove_entry(self._text, section, name), {**self.content, section: entries})
+
+    @property
+    def _text(self) -> str:
+        return (self.original or b"").decode().removeprefix(_BOM)
+
+    def _write(self, text: str, expected: JsonObject) -> Path | None:
+        """Write a text that must hold these values: an edit that would change anything else is not made."""
+        kept = {name: value for name, value in expected.items() if value}
+        found = {name: value for name, value in self.written_as.parse(text).items() if value}
+        if found != kept:
+            raise ConfigError(f"{self.path} could not be edited without changing more of it.", _BY_HAND)
+        has_mark = (self.original or b"").startswith(_BOM.encode())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return self._replace(self._encode(content))
+            return self._replace((_BOM * has_mark + text).encode())
         except OSError as error:
             raise ConfigError(f"{self.path} can't be written: {error.strerror}.", _BY_HAND) from error
-
-    def _encode(self, content: JsonObject) -> bytes:
-        """The content as JSON with the indentation, byte order mark and line ends of the file."""
-        original = self.original or b""
-        indented = re.search(rb"\{\s*\n([ \t]+)\S", original)
-        indent = indented[1].decode() if indented else "  "
-        text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
-        try:
-            encoded = text.encode()
-        except UnicodeEncodeError:  # a lone surrogate can only stay as an escape
-            encoded = (json.dumps(content, indent=indent) + "\n").encode()
-        if b"\r\n" in original:
-            encoded = encoded.replace(b"\n", b"\r\n")
-        return b"\xef\xbb\xbf" + encoded if original.startswith(b"\xef\xbb\xbf") else encoded
 
     def _replace(self, encoded: bytes) -> Path | None:
         copy = None if self.original is None else self._write_copy(self.original)
@@ -120,21 +116,3 @@ class HostFile:
             return self.path.read_bytes()
         except FileNotFoundError:
             return None
-
-
-def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a key is given twice")
-    return content
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _parse_finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError("a number is out of range")
-    return number

@@ -1,119 +1,113 @@
-"""`install`: the entry with which an MCP host starts this server, printed or written into the host's file."""
+"""`install`: the entry with which an MCP host starts this server, printed, written into the host's file, or removed."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.hostfile import HostFile
+from kairos_mcp.cli.hosts import HOSTS, Host, HostName
 from kairos_mcp.cli.options import AllFlags
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.settings import Flags, current_folder, user_home
+from kairos_mcp.settings.settings import Flags, current_folder
 
 ENTRY = "kairos"
-HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
-
-
-@dataclass(frozen=True, slots=True)
-class HostConfig:
-    """Where a host lists its MCP servers: the object `section` of `file`. `has_type`: an entry names its transport.
-    `then`: what a person does after the file was changed."""
-
-    file: Path
-    section: str
-    has_type: bool
-    then: str
 
 
 def install(
-    host: Annotated[HostName, typer.Argument(metavar="HOST", help="claude-desktop, claude-code, vscode or cursor.")],
+    host: Annotated[HostName, typer.Argument(metavar="HOST", help=f"{', '.join(HOSTS)}.")],
     *,
     write: Annotated[bool, typer.Option("--write", help="Edit the host's file; a copy of it is kept.")] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the entry; a copy is kept.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an entry that differs.")] = False,
     project: Annotated[
         bool, typer.Option("--project", help="The file of the project in this folder, not the user's.")
     ] = False,
     flags: AllFlags,
 ) -> int:
-    """Make a host start this server: print the entry for its file, or write it."""
-    config = find_host_config(host, os.environ, project=project)
+    """Make a host start this server: print the entry for its file, or write it.
+
+    Without --workspace an entry for all projects works in the folder that is open, in hosts that can name it.
+    """
+    if uninstall and (write or force):
+        raise BadArguments("--uninstall stands alone.", "It edits the host's file; leave out --write and --force.")
+    chosen = HOSTS[host]
+    file = chosen.file(os.environ, project=project)
+    if uninstall:
+        return _remove_entry(chosen, file)
     if project and not flags.workspaces:
         flags = Flags(flags.home, (str(current_folder()),), flags.config)
     settings = read_settings(flags)  # an entry that could not start is not installed
-    entry = server_entry(config, flags)
+    open_folder = None
     if settings.origins["workspaces"] not in ("flag", "file"):  # the host has another environment
-        print_note("No --workspace is given: this entry has no file tools.")
+        open_folder = chosen.open_folder
+        if open_folder is None:
+            print_note("No --workspace is given: this entry has no file tools.")
+    entry = chosen.make_entry(server_command(flags, open_folder))
     if write:
-        _write_entry(config, entry, force=force)
-    else:
-        print_line(json.dumps({config.section: {ENTRY: entry}}, indent=2, ensure_ascii=False))
-        print_note(f"This belongs into {config.file}; --write puts it there.")
+        return _write_entry(chosen, file, entry, force=force)
+    print_line(chosen.written_as.set_entry("", chosen.section, ENTRY, entry).rstrip())
+    print_note(f"This belongs into {file}; --write puts it there.")
     return COMPLETED
 
 
-def find_host_config(host: HostName, environ: Mapping[str, str], *, project: bool) -> HostConfig:
-    """The file of a host: the user's, or with `project` that of the current folder. Raises BadArguments."""
-    home, here = user_home(), current_folder()
-    match host, project:
-        case "claude-desktop", True:
-            raise BadArguments("claude-desktop has no file for a project.", "Leave out --project.")
-        case "claude-desktop", _:
-            file = _application_folder(environ, home) / "Claude" / "claude_desktop_config.json"
-            return HostConfig(file, "mcpServers", has_type=False, then="Restart Claude Desktop.")
-        case "claude-code", _:
-            users = Path(environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
-            file = here / ".mcp.json" if project else users
-            return HostConfig(file, "mcpServers", has_type=True, then="Start a new session; /mcp shows it.")
-        case "vscode", _:
-            users = _application_folder(environ, home) / "Code" / "User" / "mcp.json"
-            file = here / ".vscode" / "mcp.json" if project else users
-            return HostConfig(file, "servers", has_type=True, then="Run `MCP: List Servers` and start it.")
-        case "cursor", _:
-            file = (here if project else home) / ".cursor" / "mcp.json"
-            return HostConfig(file, "mcpServers", has_type=False, then="Turn it on in the settings under MCP.")
+def server_command(flags: Flags, open_folder: str | None) -> list[str]:
+    """The command that starts this server, with absolute paths: a host has a folder and a PATH of its own.
 
-
-def server_entry(config: HostConfig, flags: Flags) -> JsonObject:
-    """The command that starts this server, with absolute paths: a host has a folder and a PATH of its own."""
+    `open_folder`: the host's word for the folder that is open, as the workspace."""
     words = [*_program(), "serve"]
     if flags.home is not None:
         words += ["--home", os.path.abspath(os.path.expanduser(flags.home))]
     for folder in flags.workspaces:
         words += ["--workspace", os.path.abspath(os.path.expanduser(folder))]
+    if open_folder is not None:
+        words += ["--workspace", open_folder]
     if flags.config is not None:
         words += ["--config", os.path.abspath(os.path.expanduser(flags.config))]
-    entry: JsonObject = {"command": words[0], "args": words[1:]}
-    return {"type": "stdio", **entry} if config.has_type else entry
+    return words
 
 
-def _write_entry(config: HostConfig, entry: JsonObject, *, force: bool) -> None:
+def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool) -> int:
     """Write the entry, never over another one of the same name without `force`. Raises ConfigError."""
-    file = HostFile.read(config.file)
-    before = file.entry(config.section, ENTRY)
+    found = HostFile.read(file, host.written_as)
+    before = found.entry(host.section, ENTRY)
     if before == entry:
-        print_line(f"{config.file} has this entry already.")
-        return
+        print_line(f"{file} has this entry already.")
+        return COMPLETED
     if before is not None and not force:
         raise ConfigError(
-            f"{config.file} has another entry {ENTRY!r} under {config.section!r}.",
+            f"{file} has another entry {ENTRY!r} under {host.section!r}.",
             "Nothing was changed; --force replaces it and keeps a copy of the file.",
         )
-    copy = file.write(config.section, ENTRY, entry)
-    print_line(f"Written: {config.file}")
+    copy = found.set_entry(host.section, ENTRY, entry)
+    _print_changed(file, copy, host.then)
+    return COMPLETED
+
+
+def _remove_entry(host: Host, file: Path) -> int:
+    found = HostFile.read(file, host.written_as)
+    if found.entry(host.section, ENTRY) is None:
+        print_line(f"{file} has no entry {ENTRY!r}; nothing was changed.")
+        return COMPLETED
+    copy = found.remove_entry(host.section, ENTRY)
+    _print_changed(file, copy, host.then)
+    print_note("State and settings of Kairos stay where they are.")
+    return COMPLETED
+
+
+def _print_changed(file: Path, copy: Path | None, then: str) -> None:
+    print_line(f"Written: {file}")
     if copy is not None:
         print_line(f"As it was before: {copy}")
-    print_note(config.then)
+    print_note(then)
 
 
 def _program() -> list[str]:
@@ -123,12 +117,3 @@ def _program() -> list[str]:
     if script.is_file() and os.access(script, os.X_OK):
         return [str(script)]
     return [os.path.abspath(sys.executable), "-m", "kairos_mcp"]
-
-
-def _application_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Where programs of this system keep their settings."""
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support"
-    if os.name == "nt":
-        return Path(environ.get("APPDATA") or home / "AppData" / "Roaming")
-    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config")

@@ -30,7 +30,13 @@ def note_readable_secrets(settings: Settings) -> None:
 
 def settings_for_server(flags: Flags) -> Settings:
     """The settings of a server, which has no workspace but those that are configured; a note says so if there is
-    none."""
+    none.
+
+    `--workspace .` is the folder that its host started it in, which may be far too wide: then it is left out.
+    """
+    if "." in flags.workspaces and _is_too_wide(here := current_folder()):
+        print_note(f"kairos-mcp: {here}, where this was started, is too wide to be a workspace")
+        flags = replace(flags, workspaces=tuple(folder for folder in flags.workspaces if folder != "."))
     settings = read_settings(flags)
     note_readable_secrets(settings)
     if not settings.workspaces:
@@ -75,8 +81,14 @@ def parse_limits(texts: tuple[str, ...]) -> Limits:
 
 def _current_folder() -> Path:
     """The current folder; never `/`, the home folder or one above it: that would open far more than was meant."""
-    here, home = current_folder(), user_home()
-    if here == Path(here.anchor) or here == home or here in home.parents:
+    here = current_folder()
+    if _is_too_wide(here):
         cure = "Go into the folder of a project, or name one by --workspace DIR."
         raise ConfigError(f"{here} is too wide to be a workspace.", cure)
     return here
+
+
+def _is_too_wide(folder: Path) -> bool:
+    """Whether a folder is `/`, the home folder or one above it."""
+    home = user_home()
+    return folder == Path(folder.anchor) or folder == home or folder in home.parents

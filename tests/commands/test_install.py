@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import stat
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
+OPEN_FOLDER = {"claude-code": ".", "vscode": "${workspaceFolder}", "cursor": "${workspaceFolder}", "gemini": "."}
 USERS = {
     "claude-desktop": (".config/Claude/claude_desktop_config.json", "mcpServers"),
     "claude-code": (".claude.json", "mcpServers"),
     "vscode": (".config/Code/User/mcp.json", "servers"),
     "cursor": (".cursor/mcp.json", "mcpServers"),
+    "gemini": (".gemini/settings.json", "mcpServers"),
+    "zed": (".config/zed/settings.json", "context_servers"),
 }
 PROJECTS = {
     "claude-code": (".mcp.json", "mcpServers"),
     "vscode": (".vscode/mcp.json", "servers"),
     "cursor": (".cursor/mcp.json", "mcpServers"),
+    "gemini": (".gemini/settings.json", "mcpServers"),
+    "zed": (".zed/settings.json", "context_servers"),
 }
 
 
@@ -47,7 +54,9 @@ def test_without_write_the_entry_is_printed_and_no_file_is_made(kairos, host: st
 def test_write_makes_the_users_file(kairos, host: str) -> None:
     name, section = USERS[host]
     assert kairos("install", host, "--write", "--home", "../state").code == 0
-    assert entry_in(kairos.home / name, section)["args"][-2:] == ["--home", str(kairos.home / "state")]
+    workspace = ["--workspace", OPEN_FOLDER[host]] if host in OPEN_FOLDER else []
+    args = entry_in(kairos.home / name, section)["args"]
+    assert args == ["serve", "--home", str(kairos.home / "state"), *workspace]
     assert stat.S_IMODE((kairos.home / name).stat().st_mode) == 0o600
 
 
@@ -98,25 +107,23 @@ def test_another_entry_of_the_name_is_replaced_only_by_force(kairos) -> None:
     assert kairos("install", "cursor", "--write").code == 2
     assert file.read_text(encoding="utf-8") == before
     assert kairos("install", "cursor", "--write", "--force").code == 0
-    assert entry_in(file, "mcpServers")["args"][-1] == "serve"
+    assert entry_in(file, "mcpServers")["args"][0] == "serve"
     assert file.with_name("mcp.json.before-kairos-1").read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b'{\n  // mine\n  "mcpServers": {}\n}',
-        b'{"mcpServers": {},}',
         b'{"a": 1, "a": 2}',
-        b'{"a": NaN}',
-        b'{"a": 1e999}',
+        b'{"a": 1} {}',
+        b'{"a": /* 1}',
         b"[]",
         b'{"mcpServers": []}',
         b'{"a": "\xff"}',
         b"{" * 5_000,
     ],
 )
-def test_a_file_that_could_not_be_written_back_whole_is_left_alone(kairos, content: bytes) -> None:
+def test_a_file_that_can_t_be_understood_is_left_alone(kairos, content: bytes) -> None:
     file = cursor_file(kairos)
     file.write_bytes(content)
     assert kairos("install", "cursor", "--write").code == 2
@@ -146,3 +153,108 @@ def test_a_linked_file_stays_a_link(kairos) -> None:
 def test_what_could_not_start_is_not_installed(kairos) -> None:
     assert kairos("install", "cursor", "--write", "--workspace", "nowhere").code == 2
     assert not (kairos.home / ".cursor").exists()
+
+
+def test_comments_and_trailing_commas_stay(kairos) -> None:
+    file = kairos.home / ".config" / "zed" / "settings.json"
+    file.parent.mkdir(parents=True)
+    before = """// Zed settings
+{
+  "theme": "One", // the best
+  "context_servers": {
+    // mine
+    "other": {"command": "x", "args": ["http://y", "a,}"]}, /* why
+    not */
+  },
+}
+"""
+    file.write_text(before, encoding="utf-8")
+    assert kairos("install", "zed", "--write", "--workspace", ".").code == 0
+    after = file.read_text(encoding="utf-8")
+    command = json.loads(kairos("install", "zed", "--workspace", ".").out)["context_servers"]["kairos"]["command"]
+    added = f'''
+    "kairos": {{
+      "command": "{command}",
+      "args": [
+        "serve",
+        "--workspace",
+        "{kairos.folder}"
+      ]
+    }},'''
+    assert added in after
+    assert after.replace(added, "") == before
+    assert kairos("install", "zed", "--uninstall").code == 0
+    assert file.read_text(encoding="utf-8") == before
+
+
+CODEX = """# mine
+model = "gpt"  # the newest
+
+[mcp_servers.other]
+command = "x"
+
+[projects."/home/me/a.b"]
+trust_level = "trusted"
+"""
+
+
+def test_codex_has_its_table(kairos) -> None:
+    file = kairos.home / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(CODEX, encoding="utf-8")
+    assert kairos("install", "codex", "--write").code == 0
+    after = file.read_text(encoding="utf-8")
+    assert tomllib.loads(after)["mcp_servers"]["kairos"]["args"] == ["serve", "--workspace", "."]
+    assert all(line in after.splitlines() for line in CODEX.splitlines())
+    assert kairos("install", "codex", "--uninstall").code == 0
+    assert tomllib.loads(file.read_text(encoding="utf-8")) == tomllib.loads(CODEX)
+
+
+GOOSE = """# mine
+GOOSE_MODEL: 'gpt'   # the newest
+extensions:
+  developer:
+    type: builtin
+    enabled: true
+    name: developer
+"""
+
+
+def test_goose_has_its_extension(kairos) -> None:
+    file = kairos.home / ".config" / "goose" / "config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(GOOSE, encoding="utf-8")
+    assert kairos("install", "goose", "--write", "--workspace", ".").code == 0
+    after = file.read_text(encoding="utf-8")
+    assert after.startswith(GOOSE)
+    entry = yaml.safe_load(after)["extensions"]["kairos"]
+    assert (entry["type"], entry["enabled"]) == ("stdio", True)
+    assert entry["args"] == ["serve", "--workspace", str(kairos.folder)]
+    assert kairos("install", "goose", "--uninstall").code == 0
+    assert file.read_text(encoding="utf-8") == GOOSE
+
+
+@pytest.mark.parametrize(("host", "file"), [("codex", ".codex/config.toml"), ("goose", ".config/goose/config.yaml")])
+@pytest.mark.parametrize("content", [b"a = = 1", b"\xff", b"- a\n- b"])
+def test_a_file_of_another_format_is_left_alone(kairos, host: str, file: str, content: bytes) -> None:
+    path = kairos.home / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert kairos("install", host, "--write").code == 2
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("host", ["zed", "codex", "goose"])
+def test_the_entry_is_printed_as_its_file_has_it(kairos, host: str) -> None:
+    said = kairos("install", host, "--workspace", ".")
+    read = {"zed": json.loads, "codex": tomllib.loads, "goose": yaml.safe_load}[host]
+    section = {"zed": "context_servers", "codex": "mcp_servers", "goose": "extensions"}[host]
+    assert read(said.out)[section]["kairos"]["args"] == ["serve", "--workspace", str(kairos.folder)]
+
+
+def test_uninstall_without_an_entry_changes_nothing(kairos) -> None:
+    file = cursor_file(kairos)
+    file.write_text('{"mcpServers": {}}', encoding="utf-8")
+    assert kairos("install", "cursor", "--uninstall").code == 0
+    assert len(list(file.parent.iterdir())) == 1
+    assert kairos("install", "cursor", "--uninstall", "--write").code == 2

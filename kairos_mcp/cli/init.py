@@ -1,0 +1,60 @@
+"""`init`: a settings file to begin with, in which every setting is explained and none is changed yet."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.options import AllFlags
+from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.terminal import print_line, print_note
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.settings.settings import Flags, packaged_config
+
+_HEAD = """\
+# The settings of Kairos, each with its default. Take the # away from a line and change it; the rest may go.
+# `kairos-mcp doctor` shows what is in force, and where each comes from. A server reads this file when it starts.
+"""
+
+
+def init(*, flags: AllFlags) -> int:
+    """Write a settings file in which each setting is explained, to begin with; one that is there stays as it is.
+
+    It goes into the state folder, where it is found by itself, or to --config FILE. --workspace DIR puts folders in it.
+    """
+    named = None if flags.config is None else Path(flags.config).expanduser().absolute()
+    settings = read_settings(Flags(flags.home, flags.workspaces))  # a file that could not be read back is not written
+    file = named or settings.home / "kairos.toml"
+    if file.suffix != ".toml":
+        raise BadArguments(f"{file.name} is no name of a settings file.", "Give it the ending .toml.")
+    text = commented_settings(settings.workspaces if settings.origins["workspaces"] == "flag" else ())
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{file} exists.", "Edit it, or name another one with --config FILE.") from error
+    except OSError as error:
+        raise ConfigError(f"{file} can't be written: {error.strerror}.", "Name another one with --config.") from error
+    print_line(f"Written: {file}")
+    if named is not None:
+        print_note(f"Name it when you start: --config {file}, or KAIROS_CONFIG={file}.")
+    print_note("Every setting is explained in it; each stands behind a #, with its default.")
+    return COMPLETED
+
+
+def commented_settings(workspaces: tuple[Path, ...] = ()) -> str:
+    """The text of a settings file with all settings commented out, but for these workspaces."""
+    original = (packaged_config() / "kairos.toml").read_text(encoding="utf-8")
+    _, _, body = original.partition("\n\n")  # without its own head
+    lines = [line if line.startswith("#") or not line.strip() else f"# {line}" for line in body.splitlines()]
+    if workspaces:
+        folders = ", ".join(f'"{_escape(str(folder))}"' for folder in workspaces)
+        at = next(n for n, line in enumerate(lines) if line.startswith("# workspaces ="))
+        lines[at] = f"workspaces = [{folders}]"
+    return _HEAD + "\n" + "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
