@@ -252,6 +252,10 @@ class Tools(Operations):
             if pin_source(setting) in adopted
         ]
 
+    async def list_waiting(self) -> list[PendingDefinition]:
+        """Return the definitions that wait for a person's approval, as far as they are known; starts no server."""
+        return [each for each in await self._pending_definitions() if each.row.state == "pending"]
+
     async def unused_gate_rules(self) -> tuple[str, ...]:
         """Return the gate's rules that match no tool known so far, as sentences; starts no server.
 

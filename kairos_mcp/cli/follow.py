@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kairos_mcp.cli.ask import ask_about_approval
+from kairos_mcp.cli.ask import ask_about_approval, ask_about_settlement
 from kairos_mcp.cli.exit_codes import exit_code_of
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
 from kairos_mcp.cli.output import call_line, ending_lines
@@ -95,34 +95,39 @@ class Follower:
         finally:
             self.keyboard.on_interrupt = None
 
-    async def decide_waiting(self, report: RunReport) -> bool:
+    async def decide_waiting(self, report: RunReport, *, with_settlements: bool = False) -> bool:
         """Ask about each approval that the run waits for, and store what is decided; return whether anything was.
 
-        Whoever goes on with the run is left to whoever calls this.
+        `with_settlements`: ask about calls of unknown outcome too. Whoever goes on with the run is left to the caller.
         """
         has_decided = False
         for item in report.waiting:
-            if item["kind"] != "approval" or "preview" not in item or item["digest"] in self._left:
+            is_asked = item["kind"] == "approval" or (with_settlements and item["kind"] == "settle")
+            if not is_asked or "digest" not in item or item["digest"] in self._left:
                 continue
             self._screen.pause()
-            decision = await ask_about_approval(self.keyboard, report, item)
-            if decision is None:
-                self._left.add(item["digest"])
-                continue
-            try:
-                await self._app.answers.decide(
-                    report.run_id,
-                    item["key"],
-                    decision.verdict,
-                    decision.feedback,
-                    self._caller,
-                    digest=item["digest"],
-                    drive=False,  # first all that waits is decided
-                )
+            try:  # with drive=False, since first all that waits is decided
+                if not await self._decide(report, item):
+                    self._left.add(item["digest"])
+                    continue
             except (AlreadyAnswered, NotWaiting, ApprovalExpired, ApprovalMismatch) as late:  # others may decide too
                 print_note(late.message)
             has_decided = True
         return has_decided
+
+    async def _decide(self, report: RunReport, item: JsonObject) -> bool:
+        """Ask about an item, and store the decision; False where it is left for later."""
+        run_id, key, digest, answers = report.run_id, item["key"], item["digest"], self._app.answers
+        if item["kind"] == "settle":
+            settlement = await ask_about_settlement(self.keyboard, report, item)
+            if settlement is not None:
+                await answers.settle(run_id, key, settlement, self._caller, digest=digest, drive=False)
+            return settlement is not None
+        decision = await ask_about_approval(self.keyboard, report, item)
+        if decision is not None:
+            verdict, why = decision.verdict, decision.feedback
+            await answers.decide(run_id, key, verdict, why, self._caller, digest=digest, drive=False)
+        return decision is not None
 
     async def _wait_until_rest(self, run_id: str) -> RunReport:
         async def on_beat(beat: Heartbeat) -> None:

@@ -15,9 +15,10 @@ from kairos_mcp.settings.settings import Flags
 
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
-    *("serve", "run", "demo", "runs", "show", "answer", "approve", "deny", "resume", "cancel"),
+    *("serve", "run", "demo", "runs", "show", "inbox", "answer", "approve", "deny", "settle"),
+    *("resume", "pause", "extend", "reroute", "cancel"),
     *("replay", "export"),
-    *("budget", "settle", "status", "doctor", "install"),
+    *("budget", "status", "doctor", "install"),
     *("token", "token add", "token list", "token revoke"),
     *("tools", "tools list", "tools show", "tools call", "tools approve", "tools remove", "tools import"),
     *("mandate", "mandate save", "mandate list", "mandate edit", "mandate run"),

@@ -1,0 +1,113 @@
+"""`inbox`: what waits for a person over all runs, decided one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.follow import follow_run, open_follower, print_ending
+from kairos_mcp.cli.keyboard import is_person_there
+from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal
+from kairos_mcp.cli.output import command_line_for, purpose_line, shell_command, workspace_name
+from kairos_mcp.cli.session import find_target_to_drive, person_for, with_app
+from kairos_mcp.cli.settings import settings_for_list
+from kairos_mcp.cli.terminal import emit, print_line, print_note
+from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import count_of
+from kairos_mcp.settings.settings import Flags, Settings
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.views.run_report import RunReport
+
+_DECIDED = ("approval", "settle")  # the kinds of items that a person decides about
+
+
+def inbox(
+    *, everywhere: AllWorkspaces = False, principal: Principal = None, as_json: AsJson = False, flags: AllFlags
+) -> int:
+    """Show what waits for you over all runs of this workspace, and decide about it, one after another.
+
+    Without a terminal, or with --json, it is a list.
+    """
+    settings, caller = settings_for_list(flags), person_for(principal or LOCAL)
+    everywhere = everywhere or not settings.workspaces
+
+    async def look(app: App) -> tuple[list[RunReport], list[str]]:
+        waiting = await app.inbox.list_waiting(caller, everywhere=everywhere)
+        return [await app.runs.report(run_id, caller) for run_id in waiting], await _other_matters(app, caller)
+
+    reports, notes = with_app(settings, look)
+    if as_json or not is_person_there():
+        value = {"waiting": [item for report in reports for item in _items(report)], "notes": notes}
+        emit(value, _list_lines(reports, notes, flags), as_json=as_json)
+        return COMPLETED
+    to_decide = [report for report in reports if any(item["kind"] in _DECIDED for item in _items(report))]
+    for run_id in _decide_all(settings, to_decide, caller) if to_decide else ():
+        target = find_target_to_drive(flags, run_id)
+        print_note(f"\ngoing on with run {run_id}")
+
+        async def drive(app: App, run_id: str = run_id) -> str:
+            await app.control.drive(run_id)
+            return run_id
+
+        print_ending(follow_run(target.settings, drive, caller=caller), flags)
+    others = [report for report in reports if report not in to_decide]
+    for line in _list_lines(others, notes, flags) if others or notes or not reports else ():
+        print_line(line)
+    return COMPLETED
+
+
+def _decide_all(settings: Settings, reports: list[RunReport], caller: Caller) -> list[str]:
+    """Ask about everything that can be decided here; return the runs of which something was decided.
+
+    Each decision is stored at once, so that a living server goes on while the person looks at the next.
+    """
+
+    async def ask(app: App) -> list[str]:
+        decided = []
+        async with open_follower(app, caller) as follower:
+            for at, report in enumerate(reports):
+                print_note(f"\n{at + 1} of {count_of(len(reports), 'run')} that wait for you")
+                if await follower.decide_waiting(report, with_settlements=True):
+                    decided.append(report.run_id)
+        return decided
+
+    return with_app(settings, ask)
+
+
+async def _other_matters(app: App, caller: Caller) -> list[str]:
+    """What else only a person can put right: definitions of tools, mandates without a folder or without a model."""
+    notes = [
+        f"{each.address} waits for approval: `kairos-mcp tools approve {each.address}` shows it."
+        for each in await app.tools.list_waiting()
+    ]
+    notes += await app.mandates.unplaced_notes(caller)
+    if app.settings.model is None and app.settings.script is None:
+        due = {time.mandate_id for time in await app.mandates.list_due(None, caller)}
+        notes += [f"The mandate {name} is due, and no model is configured to run it: set KAIROS_MODEL." for name in due]
+    return notes
+
+
+def _items(report: RunReport) -> Iterator[JsonObject]:
+    """What a run waits for a person for: decisions by key, or to be resumed."""
+    run = {"run_id": report.run_id, "goal": report.goal, "workspace": report.workspace, "created_at": report.created_at}
+    found = [item for item in report.waiting if item["kind"] in _DECIDED]
+    yield from ({**run, **item} for item in found)
+    if not found and report.status == "paused":
+        yield {**run, "kind": "pause", "why": report.next["why"] if report.next is not None else None}
+
+
+def _list_lines(reports: list[RunReport], notes: list[str], flags: Flags) -> Iterator[str]:
+    """Two lines for each item: what waits and what for, and the command that shows it with the ways to decide."""
+    if not reports and not notes:
+        yield "Nothing waits for you."
+    for report in reports:
+        for item in _items(report):
+            what = f"{item['kind']} of {item['name']}" if "name" in item else item["kind"]
+            yield f"{report.run_id} · {what} · {purpose_line(report, workspace_name(report.workspace))}"
+            yield f"  {shell_command(flags, 'show', report.run_id)}"
+    for note in notes:
+        yield command_line_for(flags).complete_all(note)

@@ -1,0 +1,89 @@
+"""The inbox: what waits for a person over all runs of this workspace, listed, and on a terminal decided."""
+
+from __future__ import annotations
+
+import pytest
+from commands.conftest import Shell
+from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts, writes
+from commands.test_resume import END, MAKES, killed
+from commands.test_short_names import script_of
+from support.script_lines import says
+
+
+def waiting_runs(kairos: Shell, *names: str, **more: str) -> list[str]:
+    """Runs that each want to write a file of this name, in this order."""
+    found = []
+    for name in names:
+        scripted(kairos, writes(name), says(f"Wrote {name}."))
+        words = ("run", f"Write {name}.", "--tools", "write_file", "--json")
+        found.append(kairos(*words, **script_of(kairos), **more).json["run_id"])
+    return found
+
+
+def test_without_a_terminal_it_lists_what_waits_with_goal_age_and_workspace(kairos: Shell) -> None:
+    assert kairos("inbox").out == "Nothing waits for you.\n"
+    one, two = waiting_runs(kairos, "one.txt", "two.txt")
+    kairos("run", "Think.", "--route", "caller")  # it waits for a model, not for a person
+    said = kairos("inbox")
+    first, command, second, _ = said.out.splitlines()
+    for line, run_id, goal in ((first, one, "Write one.txt."), (second, two, "Write two.txt.")):
+        assert line.startswith(f"{run_id} · approval of write_file · for {goal} · ")
+        assert line.endswith(" s old · project")
+    assert f"show {one}" in command
+    waits = kairos("inbox", "--json").json["waiting"]
+    assert [(item["run_id"], item["kind"]) for item in waits] == [(one, "approval"), (two, "approval")]
+    assert all(item["digest"] and item["preview"] and item["goal"] and item["created_at"] for item in waits)
+    assert verdicts(kairos) == [(None, None, None, None)] * 2
+
+
+def test_it_is_of_this_workspace_and_with_all_of_every_one(kairos: Shell) -> None:
+    waiting_runs(kairos, "one.txt")
+    other = kairos.home / "other"
+    other.mkdir()
+    assert kairos("inbox", "--json", cwd=other).json["waiting"] == []
+    assert len(kairos("inbox", "--all", "--json", cwd=other).json["waiting"]) == 1
+    assert kairos("inbox", "--principal", "bob", "--all", "--json").json["waiting"] == []
+
+
+def test_on_a_terminal_all_is_decided_first_and_then_the_runs_go_on(kairos: Shell) -> None:
+    waiting_runs(kairos, "one.txt", "two.txt", "three.txt")
+    with terminal(kairos, "inbox") as person:
+        for name, typed in (("one", "y"), ("two", "l"), ("three", "n")):
+            shown = person.shows(QUESTION)
+            assert f"for Write {name}.txt." in shown
+            assert not (kairos.folder / "one.txt").exists()
+            person.types(typed)
+        person.shows("Wrote one.txt.")
+        person.shows("Wrote three.txt.")
+        assert person.ends() == 0
+    assert [verdict for verdict, *_ in verdicts(kairos)] == ["approve", None, "deny"]
+    assert [(kairos.folder / f"{name}.txt").exists() for name in ("one", "two", "three")] == [True, False, False]
+    assert rows(kairos, "select outcome is not null from run order by n") == [(1,), (0,), (1,)]
+
+
+def test_a_paused_run_is_listed_and_not_asked_about(kairos: Shell) -> None:
+    (run_id,) = waiting_runs(kairos, "one.txt")
+    kairos("deny", run_id, "--digest", kairos("inbox", "--json").json["waiting"][0]["digest"], "--no-drive")
+    assert kairos("pause", run_id).code == 0
+    (item,) = kairos("inbox", "--json").json["waiting"]
+    assert (item["run_id"], item["kind"]) == (run_id, "pause")
+    with terminal(kairos, "inbox") as person:
+        person.shows(f"{run_id} · pause · for Write one.txt.")
+        assert person.ends() == 0
+
+
+@pytest.mark.parametrize("words", [["inbox"], ["settle", "last"], ["settle", "last", "already_done"]])
+def test_a_lost_call_is_settled_where_it_is_shown(kairos: Shell, words: list[str]) -> None:
+    kairos.state.mkdir(mode=0o700)
+    rule = 'commands = "bare"\n[[gate]]\ntools = "run_command"\nverdict = "allow"\n'
+    (kairos.state / "kairos.toml").write_text(rule)
+    made = kairos.folder / "made.txt"
+    killed(kairos, ["run", "Make.", "--tools", "run_command"], [MAKES, END], made.exists)
+    assert kairos("resume", "last", **script_of(kairos)).code == 3
+    question = "Is it already_done? [y/N] " if "already_done" in words else "again [r]? "
+    with terminal(kairos, *words) as person:
+        assert "echo made" in person.shows(question)
+        person.types("y" if "already_done" in words else "d")
+        assert person.ends() == 0
+    assert rows(kairos, "select count(*) from deposit where kind = 'settle'") == [(1,)]
+    assert made.read_text() == "made\n"
