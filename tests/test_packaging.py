@@ -1,0 +1,67 @@
+"""What the server is installed from, besides the wheel: the bundle for hosts, and the entry of the registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+BUNDLE = runpy.run_path(str(ROOT / "packaging" / "bundle.py"))
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    BUNDLE["build"](tmp_path / "kairos.mcpb")
+    with zipfile.ZipFile(tmp_path / "kairos.mcpb") as archive:
+        archive.extractall(tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def test_two_bundles_of_the_same_sources_are_the_same_bytes(tmp_path: Path) -> None:
+    BUNDLE["build"](tmp_path / "one.mcpb")
+    BUNDLE["build"](tmp_path / "two.mcpb")
+    assert (tmp_path / "one.mcpb").read_bytes() == (tmp_path / "two.mcpb").read_bytes()
+
+
+def test_the_bundle_has_all_that_a_run_needs(unpacked: Path, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "README.md").write_text("hello", encoding="utf-8")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "kairos_mcp", "demo", "--home", str(tmp_path / "state"), "--json"],
+        cwd=tmp_path / "project",
+        env={**environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout)["stop_reason"] == "assistant_stop"
+    assert list(unpacked.rglob("__pycache__")) != []  # it was this copy that ran
+    assert (unpacked / "config" / "prompts").is_dir()
+
+
+def test_the_manifest_starts_the_command_and_tells_the_version(unpacked: Path) -> None:
+    manifest = json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["version"] == VERSION
+    assert (unpacked / manifest["server"]["entry_point"]).is_file()
+    words = manifest["server"]["mcp_config"]["args"]
+    asked = {f"${{user_config.{name}}}" for name in manifest["user_config"]}
+    used = {*words, *manifest["server"]["mcp_config"]["env"].values()}
+    assert asked <= used <= asked | {"run", "--directory", "${__dirname}", "kairos-mcp", "serve", "--workspace"}
+
+
+def test_the_registry_s_entry_is_of_this_version_and_named_in_the_readme() -> None:
+    entry = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
+    assert (entry["version"], [package["version"] for package in entry["packages"]]) == (VERSION, [VERSION])
+    assert len(entry["description"]) <= 100
+    assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / "README.md").read_text(encoding="utf-8")
