@@ -27,6 +27,7 @@ from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
+from kairos_mcp.specs.build import find_own_route
 from kairos_mcp.specs.build_ooda import CycleSettings
 from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
@@ -87,7 +88,10 @@ class Mandates(Operations):
         It belongs to the workspace that it names, else to this server's first.
         """
         mandate, secrets = self._parse_mandate(given)
-        workspace = self._factory.find_workspace(mandate.workspace)
+        return await self._save(mandate, secrets, self._factory.find_workspace(mandate.workspace), caller)
+
+    async def _save(self, mandate: Mandate, secrets: int, workspace: str | None, caller: Caller) -> JsonObject:
+        """`secrets`: how many were redacted in the mandate."""
         registry = await self._factory.registry(workspace)
         mandate = _with_id(mandate)
         changed = await self._save_mandate(mandate, workspace, caller)
@@ -101,6 +105,39 @@ class Mandates(Operations):
         notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_missing_tool_notes(registry, mandate)]
         next_call = {"tool": RUN_FLOW, "arguments": reference, "why": "It runs its cycles."}
         return {**item, "changed": changed, "degraded": notes, "next": next_call}
+
+    async def show(self, mandate_id: str, caller: Caller) -> JsonObject:
+        """Return a saved mandate as `mandate_list` does, with its text under `mandate`. Raises UnknownMandate,
+        BadArguments."""
+        row = await self._find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
+        item = await self._store.read(lambda session: self._list_item(session, row, caller))
+        return {**item, "mandate": _mandate_of_row(row).as_json()}
+
+    async def edit(self, mandate_id: str, given: JsonObject, caller: Caller) -> JsonObject:
+        """Replace the text of a saved mandate, which keeps its id and its folder; return it as `save` does.
+
+        Raises UnknownMandate, BadArguments.
+        """
+        row = await self._find_saved(MandateRef(mandate_id), caller)
+        if given.get("id", row.id) != row.id:
+            raise BadArguments(
+                f"The mandate {row.id} keeps its id.", "Save it under another one with `kairos-mcp mandate save FILE`."
+            )
+        if given.get("workspace") is not None and self._factory.find_workspace(given["workspace"]) != row.workspace:
+            raise BadArguments(
+                f"The mandate {row.id} stays in its folder.",
+                f"`kairos-mcp mandate edit {row.id} --workspace DIR` moves it.",
+            )
+        mandate, secrets = self._parse_mandate({**given, "id": row.id})
+        return await self._save(mandate, secrets, row.workspace or None, caller)
+
+    async def remove(self, mandate_id: str, caller: Caller) -> JsonObject:
+        """Remove a saved mandate and return it as `mandate_list` did; its runs stay. Raises UnknownMandate,
+        BadArguments; Stale while it has an open run."""
+        row = await self._find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
+        item = await self._store.read(lambda session: self._list_item(session, row, caller))
+        await self._store.submit(lambda session: mandates.remove(session, row))
+        return item
 
     async def move(self, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
         """Move a mandate into another workspace. Raises UnknownMandate, BadArguments.
@@ -243,10 +280,27 @@ class Mandates(Operations):
                 found += [ScheduledTime(row.id, row.workspace, at) for at in due_times(schedule, last, now)]
         return found
 
+    async def list_unattended(self, times: Sequence[ScheduledTime], caller: Caller) -> list[ScheduledTime]:
+        """Return those of the due times for which no run was begun and no model is here to begin one."""
+        if find_own_route(self._settings) is not None:
+            return []
+
+        def is_unattended(session: Session, time: ScheduledTime) -> bool:
+            newest = mandates.newest_run(session, caller.principal, time.workspace, time.mandate_id)
+            return newest is None or (newest.outcome is not None and newest.created_at < time.at)
+
+        return await self._store.read(lambda session: [time for time in times if is_unattended(session, time)])
+
     async def unplaced_notes(self, caller: Caller) -> list[str]:
         """Return a note for each mandate that belongs to no folder yet, and so is not run."""
         rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, ()))
         return [str(self._unplaced_error(row)) for row in rows if row.workspace is None]
+
+    async def notes_for_person(self, caller: Caller) -> list[str]:
+        """Return a note for each mandate of this server's folders that a person has to do something about: one that
+        belongs to no folder yet, one that is due while no model is here to work on it."""
+        unattended = await self.list_unattended(await self.list_due(None, caller), caller)
+        return [*await self.unplaced_notes(caller), *map(unattended_note, unattended)]
 
     def _parse_mandate(self, given: JsonObject) -> tuple[Mandate, int]:
         """Parse a mandate from outside; also return how many secrets were redacted in it."""
@@ -300,10 +354,11 @@ class Mandates(Operations):
             )
         return mandate, secrets, workspace
 
-    async def _find_saved(self, mandate_ref: MandateRef, caller: Caller) -> MandateRow:
+    async def _find_saved(self, mandate_ref: MandateRef, caller: Caller, *, or_unplaced: bool = False) -> MandateRow:
         """Find the saved mandate of this id in the named folder, else in any of this server's folders.
 
-        Raises UnknownMandate; BadArguments where two folders have one, or it belongs to no folder yet.
+        Raises UnknownMandate; BadArguments where two folders have one, or, unless `or_unplaced`, where it belongs to no
+        folder yet.
         """
         mandate_id = mandate_ref.mandate_id or ""
         workspaces = (
@@ -320,6 +375,8 @@ class Mandates(Operations):
             if found:
                 raise _ambiguous_mandate(found, caller)
             homeless = next((row for row in rows if row.workspace is None), None)
+            if homeless is not None and or_unplaced:
+                return homeless
             if homeless is not None:
                 raise self._unplaced_error(homeless)
             raise self._unknown_mandate(session, mandate_id, caller)
@@ -389,6 +446,15 @@ class Mandates(Operations):
             return item
         waits = approvals.read_waiting_items(session, newest.n) if newest.outcome is None else None
         return {**item, **mandate_status(newest, waits), "run_id": newest.id}
+
+
+def unattended_note(time: ScheduledTime) -> str:
+    """Return what a person is told of a time that is due while no model is here."""
+    call = canonical_json({"mandate_id": time.mandate_id})
+    return (
+        f"The mandate {time.mandate_id} is due since {format_time(time.at)}, and no model is configured to work on it:"
+        f" set KAIROS_MODEL, or let an agent call ooda_run {call}."
+    )
 
 
 def _cursor_after(row: MandateRow) -> str:

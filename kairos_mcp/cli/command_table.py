@@ -63,8 +63,10 @@ TOOLS: Commands = {
 }
 MANDATE: Commands = {
     "save": mandates.save,
+    "show": mandates.show,
     "list": mandates.list_mandates,
     "edit": mandates.edit,
+    "remove": mandates.remove,
     "run": mandates.run,
 }
 GROUPS = {

@@ -1,8 +1,14 @@
-"""`mandate save, list, edit, run`: mandates, run by a person, or by a system timer with --due."""
+"""`mandate save, show, list, edit, remove, run`: mandates, run by a person, or by a system timer with --due."""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import shutil
+import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairos_mcp.cli.exit_codes import COMPLETED, exit_code_of
+from kairos_mcp.cli.exit_codes import COMPLETED, WAITING, exit_code_of
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, RouteOption
 from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
@@ -19,6 +25,7 @@ from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import parse_limits, settings_for_list, settings_here
 from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.app.mandates import MandateRef, RunOptions, ScheduledTime
     from kairos_mcp.views.run_report import RunReport
+
+MandateId = Annotated[str, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it.")]
 
 
 def save(
@@ -41,10 +50,7 @@ def save(
     async def save_mandate(app: App) -> JsonObject:
         return await app.mandates.save(mandate, PERSON)
 
-    saved = with_app(settings_here(flags), save_mandate)
-    change = "saved" if saved["changed"] else "unchanged"
-    notes = [f"note: {note}" for note in saved["degraded"]]
-    emit(saved, [f"{change}: {saved['mandate_id']} ({saved['status']})", *notes], as_json=as_json)
+    _print_saved(with_app(settings_here(flags), save_mandate), as_json=as_json)
     return COMPLETED
 
 
@@ -65,13 +71,46 @@ def list_mandates(*, everywhere: AllWorkspaces = False, as_json: AsJson = False,
     return COMPLETED
 
 
+def show(mandate_id: MandateId, *, flags: AllFlags) -> int:
+    """Print a mandate as JSON, as `mandate save` and `mandate edit` read it."""
+    print_json(_show_mandate(flags, mandate_id)["mandate"])
+    return COMPLETED
+
+
 def edit(
-    mandate_id: Annotated[str, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it.")],
+    mandate_id: MandateId,
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="Its new text, JSON or TOML; - is stdin. Default: an editor."),
+    ] = None,
     *,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
-    """Move a mandate to another workspace, the one named by --workspace."""
+    """Change a mandate, in FILE or in your editor; or with --workspace alone move it to that folder."""
+    if file is None and flags.workspaces:
+        return _move(mandate_id, flags, as_json=as_json)
+    mandate = _edit_mandate(flags, mandate_id) if file is None else _read_mandate(file)
+
+    async def save_changed(app: App) -> JsonObject:
+        return await app.mandates.edit(mandate_id, mandate, PERSON)
+
+    _print_saved(with_app(settings_here(flags), save_changed), as_json=as_json)
+    return COMPLETED
+
+
+def remove(mandate_id: MandateId, *, as_json: AsJson = False, flags: AllFlags) -> int:
+    """Remove a mandate; its runs stay."""
+
+    async def remove_mandate(app: App) -> JsonObject:
+        return await app.mandates.remove(mandate_id, PERSON)
+
+    removed = with_app(settings_here(flags), remove_mandate)
+    emit(removed, [f"removed: {removed['mandate_id']}"], as_json=as_json)
+    return COMPLETED
+
+
+def _move(mandate_id: str, flags: Flags, *, as_json: bool) -> int:
     if len(flags.workspaces) != 1:
         raise BadArguments("Which folder?", "Name one by --workspace DIR.")
     settings = settings_here(flags)
@@ -82,6 +121,39 @@ def edit(
     moved = with_app(settings, move)
     emit(moved, [f"{moved['mandate_id']} belongs to {moved['workspace']} ({moved['status']})"], as_json=as_json)
     return COMPLETED
+
+
+def _show_mandate(flags: Flags, mandate_id: str) -> JsonObject:
+    async def show_mandate(app: App) -> JsonObject:
+        return await app.mandates.show(mandate_id, PERSON)
+
+    return with_app(settings_here(flags), show_mandate)
+
+
+def _edit_mandate(flags: Flags, mandate_id: str) -> JsonObject:
+    """Let the person change the mandate in their editor. Raises BadArguments, which names the file with their text."""
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    folder = Path(tempfile.mkdtemp(prefix="kairos-mandate-"))
+    file = folder / f"{mandate_id}.json"
+    file.write_text(json.dumps(_show_mandate(flags, mandate_id)["mandate"], indent=2, ensure_ascii=False) + "\n")
+    save_it = f"`kairos-mcp mandate edit {mandate_id} {shlex.quote(str(file))}`"
+    try:
+        subprocess.run([*command, str(file)], check=True)
+        changed = _read_mandate(str(file))
+        parse_mandate(changed)
+    except (OSError, subprocess.CalledProcessError) as error:
+        cure = f"Set EDITOR, or change {file} with another program, then {save_it}."
+        raise BadArguments(f"The editor failed: {error}.", cure) from error
+    except BadArguments as wrong:
+        raise BadArguments(wrong.message, f"Your text is kept: correct {file}, then {save_it}.") from wrong
+    shutil.rmtree(folder)
+    return changed
+
+
+def _print_saved(saved: JsonObject, *, as_json: bool) -> None:
+    change = "saved" if saved["changed"] else "unchanged"
+    notes = [f"note: {note}" for note in saved["degraded"]]
+    emit(saved, [f"{change}: {saved['mandate_id']} ({saved['status']})", *notes], as_json=as_json)
 
 
 def run(
@@ -117,18 +189,23 @@ def run(
 
 
 def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resume: bool, as_json: bool) -> int:
-    """Run each mandate that is due, one after another; return the highest of the exit codes."""
-    from kairos_mcp.app.mandates import MandateRef
+    """Run each mandate that is due, one after another; return the highest of the exit codes.
+
+    Where no model is configured none is begun, and stderr says which are due: a timer is nobody who could answer.
+    """
+    from kairos_mcp.app.mandates import MandateRef, unattended_note
     from kairos_mcp.views.waiting import format_time
 
-    async def find_due(app: App) -> tuple[list[ScheduledTime], list[str]]:
-        return await app.mandates.list_due(mandate_id, PERSON), [] if mandate_id else await app.mandates.unplaced_notes(
-            PERSON
-        )
+    async def find_due(app: App) -> tuple[list[ScheduledTime], list[ScheduledTime], list[str]]:
+        due = await app.mandates.list_due(mandate_id, PERSON)
+        unattended = await app.mandates.list_unattended(due, PERSON) if options.route == "auto" else []
+        unplaced = await app.mandates.unplaced_notes(PERSON) if mandate_id is None else []
+        return due, unattended, [*unplaced, *map(unattended_note, unattended)]
 
-    times, refusals = with_app(settings_here(flags), find_due)
-    for refusal in refusals:
-        print_note(command_line_for(flags).complete_all(refusal))
+    due, unattended, notes = with_app(settings_here(flags), find_due)
+    for note in notes:
+        print_note(command_line_for(flags).complete_all(note))
+    times = [time for time in due if time not in unattended]
     reports: list[RunReport] = []
     for time in times:
         print_note(f"{time.mandate_id} in {time.workspace or 'no folder'}, due {format_time(time.at)}")
@@ -143,9 +220,9 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
             print_ending(report, flags)
     if as_json:
         print_json({"runs": [report.as_json() for report in reports]})
-    elif not times:
+    elif not due:
         print_line("nothing is due")
-    return max(map(exit_code_of, reports), default=COMPLETED)
+    return max(map(exit_code_of, reports), default=WAITING if unattended else COMPLETED)
 
 
 def _run_cycles(flags: Flags, mandate: MandateRef, options: RunOptions, *, resume: bool, quiet: bool) -> RunReport:

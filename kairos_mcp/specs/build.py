@@ -284,6 +284,12 @@ def available_routes(settings: Settings, script: bool, samples: bool) -> Availab
     return AvailableRoutes(script, settings.model is not None, samples, settings.sampling == "prefer")
 
 
+def find_own_route(settings: Settings) -> str | None:
+    """Return the route on which this server completes by itself, without a client or a caller; None where none can."""
+    best = available_routes(settings, settings.script is not None, samples=False).in_order()[0]
+    return None if best == "caller" else best
+
+
 def narrow_limits(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
     """Return the requested limits within those of the configuration, and a note for each that was lowered."""
     kept: dict[str, int | None] = {}

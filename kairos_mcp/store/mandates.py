@@ -68,10 +68,7 @@ def move(session: Session, old: MandateRow, new: MandateRow) -> None:
         raise BadArguments(
             f"That workspace has a mandate {new.id!r} already.", "Look at it with mandate_list, or name another folder."
         )
-    session.rows(
-        "delete from mandate where principal = ? and id = ? and workspace is not distinct from ?",
-        (old.principal, old.id, old.workspace),
-    )
+    _delete(session, old)
     save(session, new)
     if old.workspace is None:
         session.rows(
@@ -79,6 +76,25 @@ def move(session: Session, old: MandateRow, new: MandateRow) -> None:
             " and parent in (select id from account where scope = 'day' and name = ?)",
             (new.workspace, new.id, new.principal),
         )
+
+
+def remove(session: Session, row: MandateRow) -> None:
+    """Remove a mandate; its runs stay. Raises Stale while it has an open run, which would read it again."""
+    run = open_run(session, row.principal, row.workspace or "", row.id)
+    if run is not None:
+        raise Stale(
+            f"Run {run.id} of the mandate {row.id} is open.",
+            f"End it first: `kairos-mcp cancel {run.id}`.",
+            run_id=run.id,
+        )
+    _delete(session, row)
+
+
+def _delete(session: Session, row: MandateRow) -> None:
+    session.rows(
+        "delete from mandate where principal = ? and id = ? and workspace is not distinct from ?",
+        (row.principal, row.id, row.workspace),
+    )
 
 
 def find(session: Session, principal: str, workspace: str, mandate_id: str) -> MandateRow | None:

@@ -13,6 +13,7 @@ from kairos_mcp.core.run_spec import PHASES, Spec
 from kairos_mcp.core.step_path import last_part, split_path
 from kairos_mcp.core.steps import Pause, Step
 from kairos_mcp.core.strict_json import Undecodable, decode_object
+from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
@@ -24,9 +25,11 @@ from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 
+MAX_TOLD_CYCLES = 3  # in a checkpoint's next call: as many as may pass between two checkpoints
+AIM_CHARS = 120
 _PAUSES = {"checkpoint": CHECKPOINT_PAUSE, "drift": DRIFT_PAUSE, "risk": RISK_PAUSE}
 _PAUSE_REASONS: Mapping[str, str] = {
-    CHECKPOINT_PAUSE: "The mandate's checkpoint: look at what was done; resuming goes on with the next cycle.",
+    CHECKPOINT_PAUSE: "If they want it to go on, resuming begins the next cycle.",
     RISK_PAUSE: (
         "The risk of what was decided is above the mandate's budget; resuming records it as denied and goes on."
     ),
@@ -42,10 +45,27 @@ def current_pause(waits: WaitingItems) -> str | None:
     return next((_pause_status(path) for path in pauses), None)
 
 
-def call_after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
-    """Return the next call at a pause: its tool, arguments and reason."""
+def call_after_pause(run: RunRow, word: str, steps: Mapping[str, Step] | None) -> tuple[str, JsonObject, str]:
+    """Return the next call at a pause: its tool, arguments and reason; at a checkpoint after what was done, which the
+    user is to be told first. `steps`: the open steps, without which (None) only the output says what was done."""
     action = "cancel" if word == DRIFT_PAUSE else "resume"
-    return "run_control", {"run_id": run.id, "action": action}, _PAUSE_REASONS[word]
+    report = f"A checkpoint: first tell the user what was done ({_describe_cycles(steps)}). "
+    why = f"{report if word == CHECKPOINT_PAUSE else ''}{_PAUSE_REASONS[word]}"
+    return "run_control", {"run_id": run.id, "action": action}, why
+
+
+def _describe_cycles(steps: Mapping[str, Step] | None) -> str:
+    """Say what the newest cycles did, each in a few words."""
+    done = _output_so_far(steps or {}).get("cycles", [])
+    texts = []
+    for cycle in done[-MAX_TOLD_CYCLES:]:
+        decision = cycle.get("decision", {})
+        aim = truncate(" ".join((decision.get("intent") or decision.get("reason") or "").split()), AIM_CHARS)
+        what = " ".join(filter(None, (decision.get("action"), decision.get("target") or decision.get("tool"))))
+        verdict = cycle.get("reflection", {}).get("assessment")
+        told = f"cycle {cycle['cycle']}: {what or 'no decision'}, {cycle['status']}"
+        texts.append(told + (f", {verdict}" if verdict else "") + (f', "{aim}"' if aim else ""))
+    return "; ".join(texts) or "`output` has it"
 
 
 def call_after_phase(session: Session, run: RunRow) -> tuple[str, JsonObject, str] | None:

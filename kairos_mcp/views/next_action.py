@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from kairos_mcp.core.calendar import format_timestamp
@@ -10,6 +10,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.steps import Step
 from kairos_mcp.store import approvals
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
@@ -34,9 +35,11 @@ def next_call(
     pause: str | None,
     lacks: Sequence[str] = (),
     unasked: Collection[str] = (),
+    steps: Mapping[str, Step] | None = None,
 ) -> JsonObject | None:
     """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `lacks`: what it
-    takes to go on and is not here; `unasked`: calls that wait for a place among the approvals."""
+    takes to go on and is not here; `unasked`: calls that wait for a place among the approvals; `steps`: the open steps,
+    where they are at hand."""
     match status:
         case "input_required":
             return _next_for_waiting(run, items, decides)
@@ -51,7 +54,7 @@ def next_call(
             return _call("run_control", cancel, "Its rows are damaged: it spends nothing more, and can be ended.")
         case "paused":
             return (
-                _next_for_paused(run, pause, lacks)
+                _next_for_paused(run, pause, lacks, steps)
                 if run.paused or not unasked
                 else _next_for_queued_approvals(session, run)
             )
@@ -109,7 +112,9 @@ def _next_for_queued_approvals(session: Session, run: RunRow) -> JsonObject:
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 
 
-def _next_for_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObject:
+def _next_for_paused(
+    run: RunRow, pause: str | None, lacks: Sequence[str], steps: Mapping[str, Step] | None
+) -> JsonObject:
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None and not lacks:
         resumes_at = format_timestamp(run.resume_at)
@@ -120,7 +125,7 @@ def _next_for_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> Js
     if run.paused is not None and run.resume_at is None:
         return _call("run_control", resume, f"It was paused: {run.paused}")
     if pause is not None:
-        return _call(*mandate_view.call_after_pause(run, pause))
+        return _call(*mandate_view.call_after_pause(run, pause, steps))
     if lacks:
         why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
         return _call("run_status", {"run_ids": [run.id]}, why)

@@ -176,6 +176,7 @@ def make_report(
             mandate_view.current_pause(waits),
             view.lacks,
             waits.unasked,
+            steps,
         ),
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
-from support.app import ME, Place, outcome_of
-from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, page
+from support.app import ME, Place, outcome_of, watched
+from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, noop, page
 from support.stdio_server import StdioClient
 
 from kairos_mcp.app.app import App
@@ -166,6 +167,94 @@ def set_back(place: Place, minutes: int) -> None:
     connection = apsw.Connection(str(place.db))
     connection.execute(f"update mandate set saved_at = saved_at - {minutes * 60_000}")
     connection.close()
+
+
+def test_a_mandate_is_shown_edited_and_removed_by_command(place, kairos, monkeypatch):
+    script(place, *cycle(noop()))
+    saved(place, kairos, max_cycles=1)
+    shown = json.loads(kairos("mandate", "show", "links"))
+    assert shown["goal"] == MANDATE["goal"]
+    assert kairos("mandate", "edit", "links", str(place.root / "links.json")).startswith("unchanged: links")
+
+    changed = place.root / "changed.json"
+    changed.write_text(json.dumps({**shown, "goal": "Every page has a title."}))
+    assert kairos("mandate", "edit", "links", str(changed)).startswith("saved: links")
+    editor = place.root / "editor.py"
+    editor.write_text(
+        "import pathlib, sys\np = pathlib.Path(sys.argv[1])\np.write_text(p.read_text().replace('title', 'name'))"
+    )
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    kairos("mandate", "edit", "links")
+    assert json.loads(kairos("mandate", "show", "links"))["goal"] == "Every page has a name."
+    assert place.rows("select json_extract(body, '$.goal') from mandate") == [("Every page has a name.",)]
+
+    for other in ({"id": "other"}, {"workspace": str(place.root)}, {"goal": ""}, {"gaol": "x"}):
+        changed.write_text(json.dumps({**shown, **other}))
+        kairos("mandate", "edit", "links", str(changed), code=2)
+    assert json.loads(kairos("mandate", "show", "links"))["goal"] == "Every page has a name."
+
+    kairos("mandate", "run", "links")
+    assert kairos("mandate", "remove", "links") == "removed: links\n"
+    assert place.rows("select id from mandate") == []
+    assert place.rows("select mandate from run") == [("links",)]
+    kairos("mandate", "remove", "links", code=1)
+    kairos("mandate", "show", "links", code=1)
+
+
+def test_what_an_editor_left_that_is_no_mandate_is_kept_and_said(place, kairos, monkeypatch, capsys):
+    saved(place, kairos)
+    editor = place.root / "editor.py"
+    editor.write_text('import pathlib, sys\npathlib.Path(sys.argv[1]).write_text(\'{"goal": "Half\')')
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    assert run_command(["mandate", "edit", "links"]) == 2
+    words = capsys.readouterr().err.split()
+    (file,) = [Path(word) for word in words if word.strip("`.").endswith("links.json") and "edit" not in word][-1:]
+    kept = Path(str(file).strip("`."))
+    assert kept.read_text() == '{"goal": "Half'
+    kept.write_text('{"goal": "Half of it."}')
+    command = " ".join(words).rpartition("mandate edit ")[2].strip("`.").split()
+    kairos("mandate", "edit", *command)
+    assert place.rows("select json_extract(body, '$.goal') from mandate") == [("Half of it.",)]
+
+
+def test_a_mandate_with_an_open_run_is_not_removed(place, kairos):
+    script(place, *MENDED)
+    saved(place, kairos)
+    kairos("mandate", "run", "links", code=3)
+    kairos("mandate", "remove", "links", code=1)
+    assert place.rows("select id from mandate") == [("links",)]
+    ((run_id,),) = place.rows("select id from run")
+    kairos("cancel", run_id)
+    kairos("mandate", "remove", "links")
+    assert place.rows("select id from mandate") == []
+
+
+def test_what_is_due_without_a_model_is_said_and_not_begun(place, kairos, monkeypatch, capsys):
+    saved(place, kairos, schedule={"rule": "* * * * *", "catch_up": "once"})
+    monkeypatch.delenv("KAIROS_SCRIPT")
+    set_back(place, minutes=5)
+    assert run_command(["mandate", "run", "--due"]) == 3
+    said = capsys.readouterr()
+    assert "The mandate links is due since" in said.err
+    assert said.out == ""
+    assert place.rows("select (select count(*) from run), last_due from mandate") == [(0, None)]
+    kairos("mandate", "run", "--due", "--route", "caller", code=3)
+    assert place.rows("select count(*) from run") == [(1,)]
+    assert run_command(["mandate", "run", "--due"]) == 0, "an agent is at it"
+
+
+async def test_what_needs_a_person_about_mandates_is_one_list(place):
+    async with watched(place.settings()) as app:
+        await app.mandates.save({**MANDATE, "schedule": {"rule": "* * * * *", "catch_up": "once"}}, ME)
+        assert await app.mandates.notes_for_person(ME) == []
+        set_back(place, minutes=5)
+        (note,) = await app.mandates.notes_for_person(ME)
+        assert 'ooda_run {"mandate_id":"links"}' in note
+        started = await app.mandates.start_cycles(MandateRef("links"), RunOptions(), ME)
+        assert await app.mandates.notes_for_person(ME) == []
+        await app.control.request(started.run_id, "cancel", ME)
+    async with watched(place.settings({"content": "x"})) as app:
+        assert await app.mandates.notes_for_person(ME) == []
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"goal": "x", "goal": "y"}', '{"goal": ""}', '{"gaol": "x"}'])

@@ -38,6 +38,10 @@ async def test_three_cycles_edit_a_file_each_after_a_persons_approval(place, era
     async with open_scripted_client(place, era, *MENDED, person=person) as door:
         first = await run(door)
         assert (first["status"], first["output"]["mandate_status"]) == ("paused", "paused_at_checkpoint")
+        assert first["next"]["arguments"] == {"run_id": first["run_id"], "action": "resume"}
+        told, _, offered = first["next"]["why"].partition("If they want it to go on")
+        assert "tell the user what was done (cycle 1: code_edit docs/index.md, applied, success" in told
+        assert offered
         assert page(place) == PAGE.replace("oen", "one")
         await door.ask("run_control", {"run_id": first["run_id"], "action": "resume"})
         second = await door.ask("run_continue", {"run_id": first["run_id"]})
