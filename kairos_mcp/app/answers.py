@@ -63,6 +63,11 @@ class Answers(Operations):
         if deposits or decided or settled:
             await self._submit_responses(run, deposits, decided, caller, drive=drive, settled=settled)
 
+    def keys_unmasked(self, answers: Mapping[str, object]) -> frozenset[str]:
+        """Return the keys of the answers that are recorded as they were given, no word of them masked."""
+        redactor = self._factory.redactor
+        return frozenset(key for key, value in answers.items() if redact_values.redact_answer(value, redactor) == value)
+
     async def decide(
         self,
         run_id: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -116,12 +116,21 @@ class Runs(Operations):
         """Remove the runs that ended at least `days` days ago, unless a kept run continues one of them."""
         return await self._context.retention.prune(days, shrink=shrink)
 
-    async def report(self, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
+    async def report(
+        self,
+        run_id: str,
+        caller: Caller,
+        *,
+        full: bool = True,
+        attached: bool = False,
+        answered: Collection[str] = (),
+    ) -> RunReport:
         """Return the report of a run as it is now. Without `full`, waiting items are keys and kinds alone.
 
-        Raises UnknownRun.
+        `answered`: the keys that the caller's call answered, as `Answers.keys_unmasked` has them. Raises UnknownRun.
         """
-        return self._complete_commands(await self._read_report(run_id, caller, full=full, attached=attached), caller)
+        found = await self._read_report(run_id, caller, full=full, attached=attached, answered=answered)
+        return self._complete_commands(found, caller)
 
     def _complete_commands(self, found: RunReport, caller: Caller) -> RunReport:
         """Make the commands in a report ready to paste, if the caller is the person who owns the state folder."""
@@ -143,13 +152,15 @@ class Runs(Operations):
             next=next_call,
         )
 
-    async def _read_report(self, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
+    async def _read_report(
+        self, run_id: str, caller: Caller, *, full: bool, attached: bool, answered: Collection[str]
+    ) -> RunReport:
         stands = await self._store.read(
             lambda session: self._context.read_standing(session, read_run(session, run_id, caller))
         )
         run = stands.run
         view = await self._server_view(stands, attached)
-        view = replace(view, decides=self._who_decides(stands, caller), caller=caller)
+        view = replace(view, decides=self._who_decides(stands, caller), caller=caller, answered=answered)
         try:
             return await self._make_report(stands, view, full=full)
         except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same

@@ -106,10 +106,22 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The completion whose conversation another one goes on with: the name of its step, and with how many messages and
+    which tools it was asked. Its answer and what came of it are the messages after those."""
+
+    name: str
+    messages: int
+    tools: ToolSet
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCompletion:
     """Ask the model. `max_tokens` is what the flow wants; what it gets is decided when the step is executed.
 
     A `reminder` is digested with the step and shown at the tail of the newest turn; it never joins the conversation.
+    `predecessor`: so that whoever answered that one need be shown only what is new; None where the conversation was
+    begun or changed since. It follows from the conversation, so it is neither digested nor compared.
     """
 
     name: str
@@ -119,6 +131,7 @@ class RequestCompletion:
     output_schema: JsonObject | None = None
     max_tokens: int = 4096
     reminder: str | None = None
+    predecessor: Predecessor | None = field(default=None, compare=False)
     kind: Literal["completion"] = "completion"
 
     @property

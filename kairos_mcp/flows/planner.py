@@ -11,7 +11,7 @@ from itertools import count
 
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.steps import Flow, RequestCompletion
+from kairos_mcp.core.steps import Flow, Predecessor, RequestCompletion
 from kairos_mcp.core.tool_discovery import add_discovered_tools
 from kairos_mcp.flows.compaction import ContextUsage, compact_conversation
 from kairos_mcp.flows.ending import LoopRecord, deliver_answer, stop_early
@@ -26,14 +26,14 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     """Run the whole loop. Tool calls, guards, compaction and endings have a file each."""
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
-    guards, record = LoopGuards(prompts), LoopRecord()
+    guards, record, predecessor = LoopGuards(prompts), LoopRecord(), None
     for number in count(1):
         name = f"round-{number}"
         if usage.is_full(conversation):
             compaction = yield from compact_conversation(name, conversation, planner_input, usage)
             if compaction is None:
                 return record.end_without_model("context_full")
-            conversation, usage = compaction.conversation, compaction.usage
+            conversation, usage, predecessor = compaction.conversation, compaction.usage, None
             record.notes.append(compaction.note)
             guards.forget_repeats()
 
@@ -45,6 +45,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             planner_input.output_schema,
             planner_input.max_tokens,
             guards.reminder(),
+            predecessor,
         )
         if not isinstance(turn, Completion):
             return (yield from stop_early(planner_input, conversation, record, turn))
@@ -63,6 +64,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
                 # A cut-off or unreadable turn may hold calls: each gets an error result, and none is executed.
                 answered, stop = reject_calls(number_calls(turn, name), flaw), None
         record.record_calls(name, answered)
+        predecessor = Predecessor(name, len(conversation), tools)
         widened = add_discovered_tools(tools, [(item.call.name, item.answer) for item in answered])
         usage, tools = usage.with_more_overhead(widened.size - tools.size), widened
         conversation = conversation.add(

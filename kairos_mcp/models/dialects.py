@@ -51,6 +51,11 @@ def encode_native(step: RequestCompletion, sent: Sent) -> EncodedRequest:
     return EncodedRequest(system, _with_tail(messages, step, sent), step.tools)
 
 
+def encode_newest(step: RequestCompletion, sent: Sent, known: int) -> tuple[Message, ...]:
+    """Encode what comes after the first `known` messages of the request, unchanged, with its tail at the end."""
+    return _with_tail(step.conversation[known:], step, sent)
+
+
 def encode_native_without_tail(step: RequestCompletion) -> EncodedRequest:
     """Encode the native request without its tail, for a route that appends the tail after a cache mark."""
     system, messages = _split_system(step)

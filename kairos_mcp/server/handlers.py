@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 import mcp_types as wire
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 Result = wire.CallToolResult | wire.InputRequiredResult
 
 
-async def report_when_at_rest(call: ServerCall, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
+async def report_when_at_rest(
+    call: ServerCall, run_id: str, wait_s: float, *, attached: bool = False, answered: Collection[str] = ()
+) -> Result:
     """The run's report once nothing of it moves or the wait is over; or a request to the client that has to come first.
 
-    A run that needs the client's model moves only while such a call is open.
+    A run that needs the client's model moves only while such a call is open. `answered`: the keys that this call
+    answered; of what follows on them the report shows only what is new.
     """
     until_s = time.monotonic() + wait_s
     if call.client.samples:
@@ -40,7 +43,8 @@ async def report_when_at_rest(call: ServerCall, run_id: str, wait_s: float, *, a
                 case _:
                     pass
     await _wait_for_rest(call, run_id, until_s, again=True)
-    return results.run_result(await call.app.runs.report(run_id, call.caller, attached=attached))
+    report = await call.app.runs.report(run_id, call.caller, attached=attached, answered=answered)
+    return results.run_result(report)
 
 
 async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again: bool) -> RunRow:
@@ -121,9 +125,11 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
 async def run_continue(call: ServerCall, arguments: runs.RunContinue) -> Result:
     if arguments.ask:
         await call.app.dialogs.forget_ignored(arguments.run_id, call.caller)
+    answers = arguments.answers or {}
     if call.resumed is None:
-        await call.app.answers.submit(arguments.run_id, arguments.answers or {}, call.caller)
-    return await report_when_at_rest(call, arguments.run_id, arguments.wait)
+        await call.app.answers.submit(arguments.run_id, answers, call.caller)
+    answered = call.app.answers.keys_unmasked(answers)  # of a resumed call too: its state is sealed with its arguments
+    return await report_when_at_rest(call, arguments.run_id, arguments.wait, answered=answered)
 
 
 async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.CallToolResult:

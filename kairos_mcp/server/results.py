@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.text import count_of
 from kairos_mcp.server.framing import on_one_line
-from kairos_mcp.server.truncation import RESULT_CHARS, fit_keeping_output, fit_result
+from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result, size
 from kairos_mcp.specs.load_ooda import phase_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kairos_mcp.core.redaction import Redactor
     from kairos_mcp.views.run_report import RunReport
 
+DELTA_FIELDS = ("run_id", "seq", "flow", "status", "rounds", "calls", "waiting", "degraded", "next")
 NEWEST = 10  # runs that run_status lists when none is named: so many rows fit a result
 MIN_RUN_CHARS = 1_100  # of one run among several
 
@@ -26,16 +27,34 @@ MIN_RUN_CHARS = 1_100  # of one run among several
 def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResult:
     """The result for one run. For a run of a single tool call, the result is an error if that call failed; but not if
     the run was `steered`, since then it was run_control that was called."""
+    if report.is_delta:
+        return _delta_result(report)
     full = report.as_json()
     body = fit_keeping_output(full) if phase_of(report.flow) is not None else fit_result(full)
     is_call = report.flow == "call" and not steered and isinstance(report.output, dict)
     return _result(body, run_text(body), is_error=is_call and report.output.get("is_error") is True)
 
 
+def _delta_result(report: RunReport) -> wire.CallToolResult:
+    """The result for a caller whose answer this call brought: what changed with it, and nothing that is empty.
+
+    A call's preview is left out: its result stands in the new messages.
+    """
+    calls = [{name: value for name, value in call.items() if name != "preview"} for call in report.calls]
+    full = {name: value if name in DELTA_FIELDS else None for name, value in report.as_json().items()}
+    fitted = fit_result(full | {"calls": [], "plan": []}) | {"calls": calls}
+    body = {name: value for name in DELTA_FIELDS if (value := fitted[name]) not in (None, [])}
+    return _result(body, _with_items(list(_delta_lines(body)), body["waiting"]))
+
+
 def runs_result(reports: Sequence[RunReport], *, brief: bool = False, elsewhere: int = 0) -> wire.CallToolResult:
     """The result for several runs, each in full or, `brief`, as a row. `elsewhere`: runs of workspaces not shown."""
     share = max(MIN_RUN_CHARS, RESULT_CHARS // max(1, len(reports)))
-    runs = [report.as_row() if brief else fit_result(report.as_json(), share) for report in reports]
+    runs: list[JsonObject] = []
+    room = ITEMS_CHARS
+    for report in reports:
+        runs.append(report.as_row() if brief else fit_result(report.as_json(), share, room))
+        room = max(0, room - sum(map(size, runs[-1]["waiting"])))
     next_call = next((run["next"] for run in runs if run["next"] is not None), None)
     more: JsonObject = {"elsewhere": elsewhere} if elsewhere else {}
     text = rows_text(runs, next_call, elsewhere) if brief else runs_text(runs, next_call)
@@ -123,8 +142,18 @@ def _run_lines(run: JsonObject) -> Iterator[str]:
     if run["waiting"]:
         yield "waiting: " + ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
     if run["degraded"]:
-        yield "degraded: " + " | ".join(_one_line(note) for note in run["degraded"])
+        yield _notes_line(run["degraded"])
     if run["next"] is not None:
+        yield _next_line(run["next"])
+
+
+def _delta_lines(run: JsonObject) -> Iterator[str]:
+    yield f"{run['flow']} {run['run_id']}: {run['status']}, {count_of(run['rounds'], 'round')}, seq {run['seq']}"
+    if "calls" in run:
+        yield "calls: " + "; ".join(_format_call_status(call) for call in run["calls"])
+    if "degraded" in run:
+        yield _notes_line(run["degraded"])
+    if "next" in run:
         yield _next_line(run["next"])
 
 
@@ -164,8 +193,15 @@ def _brief_line(run: JsonObject) -> str:
 
 
 def _format_call(call: JsonObject) -> str:
-    ok = "ok" if call["ok"] else "failed"
-    return f"{call['ref']} {call['name']} {ok} {call['ms']} ms {_one_line(call['preview'])}"
+    return f"{_format_call_status(call)} {_one_line(call['preview'])}"
+
+
+def _format_call_status(call: JsonObject) -> str:
+    return f"{call['ref']} {call['name']} {'ok' if call['ok'] else 'failed'} {call['ms']} ms"
+
+
+def _notes_line(notes: list[str]) -> str:
+    return "degraded: " + " | ".join(_one_line(note) for note in notes)
 
 
 def _next_line(next_call: JsonObject) -> str:

@@ -178,7 +178,8 @@ TOOLS = (
     ServerTool(
         "run_continue",
         "Answer a run",
-        "Answer waiting items; all are checked before any is stored. Repeating an answer is harmless.",
+        "Answer waiting items; all are checked before any is stored. Repeating an answer is harmless. An item that has "
+        "`after` shows only what is new since you answered that key; what you read before still holds.",
         "idempotent",
         runs.RunContinue,
         handlers.run_continue,

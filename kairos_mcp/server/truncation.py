@@ -6,7 +6,7 @@ of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_core import to_json
@@ -16,6 +16,7 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.server.framing import on_one_line
 
 RESULT_CHARS = 6_000
+ITEMS_CHARS = 60_000  # of all waiting items in a result; those beyond are named
 CONVERSATION_CHARS = 24_000
 APPROVAL_CHARS = 8_000
 MIN_SUMMARY_CHARS = 2_200  # for a summary and an output if both are long
@@ -30,19 +31,16 @@ def size(value: Any) -> int:
     return len(on_one_line(to_json(value).decode()))
 
 
-def fit_result(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:
-    """Cut the result to at most `chars` characters, without its waiting items, which are cut by their own rule."""
-    items = [_cut_item(item) for item in result["waiting"]]
-    body = {
-        **result,
-        "waiting": [],
-        "degraded": [*result["degraded"], *(note for _, notes in items for note in notes)],
-    }
+def fit_result(result: JsonObject, chars: int = RESULT_CHARS, items_chars: int = ITEMS_CHARS) -> JsonObject:
+    """Cut the result to at most `chars` characters, without its waiting items, which are cut by their own rule to
+    `items_chars`."""
+    items, notes = _fit_items(result["waiting"], items_chars)
+    body = {**result, "waiting": [], "degraded": [*result["degraded"], *notes]}
     for cut in _CUTS:
         if size(body) <= chars:
             break
         body = cut(body, chars)
-    return {**body, "waiting": [item for item, _ in items]}
+    return {**body, "waiting": items}
 
 
 def fit_keeping_output(result: JsonObject) -> JsonObject:
@@ -140,18 +138,52 @@ def _ends(text: str, room: int) -> str:
         kept = kept * room // size(short) - 20  # again: the part that is left may have more escapes
 
 
-def _cut_item(item: JsonObject) -> tuple[JsonObject, list[str]]:
-    """A waiting item, and notes on what was cut. In a completion's long conversation older tool results shrink to refs;
-    a long preview becomes a ref, since nobody could decide on a part of it."""
+def _fit_items(items: Sequence[JsonObject], chars: int) -> tuple[list[JsonObject], list[str]]:
+    """The waiting items that find room, each cut by its own rule, and of the others key and kind; with notes on what
+    was cut. In a result with nothing else the first is always shown: it is answered before there is room for more."""
+    shown: list[JsonObject] = []
+    notes: list[str] = []
+    left = chars
+    for number, item in enumerate(items):
+        is_first = chars == ITEMS_CHARS and not number
+        cut, cuts = _cut_item(item, left if is_first else None)
+        if size(cut) > left and not is_first:
+            rest = [{"key": each["key"], "kind": each["kind"]} for each in items[number:]]
+            named = f"{len(rest)} of {len(items)} waiting items are named only, for want of room; answer others first"
+            return [*shown, *rest], [*notes, named]
+        shown.append(cut)
+        notes += cuts
+        left -= size(cut)
+    return shown, notes
+
+
+def _cut_item(item: JsonObject, chars: int | None) -> tuple[JsonObject, list[str]]:
+    """A waiting item, and notes on what was cut. A long preview becomes a ref, since nobody could decide on a part of
+    it. In a completion's long conversation older tool results shrink to refs; where the item has more than `chars`
+    characters even so, those of the newest turn too. What the caller gave itself is never cut."""
     if len(item.get("preview") or "") > APPROVAL_CHARS:
         shown_at = f'[{len(item["preview"])} characters: run_trace ref="{item["key"]}", or the command show]'
         return {**item, "preview": shown_at}, [f"{item['key']}: the preview is too long to be shown here"]
     messages = item.get("messages") or []
-    excess = sum(len(message["content"]) for message in messages) - CONVERSATION_CHARS
-    shrunk: list[str] = []
-    shown = list(messages)
-    newest_reply = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=0)
-    for at, message in enumerate(messages[:newest_reply]):
+    excess = sum(len(message.get("content", "")) for message in messages) - CONVERSATION_CHARS
+    newest_turn = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=0)
+    shown, older = _shrink_results(messages, newest_turn, excess)
+    newest: list[str] = []
+    if chars is not None and messages:
+        shown, newest = _shrink_results(shown, len(shown), size({**item, "messages": shown}) - chars)
+    notes = [
+        f"{item['key']}: {len(refs)} {which} tool results shrunk to refs ({refs[0]} to {refs[-1]})"
+        for which, refs in (("older", older), ("new", newest))
+        if refs
+    ]
+    return ({**item, "messages": shown} if notes else item), notes
+
+
+def _shrink_results(messages: list[JsonObject], before: int, excess: int) -> tuple[list[JsonObject], list[str]]:
+    """The messages with refs in place of tool results, oldest first and only `before` that position, until so many
+    characters are gone; and those refs."""
+    shown, shrunk = list(messages), list[str]()
+    for at, message in enumerate(messages[:before]):
         if excess <= 0:
             break
         if message["role"] == "tool":
@@ -161,8 +193,4 @@ def _cut_item(item: JsonObject) -> tuple[JsonObject, list[str]]:
                 excess -= length - len(note)
                 shown[at] = {**message, "content": note}
                 shrunk.append(ref)
-    if not shrunk:
-        return item, []
-    return {**item, "messages": shown}, [
-        f"{item['key']}: {len(shrunk)} older tool results shrunk to refs ({shrunk[0]} to {shrunk[-1]})"
-    ]
+    return shown, shrunk

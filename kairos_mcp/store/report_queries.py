@@ -5,6 +5,7 @@ Nothing here writes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from kairos_mcp.store.accounts import unit_path
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.notes import unpriced_models
 from kairos_mcp.store.schema import OF_PROVIDER
-from kairos_mcp.store.session import Session, json_or_null
+from kairos_mcp.store.session import Session, json_or_null, placeholders
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,26 @@ class Tally:
     unpriced: tuple[str, ...] = ()
 
 
-def newest_calls(session: Session, n: int, limit: int) -> list[CallRow]:
-    """Return the newest answered calls, newest first."""
+def newest_completion(session: Session, n: int) -> tuple[int, str]:
+    """Return the number in the file and the path of the newest completion of a run; (0, "") where it has none."""
+    statement = "select id, path from mark where run = ? and kind not in ('call', 'pause') order by id desc limit 1"
+    return session.row(statement, (n,)) or (0, "")
+
+
+def oldest_step(session: Session, n: int, paths: Collection[str]) -> int:
+    """Return the number in the file of the oldest of the steps at these paths, all of which exist; 0 without any."""
+    statement = f"select coalesce(min(id), 0) from mark where run = ? and path in ({placeholders(paths)})"
+    found = session.row(statement, (n, *paths))
+    assert found is not None
+    return int(found[0])
+
+
+def newest_calls(session: Session, n: int, limit: int, since: int = 0) -> list[CallRow]:
+    """Return the newest answered calls, newest first, of the steps that came after the step `since`."""
     found = session.rows(
         "select path, body, spent from mark join answer on answer.mark = mark.id"
-        " where run = ? and kind = 'call' order by mark.id desc limit ?",
-        (n, limit),
+        " where run = ? and kind = 'call' and mark.id > ? order by mark.id desc limit ?",
+        (n, since, limit),
     )
     return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
 

@@ -77,7 +77,8 @@ def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides
     theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
         answers = {item["key"]: answer_template(item) for item in theirs}
-        why = "Answer what waits; `waiting` has each request in full."
+        is_delta = any("after" in item for item in theirs)
+        why = "Answer what is new." if is_delta else "Answer what waits; `waiting` has each request in full."
         return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
     if asked:
         return _call_for_decision(run, asked[0], decides)

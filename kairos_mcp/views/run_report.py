@@ -6,7 +6,7 @@ replayed flow: its open steps (`steps`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -81,6 +81,11 @@ class RunReport:
         fields = asdict(self)
         return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
 
+    @property
+    def is_delta(self) -> bool:
+        """Whether it shows only what is new to a caller whose answer this call brought."""
+        return any("after" in item for item in self.waiting)
+
     def as_row(self) -> JsonObject:
         """Return the run's entry in a list: what it is for, its status, and what it waits for by key and kind."""
         whole = self.as_json()
@@ -98,6 +103,7 @@ class ServerView:
     `trouble`: the error that stopped the run here. `lacks`: what this server lacks to go on with a run that no server
     owns. `attached`: the start found this run, and did not make it. `decides`: who may decide about approvals, for
     this caller. `at`: now, in milliseconds since 1970. `backing_off`: failed attempts that are repeated after a pause.
+    `answered`: the keys that this call answered, word for word as they are recorded.
     """
 
     owner_lives: bool
@@ -108,6 +114,7 @@ class ServerView:
     at: int = 0
     backing_off: tuple[BackOff, ...] = ()
     caller: Caller = LOCAL_CALLER
+    answered: Collection[str] = ()
 
 
 def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
@@ -144,7 +151,8 @@ def make_report(
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     tally = report_queries.read_tally(session, run.n)
-    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
+    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps, view.answered))
+    since = _answered_step(session, run, items, view.answered)
     return RunReport(
         **_identity_fields(run, view.caller),
         status=status,
@@ -159,7 +167,7 @@ def make_report(
         resume_at=None if run.resume_at is None or run.outcome is not None else format_timestamp(run.resume_at),
         usage=_usage(account.spent, tally),
         remaining=_remaining_limits(account),
-        calls=tuple(newest_calls(session, run)),
+        calls=tuple(newest_calls(session, run, since=since)),
         plan=(),
         waiting=items,
         degraded=(
@@ -179,6 +187,18 @@ def make_report(
             steps,
         ),
     )
+
+
+def _answered_step(session: Session, run: RunRow, items: Sequence[JsonObject], answered: Collection[str]) -> int:
+    """Return the number of the step whose answer in this call brought the run to where it is; what came after it is new
+    to the caller. 0 where the caller is to be shown everything."""
+    if not answered:
+        return 0
+    if run.outcome is not None:
+        step, path = report_queries.newest_completion(session, run.n)
+        return step if path in answered else 0
+    before = {item["after"] for item in items if "after" in item}
+    return report_queries.oldest_step(session, run.n, before) if before else 0
 
 
 def _model(session: Session, run: RunRow) -> str | None:
@@ -254,10 +274,10 @@ def read_heartbeat(session: Session, run: RunRow) -> Heartbeat:
     return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
 
-def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
-    """Return the newest answered calls, oldest first, as {round, name, ok, ms, preview, ref}."""
+def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> list[JsonObject]:
+    """Return the newest answered calls after the step `since`, oldest first, as {round, name, ok, ms, preview, ref}."""
     found = []
-    for row in report_queries.newest_calls(session, run.n, limit):
+    for row in report_queries.newest_calls(session, run.n, limit, since):
         result = decode_answer(row.body)
         name = _call_name(session, run, row.path)
         content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"

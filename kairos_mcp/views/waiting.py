@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.identity import LOCAL
-from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.models import dialects
 from kairos_mcp.store import queries, settlements
@@ -20,9 +20,15 @@ from kairos_mcp.store.session import Session
 MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 
 
-def waiting_items(run: RunRow, waits: WaitingItems, steps: Mapping[str, Step] | None) -> Iterator[JsonObject]:
-    """Yield an item for everything that waits. Without `steps`, the requests by path, keys and kinds alone."""
-    yield from _step_items(waits.steps, steps)
+def waiting_items(
+    run: RunRow, waits: WaitingItems, steps: Mapping[str, Step] | None, answered: Collection[str] = ()
+) -> Iterator[JsonObject]:
+    """Yield an item for everything that waits. Without `steps`, the requests by path, keys and kinds alone.
+
+    `answered`: the keys that this call answered. Of a completion that goes on with the conversation of one of them only
+    what is new is shown: whoever answered has read what came before.
+    """
+    yield from _step_items(waits.steps, steps, answered)
     yield from _approval_items(run, waits, full=steps is not None)
     yield from _unsettled_items(run, waits, steps)
 
@@ -37,12 +43,14 @@ def answer_template(item: JsonObject) -> JsonObject:
     return {"content": placeholders.RESULT if kind == "tool_call" else placeholders.ANSWER}
 
 
-def _step_items(waiting: Mapping[str, WaitingRow], steps: Mapping[str, Step] | None) -> Iterator[JsonObject]:
+def _step_items(
+    waiting: Mapping[str, WaitingRow], steps: Mapping[str, Step] | None, answered: Collection[str]
+) -> Iterator[JsonObject]:
     shown = steps or {}
     for path, row in waiting.items():
         if row.kind != "pause":
             brief = {"key": path, "kind": "tool_call" if row.kind == "call" else "completion"}
-            yield _item(path, row.sent, shown[path]) if path in shown else brief
+            yield _item(path, row.sent, shown[path], answered) if path in shown else brief
 
 
 def _approval_items(run: RunRow, waits: WaitingItems, *, full: bool) -> Iterator[JsonObject]:
@@ -76,11 +84,12 @@ def format_time(at: int) -> str:
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _item(path: str, sent: Sent, step: Step) -> JsonObject:
+def _item(path: str, sent: Sent, step: Step, answered: Collection[str]) -> JsonObject:
     """Return a waiting item as the caller sees it; its newest turn ends with reminder and status line."""
     match step:
         case RequestCompletion():
-            return {"key": path, "kind": "completion", **_completion_item(step, sent)}
+            item = _new_part(path, step, sent, answered) or _completion_item(step, sent)
+            return {"key": path, "kind": "completion", **item}
         case CallTool(call=call):
             return {"key": path, "kind": "tool_call", "name": call.name, "arguments": call.arguments}
         case _:
@@ -92,13 +101,40 @@ def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
     item: JsonObject = {
         "system": encoded.system,
         "messages": [message.as_json() for message in encoded.messages],
-        "tools": [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-            for tool in encoded.tools
-        ],
+        "tools": _tool_items(encoded.tools),
         "max_tokens": sent.max_tokens or step.max_tokens,
     }
     return item if step.output_schema is None else item | {"schema": step.output_schema}
+
+
+def _tool_items(tools: Sequence[ToolSpec]) -> list[JsonObject]:
+    return [{"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in tools]
+
+
+def _new_part(path: str, step: RequestCompletion, sent: Sent, answered: Collection[str]) -> JsonObject | None:
+    """Return what a completion adds to the one before it: the turn's calls, by the ids that they got in place of the
+    caller's, then the messages after the turn, and the tools that were added. None where it has to be shown whole."""
+    before = step.predecessor
+    after = None if before is None else path.removesuffix(step.name) + before.name
+    if before is None or after not in answered or step.tools[: len(before.tools)] != before.tools[:]:
+        return None
+    messages = [_new_message(message) for message in dialects.encode_newest(step, sent, before.messages)]
+    added = _tool_items(step.tools[len(before.tools) :])
+    known = {
+        "system": step.conversation[0].role == "system",
+        "tools": before.tools and not added,
+        "schema": step.output_schema,
+    }
+    item: JsonObject = {"after": after, "messages": [message for message in messages if len(message) > 1]}
+    return item | ({"tools": added} if added else {}) | {"unchanged": [name for name, has in known.items() if has]}
+
+
+def _new_message(message: Message) -> JsonObject:
+    """Return a new message; of the turn itself, which its reader wrote, nothing but the ids of its calls."""
+    if message.role != "assistant":
+        return message.as_json()
+    calls = [{"id": call.id, "name": call.name} for call in message.tool_calls]
+    return {"role": message.role} | ({"tool_calls": calls} if calls else {})
 
 
 MIN_SHOWN_WAIT_MS = 1_000  # what takes less is no wait

@@ -72,6 +72,23 @@ _runs = st.builds(_fed, _briefs, _answers, _results)
 
 @given(_runs)
 @settings(max_examples=150, deadline=None)
+def test_a_request_that_names_its_predecessor_adds_to_it_and_changes_nothing(run: Fed) -> None:
+    """Whoever answered that one, and is shown what was added, has read all that the model is asked with."""
+    before = {step.name: step for step in run.requests}
+    for step in run.requests:
+        if step.predecessor is None:
+            assert step.name == "round-1" or step.purpose != "round" or f"{step.name}/compact" in run.paths
+            continue
+        known = before[step.predecessor.name]
+        assert (step.predecessor.messages, step.predecessor.tools) == (len(known.conversation), known.tools)
+        assert step.conversation.digest_at(len(known.conversation)) == known.conversation.digest
+        assert step.tools[: len(known.tools)] == known.tools[:]
+        assert (step.output_schema, step.max_tokens) == (known.output_schema, known.max_tokens)
+        assert len(step.conversation) > len(known.conversation)
+
+
+@given(_runs)
+@settings(max_examples=150, deadline=None)
 def test_every_call_in_every_request_has_exactly_one_result_in_order(run: Fed) -> None:
     assert [path for path in run.requests if unanswered(path.conversation)] == []
 

@@ -41,6 +41,7 @@ DECODING = "flows/test_decoding.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
 RESERVE = "core/test_reserve.py::test_"
+ONLY_NEW = "server/test_only_new.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
 JOINED = "core/test_joined_commit.py::test_"
@@ -1611,6 +1612,40 @@ WHOSE_RUN = (
     ),
 )
 
+WHAT_IS_NEW = (
+    Guard(
+        "views/waiting.py",
+        "if before is None or after not in answered or ",
+        "if before is None or ",
+        ONLY_NEW + "what_somebody_else_answered_before_is_shown_whole[2025-11-25]",
+        quick=True,
+    ),
+    Guard(
+        "views/waiting.py",
+        " or step.tools[: len(before.tools)] != before.tools[:]:",
+        ":",
+        "ooda/test_phase_tools.py::test_tools_that_are_offered_no_more_are_shown_whole",
+    ),
+    Guard(
+        "flows/planner.py",
+        "compaction.conversation, compaction.usage, None",
+        "compaction.conversation, compaction.usage, predecessor",
+        ONLY_NEW + "after_a_compaction_the_item_is_whole_and_only_after_it[2025-11-25]",
+    ),
+    Guard(
+        "app/answers.py",
+        "if redact_values.redact_answer(value, redactor) == value)",
+        "if redact_values.redact_answer(value, redactor) is not None)",
+        ONLY_NEW + "a_turn_of_which_a_word_was_masked_is_shown_whole[2025-11-25]",
+    ),
+    Guard(
+        "server/truncation.py",
+        "        if size(cut) > left and not is_first:\n",
+        "        if size(cut) > left and not shown and not is_first:\n",
+        "server/test_truncation.py::test_items_that_find_no_room_are_named_and_those_before_are_whole",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -1626,4 +1661,5 @@ GUARDS = (
     *OWN_MACHINE,
     *ASKED_OF_CLIENTS,
     *WHOSE_RUN,
+    *WHAT_IS_NEW,
 )

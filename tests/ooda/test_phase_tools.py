@@ -203,3 +203,36 @@ async def test_a_phase_alone_reads_what_it_was_given_and_what_the_phase_before_k
         trace = await door.ask("run_trace", {"run_id": decided["run_id"], "view": "messages"})
         results = [each["content"] for each in trace["items"] if each.get("role") == "tool"]
     assert ["the last line" in results[0], "the end" in results[1], "not_found" in results[2]] == [True] * 3
+
+
+async def test_a_turn_that_only_read_is_followed_by_what_is_new(place, era):
+    arguments = {"mandate": MANDATE, "orientation": json.loads(orientation_line()["content"]), "route": "caller"}
+    async with open_scripted_client(place, era) as door:
+        run = await door.ask("ooda_decide", arguments)
+        run = await answer(door, run, reads_of(1))
+        (item,) = run["waiting"]
+        assert (item["key"], item["after"], item["unchanged"]) == (
+            "decide/turn-2",
+            "decide",
+            ["system", "tools", "schema"],
+        )
+        assert [message["role"] for message in item["messages"]] == ["assistant", "tool"]
+        assert (await answer(door, run, noop()))["status"] == "completed"
+
+
+async def test_tools_that_are_offered_no_more_are_shown_whole(place, era):
+    arguments = {"mandate": MANDATE, "orientation": json.loads(orientation_line()["content"]), "route": "caller"}
+    async with open_scripted_client(place, era) as door:
+        run = await answer(door, await door.ask("ooda_decide", arguments), reads_of(20))
+        (item,) = run["waiting"]
+        assert ("after" in item, item["tools"]) == (False, [])
+        assert (await answer(door, run, noop()))["status"] == "completed"
+
+
+def reads_of(times):
+    calls = [{"name": "search_files", "arguments": {"pattern": f"x{n}"}} for n in range(times)]
+    return {"tool_calls": calls}
+
+
+async def answer(door, run, turn):
+    return await door.ask("run_continue", {"run_id": run["run_id"], "answers": {run["waiting"][0]["key"]: turn}})

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.app import ME, PERSON, assert_lawful, assert_replays, met, rests, says, watched
 from support.registry import Desk, listed
+from support.sampling_clients import MODERN, at_the_door
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, UnknownTool
@@ -204,6 +205,22 @@ async def test_what_was_found_stands_in_the_next_request_in_the_order_found(desk
     assert SEARCH in first
     assert len(first) <= MAX_SHOWN_TOOLS
     assert second == [*first, "x__write", "x__tool_9"]
+
+
+async def test_tools_that_a_search_added_are_shown_and_no_others_to_whoever_asked_for_them(desk: Desk) -> None:
+    desk.lists(*crowd(listed("write", "Writes it.")))
+    async with at_the_door(desk.place.settings(servers=(desk.server(),)), MODERN) as door:
+        await met(door.app)
+        run = await door.ask("planner_run", {"goal": "use it", "tools": ["*"], "route": "caller"})
+        look = {"tool_calls": [{"name": SEARCH, "arguments": {"names": ["x__write"]}}]}
+        run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-1": look}})
+        (item,) = run["waiting"]
+        assert [tool["name"] for tool in item["tools"]] == ["x__write"]
+        assert (item["after"], item["unchanged"]) == ("round-1", ["system"])
+        run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-2": look}})
+        (item,) = run["waiting"]
+        assert ("tools" in item, item["unchanged"]) == (False, ["system", "tools"])
+        await door.ask("run_continue", {"run_id": run["run_id"], "answers": {"round-3": says("done")}})
 
 
 async def test_a_run_that_goes_on_in_another_house_still_knows_what_it_found(desk: Desk) -> None:

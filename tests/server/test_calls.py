@@ -67,13 +67,14 @@ async def test_what_the_foreign_clients_read_in_a_text_is_what_the_result_holds(
     monkeypatch.syspath_prepend(FOREIGN_CLIENTS)
     reader = importlib.import_module("result_text")
     (workspace / "note.txt").write_text("word-0123456789ab\n")
-    text, rounds = None, []
+    texts, rounds = [], []
     async with connect(settings) as client:
-        while (call := reader.next_call(text)) is not None:
+        while (call := reader.next_call(texts)) is not None:
             result = await client.call(*call)
-            text = result.content[0].text
-            read = reader.parse_text(text)
-            assert read == {name: result.structured_content[name] for name in read}
+            texts.append(result.content[0].text)
+            read = reader.parse_text(texts[-1])
+            shown = {"stop_reason": None, "route": None, "summary": None, "waiting": []} | result.structured_content
+            assert read == {name: shown[name] for name in read}
             rounds.append(read["rounds"])
     assert rounds == [1, 2, 3, 3]
     assert (read["status"], read["summary"]) == ("completed", "word-0123456789ab")
@@ -237,6 +238,7 @@ async def test_a_long_conversation_is_handed_out_with_older_results_as_refs(sett
         for _ in range(3):
             answers = {run["waiting"][0]["key"]: {"tool_calls": [read]}}
             run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": answers})
+        (run,) = (await client.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
         messages = run["waiting"][0]["messages"]
         assert sum(len(message["content"]) for message in messages) <= CONVERSATION_CHARS
         assert any("shrunk to refs" in note for note in run["degraded"])

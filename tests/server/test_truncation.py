@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.server.results import run_text, runs_text
-from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, fit_result, size
+from kairos_mcp.server.results import run_text, runs_result, runs_text
+from kairos_mcp.server.truncation import CONVERSATION_CHARS, ITEMS_CHARS, RESULT_CHARS, fit_result, size
+from kairos_mcp.views.run_report import RunReport
 
 TEXTS = st.text(max_size=60) | st.text(max_size=40).map(lambda text: text * 400)
 NUMBERS = st.integers(0, 10**9)
@@ -135,6 +136,39 @@ def test_older_tool_results_shrink_to_refs_and_the_newest_stays():
 def test_results_of_the_newest_turn_are_never_shrunk():
     messages = conversation(1, 30_000)
     assert fit_result(waiting(messages))["waiting"][0]["messages"] == messages
+
+
+def tool_call(n: int, chars: int) -> dict[str, Any]:
+    return {"key": f"round-1/call-{n}", "kind": "tool_call", "name": "ask", "arguments": {"text": "x" * chars}}
+
+
+def test_items_that_find_no_room_are_named_and_those_before_are_whole():
+    items = [tool_call(n, 25_000) for n in range(1, 6)]
+    shown = fit_result(a_run(status="input_required", waiting=items))
+    assert sum(map(size, shown["waiting"])) <= ITEMS_CHARS
+    named = [{"key": f"round-1/call-{n}", "kind": "tool_call"} for n in (3, 4, 5)]
+    assert shown["waiting"] == [*items[:2], *named]
+    assert any("3 of 5" in note for note in shown["degraded"])
+
+
+def test_an_item_too_long_by_itself_shrinks_the_results_of_its_newest_turn():
+    messages = conversation(1, 100)
+    ids = [f"round-2/call-{n}" for n in range(1, 7)]
+    messages.append({"role": "assistant", "content": "", "tool_calls": [{"id": each, "name": "l"} for each in ids]})
+    messages += [{"role": "tool", "content": "y" * 12_000, "tool_call_id": each} for each in ids]
+    shown = fit_result(waiting(messages))
+    (item,) = shown["waiting"]
+    assert ITEMS_CHARS - 12_000 < size(item) <= ITEMS_CHARS
+    assert item["messages"][-1]["content"] == "y" * 12_000
+    assert 'run_trace ref="round-2/call-1"' in item["messages"][4]["content"]
+    assert any("new tool results shrunk to refs" in note for note in shown["degraded"])
+
+
+def test_several_runs_share_the_room_for_items():
+    reports = [RunReport(**a_run(run_id=f"r{n}", waiting=[tool_call(1, 40_000)])) for n in range(3)]
+    body = runs_result(reports).structured_content
+    assert sum(size(item) for run in body["runs"] for item in run["waiting"]) <= ITEMS_CHARS + 200
+    assert [len(run["waiting"][0]) for run in body["runs"]] == [4, 2, 2]
 
 
 def test_the_text_ends_with_the_waiting_items_whole():

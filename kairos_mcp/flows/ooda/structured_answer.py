@@ -18,6 +18,7 @@ from kairos_mcp.core.steps import (
     Failure,
     Flow,
     Mechanical,
+    Predecessor,
     Purpose,
     Refused,
     RequestCompletion,
@@ -117,10 +118,18 @@ def request_answer(
     """
     repairs, turns = _RepairCounter(name), count(2)
     step, purpose = name, _PHASE
+    predecessor: Predecessor | None = None
     while True:
         tools = reading_tools.callable_tools if reading_tools is not None else ToolSet()
         turn = yield from RequestCompletion(
-            step, purpose, conversation, tools, form.schema, max_tokens=form.max_tokens, reminder=form.reminder
+            step,
+            purpose,
+            conversation,
+            tools,
+            form.schema,
+            max_tokens=form.max_tokens,
+            reminder=form.reminder,
+            predecessor=predecessor,
         )
         if not isinstance(turn, Completion) or turn.finish in ("content_filter", "refusal"):
             return phase_failure(turn)
@@ -129,6 +138,7 @@ def request_answer(
             answered = yield from reading_tools.execute_calls(turn)
             if (stop := first_stop(answered)) is not None:
                 return phase_failure(stop)
+            predecessor = Predecessor(step, len(conversation), tools) if purpose == _PHASE else None
             conversation = conversation.add(*turn_messages(prompts, turn.content, answered))
             step, purpose = f"{name}/turn-{next(turns)}", _PHASE
             continue
@@ -145,7 +155,7 @@ def request_answer(
             problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
             prompt = render_prompt(phase_prompts.repair, problems=problems)
         conversation = conversation.add(*_echo_turn(prompts, turn, step, reason), Message("user", prompt))
-        step, purpose = repair, _REPAIR
+        step, purpose, predecessor = repair, _REPAIR, None
 
 
 _PHASE: Purpose = "phase"

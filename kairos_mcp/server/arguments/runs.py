@@ -33,7 +33,7 @@ class RunStatus(Arguments):
         None, description="For news: seq of the result you have; {run_id: seq} of several"
     )
     wait_s: Wait | None = Field(None, description="Default 45 with until, else 0")
-    view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds")
+    view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds; full: whole items")
 
     @model_validator(mode="after")
     def _check_since(self) -> Self:

@@ -30,12 +30,12 @@ def text_of(content: Any) -> str:
 async def main() -> None:
     client = MultiServerMCPClient({"kairos": connection()})
     tools = {tool.name: tool for tool in await client.get_tools()}
-    shown = None
+    shown: list[str] = []
     while (call := next_call(shown)) is not None:
         name, arguments = call
         message = await tools[name].ainvoke({"type": "tool_call", "id": "c1", "name": name, "args": arguments})
-        shown = text_of(message.content)
-    report(parse_text(shown or ""))
+        shown.append(text_of(message.content))
+    report(parse_text(shown[-1]))
 
 
 asyncio.run(main())

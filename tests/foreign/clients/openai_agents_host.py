@@ -24,7 +24,7 @@ class Scripted(Model):
         outputs = [item for item in items if item.get("type") == "function_call_output"]
         if outputs:
             shown.append(text_of(outputs[-1]["output"]))
-        call = next_call(shown[-1] if shown else None)
+        call = next_call(shown)
         return ModelResponse(output=[output_item(call, len(outputs))], usage=Usage(), response_id=None)
 
     def stream_response(self, **asked: Any) -> Any:

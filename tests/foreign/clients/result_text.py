@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Sequence
 
-from scripted_model import GOAL, Json, answer_item
+from scripted_model import GOAL, Json, next_answer
 
 
 def parse_text(text: str) -> Json:
-    """Parse run, status, summary and waiting items; a host may have added the structured content to the text."""
+    """Parse run, status, summary and waiting items; a host may have added the structured content to the text.
+
+    A result that shows only what is new names no route.
+    """
     first, *lines = text.split("\n")
-    head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds?, route (\w+).*", first)
+    head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds?(?:, route (\w+))?.*", first)
     assert head is not None, text
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     return {
@@ -26,12 +29,12 @@ def parse_text(text: str) -> Json:
     }
 
 
-def next_call(text: str | None, arguments: Json | None = None) -> tuple[str, Json] | None:
-    """Give the call that a host's model makes after this result of the one before; None when the run has ended."""
-    if text is None:
+def next_call(texts: Sequence[str], arguments: Json | None = None) -> tuple[str, Json] | None:
+    """Give the call that a host's model makes after these results, all that it has read; None once the run ended."""
+    if not texts:
         return "planner_run", {"goal": GOAL, **(arguments or {})}
-    result: dict[str, Any] = parse_text(text)
+    result = parse_text(texts[-1])
     if result["status"] != "input_required":
         return None
-    answers = {item["key"]: answer_item(item) for item in result["waiting"]}
-    return "run_continue", {"run_id": result["run_id"], "answers": answers}
+    (item,) = result["waiting"]
+    return "run_continue", {"run_id": result["run_id"], "answers": {item["key"]: next_answer(texts, len(texts) - 1)}}

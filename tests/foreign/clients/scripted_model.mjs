@@ -39,19 +39,20 @@ export function capabilities(way) {
   return way === "text" ? { sampling: {} } : {};
 }
 
-/** Drive a run by the caller route to its end; `call` gives a tool's structured content. */
+/** Drive a run by the caller route to its end; `call` gives a tool's structured content.
+ *
+ * Its model has read what came before: after an answer it is shown only what is new.
+ */
 export async function driveAsCaller(call) {
   let result = await call("planner_run", { goal: GOAL });
+  const shown = [];
   while (result.status === "input_required") {
-    const answers = Object.fromEntries(result.waiting.map((item) => [item.key, answerItem(item)]));
+    const [item] = result.waiting;
+    shown.push(item);
+    const answers = { [item.key]: nextAnswer(shown, shown.length - 1) };
     result = await call("run_continue", { run_id: result.run_id, answers });
   }
   return result;
-}
-
-/** Answer a waiting completion. */
-export function answerItem(item) {
-  return nextAnswer(item, item.messages.filter(({ role }) => role === "assistant").length);
 }
 
 /** Print a client's last line: how the run ended as the client saw it. */

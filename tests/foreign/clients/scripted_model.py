@@ -34,17 +34,18 @@ def write_in_dialect(answer: Json) -> str:
 
 
 async def drive_as_caller(call: Callable[[str, Json], Awaitable[Json]]) -> Json:
-    """Drive a run by the caller route to its end; `call` gives a tool's structured content."""
+    """Drive a run by the caller route to its end; `call` gives a tool's structured content.
+
+    Its model has read what came before: after an answer it is shown only what is new.
+    """
     result = await call("planner_run", {"goal": GOAL})
+    shown: list[Json] = []
     while result["status"] == "input_required":
-        answers = {item["key"]: answer_item(item) for item in result["waiting"]}
+        (item,) = result["waiting"]
+        shown.append(item)
+        answers = {item["key"]: next_answer(shown, len(shown) - 1)}
         result = await call("run_continue", {"run_id": result["run_id"], "answers": answers})
     return result
-
-
-def answer_item(item: Json) -> Json:
-    """Answer a waiting completion."""
-    return next_answer(item, sum(message["role"] == "assistant" for message in item["messages"]))
 
 
 def job() -> Json:

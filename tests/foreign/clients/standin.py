@@ -56,7 +56,7 @@ class Standin(ThreadingHTTPServer):
         returned = [_text(message["content"]) for message in body["messages"] if message["role"] == "tool"]
         if returned:
             self.results.append(parse_text(returned[-1]))
-        call = next_call(returned[-1] if returned else None, self._arguments)
+        call = next_call(returned, self._arguments)
         if call is None:
             self.done.set()
             return {"content": "done"}
