@@ -5,8 +5,11 @@ then the first rule that matches; then the default: reading is allowed, http_fet
 caller runs its own tools, everything else asks a person.
 
 Two things no rule can allow: a run never writes the server's own files (scope L0), and writing instructions to agents
-(scope L1) always asks a person. A call that can't be undone is allowed only by a rule that states its effect class or
-the tool's full name.
+(scope L1) always asks a person. A call that can't be undone is allowed only by a rule that states its effect class, the
+tool's full name, or a command.
+
+What a person said to allow from then on (store/rules.py) comes after deny rules and what is always asked about, and
+before the other rules: `GateRuling.may_remember` says where it counts.
 
 tools/touched_paths.py finds the paths of a call, for every tool. If a path can't be resolved or lies outside the
 workspace, nobody knows whose it is: a call that writes there asks a person, as for instructions.
@@ -22,6 +25,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 
+from kairos_mcp.core.command_patterns import RUN_COMMAND, ProgramNames, fits_pattern, format_pattern
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
@@ -30,6 +34,7 @@ from kairos_mcp.core.patterns import compile_glob, may_match_prefix
 from kairos_mcp.core.risk import Risk, raise_risk, table_risk
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
 from kairos_mcp.settings.settings import GateRule, GateVerdict
+from kairos_mcp.tools.commands.program_names import FindProgram
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
@@ -46,10 +51,14 @@ _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are
 
 @dataclass(frozen=True, slots=True)
 class GateRuling:
-    """What is decided; `reason` names the rule, or the default, in words that a model may read."""
+    """What is decided; `reason` names the rule, or the default, in words that a model may read.
+
+    `may_remember`: a person is asked, and may answer for further calls of this kind.
+    """
 
     decision: GateVerdict
     reason: str
+    may_remember: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,8 @@ class GatedCall:
     `agent` and `mandate` say for whom it is. `preview_paths` are further paths that the call depends on, found by its
     preview; `brings_hidden`: the preview also found that it writes invisible characters into a file. `declared_risk`:
     what the model stated, which can only raise ours. `touched`: what the call touches, if that was found already
-    (`Gate.with_touched_paths`); None: it is found when the gate is asked.
+    (`Gate.with_touched_paths`); None: it is found when the gate is asked. `program`: what the program of a command is
+    called, found by the same; None: it was not looked for, so that no rule may allow it.
     """
 
     tool: ToolSpec | None
@@ -70,6 +80,7 @@ class GatedCall:
     declared_risk: Risk = "low"
     touched: TouchedSet | None = None
     brings_hidden: bool = False
+    program: ProgramNames | None = None
 
 
 def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unlisted_prefixes: Iterable[str]) -> tuple[str, ...]:
@@ -78,11 +89,12 @@ def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unlisted_prefi
     `known`: the names of tools. `unlisted_prefixes`: how the names begin of tools that are not listed yet, such as
     those of a server that was never started.
     """
-    names, prefixes = (*known, *DENIED_BY_DEFAULT, *MULTI_FILE_EDITS), tuple(unlisted_prefixes)
+    all_names, prefixes = (*known, *DENIED_BY_DEFAULT, *MULTI_FILE_EDITS), tuple(unlisted_prefixes)
     notes = []
     for rule in rules:
+        names = (RUN_COMMAND,) if rule.argv else all_names
         fits = any(fnmatchcase(name, rule.tools) for name in names)
-        if not fits and not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes):
+        if not fits and (rule.argv or not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)):
             description = _CompiledRule.compile(rule).description
             close = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
             suggestion = f"; {close[0]!r} may be meant" if close else ""
@@ -96,7 +108,8 @@ class Gate:
     """The rules of one configuration, applied to calls.
 
     `scope_of` tells whose file a plain path is (None: there are no files). `defaults` decide by the arguments, for
-    tools whose calls differ in what the default should be. `paths` finds what calls touch.
+    tools whose calls differ in what the default should be. `paths` finds what calls touch, `find_program` what the
+    program of a command is called.
     """
 
     def __init__(
@@ -105,15 +118,23 @@ class Gate:
         scope_of: ScopeOf | None = None,
         defaults: Mapping[str, Default] | None = None,
         paths: TouchedPaths | None = None,
+        find_program: FindProgram | None = None,
     ) -> None:
         """Compile the rules. Raises ConfigError for a glob that can't be read."""
         self._rules = [_CompiledRule.compile(rule) for rule in rules]
         self._scope_of = lru_cache(maxsize=1_024)(scope_of) if scope_of is not None else None  # a call is judged twice
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
+        self._find_program = find_program
 
     def judge(self, call: GatedCall) -> GateRuling:
         """Decide on a call; in this order: the server's own files, deny rules, first rule that matches, defaults."""
+        ruling = self._apply_rules(call)
+        if ruling.decision != "ask":
+            return ruling
+        return replace(ruling, may_remember=self._may_remember(self._call_facts(call)))
+
+    def _apply_rules(self, call: GatedCall) -> GateRuling:
         tool = call.tool
         if tool is None:
             # No rule can allow it: what it does is not known.
@@ -145,8 +166,10 @@ class Gate:
         return has_rules or tool.source != "caller"
 
     def with_touched_paths(self, call: GatedCall) -> GatedCall:
-        """Return the call with the paths it touches now. Reads the file system where `reads_file_system` says so."""
-        return replace(call, touched=self._paths.find(call.tool, call.arguments))
+        """Return the call with the paths it touches now, and what its program is called. Reads the file system for a
+        command, and where `reads_file_system` says so."""
+        program = self._find_program(call.arguments) if self._find_program and is_command(call.tool) else None
+        return replace(call, touched=self._paths.find(call.tool, call.arguments), program=program)
 
     def recheck(self, call: GatedCall, approved: Mapping[str, str | None] | None) -> None:
         """Check right before a call that it still touches the paths it was judged by. Raises Denied, StaleFile.
@@ -229,6 +252,19 @@ class Gate:
             has_instructions=has_instructions,
             has_hidden_text=call.brings_hidden or touched.has_hidden_text,
             is_caller_tool=tool is not None and tool.source == "caller",
+            command=_command_of(call),
+        )
+
+    def _may_remember(self, facts: _CallFacts) -> bool:
+        """Return whether a person who is asked about this call may answer for further ones: not where they are always
+        to be asked."""
+        touched = facts.touched
+        if {"L0", "L1"} & set(facts.scopes) or touched.unresolved or touched.outside:
+            return False
+        if facts.has_hidden_text or touched.has_instructions:
+            return False
+        return not any(
+            rule.setting.verdict != "allow" and rule.concerns_folders(touched.folders, facts) for rule in self._rules
         )
 
     def _ask_if_needed(self, verdict: GateRuling, allowed_by: _CompiledRule | None, facts: _CallFacts) -> GateRuling:
@@ -283,6 +319,11 @@ def _own_file_reason(facts: _CallFacts) -> str:
     return "no run writes files of the server itself"
 
 
+def is_command(tool: ToolSpec | None) -> bool:
+    """Return whether a call of this tool starts a program."""
+    return tool is not None and (tool.name, tool.source) == (RUN_COMMAND, "builtin")
+
+
 def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "low") -> Risk:
     """Return the risk by a fixed table; `scopes` are those of the call's paths. A model can only raise it."""
     if tool is None:
@@ -307,6 +348,24 @@ def approval_digest(
 
 
 @dataclass(frozen=True, slots=True)
+class _Command:
+    """The program of a call, by its names, and its arguments."""
+
+    names: ProgramNames
+    arguments: tuple[str, ...]
+
+
+def _command_of(call: GatedCall) -> _Command | None:
+    """Return the command in a call of run_command; by the program's name alone where nobody looked for its file."""
+    argv = call.arguments.get("argv") if is_command(call.tool) else None
+    if not isinstance(argv, list) or not argv or not all(isinstance(part, str) for part in argv):
+        return None  # the tool refuses it
+    program, *arguments = argv
+    names = call.program or ProgramNames(all=(program, program.rpartition("/")[2]))
+    return _Command(names, tuple(arguments))
+
+
+@dataclass(frozen=True, slots=True)
 class _CallFacts:
     """A call as rules see it. `folded_paths`: its paths without case, as some file systems read them."""
 
@@ -322,6 +381,7 @@ class _CallFacts:
     has_instructions: bool
     has_hidden_text: bool
     is_caller_tool: bool
+    command: _Command | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +412,7 @@ class _CompiledRule:
     def description(self) -> str:
         rule = self.setting
         narrowed = [f'"{", ".join(rule.paths)}"'] if rule.paths else []
+        narrowed += [f'"{format_pattern(rule.argv)}"'] if rule.argv else []
         narrowed += [part for part in (rule.scope, rule.effect, rule.risk and f"{rule.risk} risk") if part]
         where = f" on {', '.join(narrowed)}" if narrowed else ""
         return f'the rule {rule.verdict} "{rule.tools}"{where}'
@@ -366,12 +427,22 @@ class _CompiledRule:
     @property
     def is_by_name_alone(self) -> bool:
         rule = self.setting
-        return not rule.paths and (rule.scope, rule.risk, rule.agent, rule.mandate) == (None, None, None, None)
+        narrowing = (rule.scope, rule.risk, rule.agent, rule.mandate)
+        return not rule.paths and not rule.argv and narrowing == (None, None, None, None)
 
     def matches(self, facts: _CallFacts) -> bool:
-        return self.fits_call(facts) and (
-            self._allows_all(facts) if self.setting.verdict == "allow" else self._touches_any(facts)
-        )
+        if not self.fits_call(facts) or not self._fits_command(facts.command):
+            return False
+        return self._allows_all(facts) if self.setting.verdict == "allow" else self._touches_any(facts)
+
+    def _fits_command(self, command: _Command | None) -> bool:
+        rule = self.setting
+        if not rule.argv:
+            return True
+        if command is None:
+            return False
+        names = command.names.safe if rule.verdict == "allow" else command.names.all
+        return fits_pattern(rule.argv, names, command.arguments)
 
     def fits_call(self, facts: _CallFacts) -> bool:
         """Return whether the rule applies to this call, whatever its paths."""
@@ -387,7 +458,7 @@ class _CompiledRule:
     def _allows_all(self, facts: _CallFacts) -> bool:
         """Return whether an allow rule covers the whole call: every path, and an irreversible effect only if named."""
         rule = self.setting
-        if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name:
+        if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name and not rule.argv:
             return False
         if rule.scope is not None and set(facts.scopes) != {rule.scope}:
             return False

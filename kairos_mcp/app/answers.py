@@ -9,7 +9,7 @@ from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, s
 from kairos_mcp.app.context import Operations
 from kairos_mcp.core import placeholders, redact_values
 from kairos_mcp.core.decision_rights import Settlement, Verdict
-from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, NotWaiting
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
@@ -18,6 +18,7 @@ from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.views.waiting import decision_command
@@ -77,14 +78,30 @@ class Answers(Operations):
         caller: Caller,
         *,
         digest: str | None = None,
+        rule: RuleRequest | None = None,
         drive: bool = True,
     ) -> ApprovalRow:
         """Record a person's decision about the approval under this key, and return that approval.
 
         `digest`: of what the person was shown. None: the whole key says what they mean, since nothing else can wait
-        under it. Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
+        under it. `rule`: with an approval, allow such calls from now on (`ApprovalRow.shape` says which). Raises
+        UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered; for a rule that
+        can't be made BadArguments, and nothing is decided then.
         """
         await self._context.register_use()
+        run, found = await self._find_approval(run_id, key, caller)
+        redacted = self._factory.redactor.redact_text(feedback).text if feedback else None
+        if rule is not None and verdict != "approve":
+            raise BadArguments("A denial is not remembered.", "`gate` in the settings denies calls by rules.")
+        decision = Decision(key, verdict, digest or found.digest, caller.actor, redacted, rule)
+        await self._submit_responses(run, [], [decision], caller, drive=drive)
+        return found
+
+    async def find_approval(self, run_id: str, key: str, caller: Caller) -> ApprovalRow:
+        """Return the approval under this key, as a person is asked about it. Raises UnknownRun, NotWaiting."""
+        return (await self._find_approval(run_id, key, caller))[1]
+
+    async def _find_approval(self, run_id: str, key: str, caller: Caller) -> tuple[RunRow, ApprovalRow]:
         run = await self._context.find_run_to_move(run_id, caller)
         with queries.name_run_in_errors(run):
             found = await self._store.read(lambda session: approvals.find_by_key(session, run.n, key))
@@ -92,10 +109,7 @@ class Answers(Operations):
             waits = await self._store.read(lambda session: approvals.read_waiting_items(session, run.n))
             waiting = ", ".join(waits.approvals) or "none"
             raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
-        redacted = self._factory.redactor.redact_text(feedback).text if feedback else None
-        decision = Decision(key, verdict, digest or found.digest, caller.actor, redacted)
-        await self._submit_responses(run, [], [decision], caller, drive=drive)
-        return found
+        return run, found
 
     async def settle(
         self,
@@ -173,6 +187,8 @@ class Answers(Operations):
         """Raise ApprovalRequired if this caller may not decide: it may be the very model that wants the call."""
         for decision in decided:
             self._context.check_may_decide("approval", caller, decision_command(run, decision.key), run_id=run.id)
+            if decision.rule is not None:
+                self._context.check_may_decide("rule", caller, decision_command(run, decision.key), run_id=run.id)
         for settlement in settled:
             command = decision_command(run, settlement.path + KEY_SUFFIX)
             self._context.check_may_decide("settlement", caller, command, run_id=run.id)

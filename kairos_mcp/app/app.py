@@ -20,6 +20,7 @@ from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.retention import Retention
+from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.app.runs import Runs
@@ -61,6 +62,7 @@ class App:
         )
         self.runs = Runs(context)
         self.answers = Answers(context)
+        self.rules = Rules(context)
         self.control = Control(context)
         self.mandates = Mandates(context)
         self.tools = Tools(context)

@@ -19,7 +19,7 @@ from kairos_mcp.core.routes import AvailableRoutes
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool_discovery import SEARCH
-from kairos_mcp.execution.authorization import ToolAccess
+from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
@@ -31,7 +31,7 @@ from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build, rebuilt_texts
 from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
-from kairos_mcp.store import mandates, runs, texts
+from kairos_mcp.store import mandates, rules, runs, texts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import unreadable
 from kairos_mcp.store.database import Store
@@ -39,6 +39,7 @@ from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
+from kairos_mcp.tools.commands.run_command import command_namer
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, server_paths
 from kairos_mcp.tools.mandate_tools import internal_tools
@@ -220,21 +221,28 @@ class RunFactory:
         )
         if loaded.script:
             executor.unscripted_paths = frozenset(loaded.script.by_path)
-        if spec.mandate_text is not None:
-            executor.find_approval = partial(self._find_check_approval, run, spec.mandate_text)
+        executor.find_approval = partial(self._find_approval, run, spec.mandate_text)
         return RunState(run, executor, loaded.flow)
 
     def _read_full_text(self, run: int, ref: str) -> str | None:
         with self._store.read_session() as session:
             return self._store.read_full_text(session, run, ref)
 
-    def _find_check_approval(
-        self, run: RunRow, mandate_text: str, path: str, request: ApprovalRequest
+    async def _find_approval(
+        self, run: RunRow, mandate_text: str | None, path: str, request: ApprovalRequest
     ) -> ReusedApproval | None:
-        if not mandates.is_check_step(path):
-            return None
-        with self._store.read_session() as session:
-            return mandates.find_check_approval(session, run, mandate_text, request)
+        """Find an approval that was given before and lets this call through: of the same check of the mandate, or one
+        that a person had remembered."""
+
+        def find(session: Session) -> ReusedApproval | None:
+            if mandate_text is not None and mandates.is_check_step(path):
+                found = mandates.find_check_approval(session, run, mandate_text, request)
+                if found is not None:
+                    return found
+            rule = None if request.shape is None else rules.find_rule(session, run, request.shape)
+            return None if rule is None else with_rule(request, rule)
+
+        return await self._store.read(find)
 
     async def close(self) -> None:
         for provider in self._providers.values():
@@ -283,9 +291,17 @@ class RunFactory:
         registry = ToolRegistry([*built_in, *networked, *internal], self._tool_sources.sources(workspace))
         bases = {f"mcp:{server.name}": base_folders(server, folder) for server in self.settings.servers}
         paths = TouchedPaths(folder, scopes or Scopes(), server_paths(self.settings), bases)
-        gate = Gate(self.settings.gate, (scopes or Scopes()).scope_of, gate_defaults, paths)
+        programs = None if folder is None else command_namer(folder, commands)
+        gate = Gate(self.settings.gate, (scopes or Scopes()).scope_of, gate_defaults, paths, programs)
         return Resources(
-            registry, gate, self._workers, self.settings.shown_chars, self.redactor, workspace, self._approval_ms
+            registry,
+            gate,
+            self._workers,
+            self.settings.shown_chars,
+            self.redactor,
+            workspace,
+            self._approval_ms,
+            commands.mode != "bare",
         )
 
     @property

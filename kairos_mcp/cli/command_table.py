@@ -18,6 +18,7 @@ from kairos_mcp.cli import (
     install,
     mandates,
     respond,
+    rules,
     run,
     runs,
     server,
@@ -69,9 +70,11 @@ MANDATE: Commands = {
     "remove": mandates.remove,
     "run": mandates.run,
 }
+RULES: Commands = {"list": rules.list_rules, "remove": rules.remove}
 GROUPS = {
     "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),
+    "rules": ("Remembered approvals: what was allowed from then on.", RULES),
     "mandate": ("Mandates: standing goals that an agent works on in cycles.", MANDATE),
 }
 

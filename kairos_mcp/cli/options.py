@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,17 @@ Key = Annotated[
 ]
 Digest = Annotated[
     str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the waiting item has this digest, as shown.")
+]
+Always = Annotated[
+    Literal["run", "project"] | None,
+    typer.Option(help="Allow such calls from now on: in this run, or in all runs in its workspace."),
+]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="With --always, which commands: a glob for each argument, as 'pytest tests/*'; a last ... is any rest.",
+    ),
 ]
 Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
 Principal = Annotated[

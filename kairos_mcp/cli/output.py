@@ -50,11 +50,13 @@ def ending_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
 
 
 def call_line(call: JsonObject) -> str:
-    """A tool call that was executed: `+` if it succeeded, `!` for an error, which the model was shown."""
+    """A tool call that was executed: `+` if it succeeded, `!` for an error, which the model was shown. Of one that a
+    remembered approval let through, its name."""
     sign = _CALL_SIGNS[bool(call["ok"])]
     preview = one_line(call["preview"], 60)
     where = f"round {call['round']}" if call["round"] else f"{' '.join(call['ref'].split('/')[:-1][:2]):<15}"
-    return f"  {sign} {where}  {call['name']:<14} {call['ms']:>5} ms  {preview}"
+    rule = f"[{call['rule']}] " if "rule" in call else ""
+    return f"  {sign} {where}  {call['name']:<14} {call['ms']:>5} ms  {rule}{preview}"
 
 
 def trace_line(item: JsonObject) -> str:

@@ -6,6 +6,7 @@ gives a run's whole id and the key has, who gives less is shown the item and ask
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
@@ -18,8 +19,8 @@ from kairos_mcp.cli.ask import approval_lines, ask_about_settlement, settlement_
 from kairos_mcp.cli.exit_codes import COMPLETED, WAITING
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
-from kairos_mcp.cli.options import AllFlags, AsJson, Digest, Drive, Key, Principal, Run, StateFlags
-from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
+from kairos_mcp.cli.options import AllFlags, Always, AsJson, Digest, Drive, Key, Pattern, Principal, Run, StateFlags
+from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, shell_command, workspace_name
 from kairos_mcp.cli.session import TargetRun, find_target_to_drive, with_app
 from kairos_mcp.cli.terminal import DiffLine, diff_lines, emit, print_line, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
@@ -30,6 +31,7 @@ from kairos_mcp.settings.settings import Flags
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.store.approvals import ApprovalRow
+    from kairos_mcp.store.rules import RuleRequest, RuleScope
     from kairos_mcp.views.run_report import RunReport
 
 T = TypeVar("T")
@@ -86,14 +88,30 @@ def approve(
     run: Run,
     key: Key = None,
     *,
+    always: Always = None,
+    pattern: Pattern = None,
     digest: Digest = None,
     drive: Drive = True,
     principal: Principal = None,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
-    """Approve what a run asks permission for, and go on with it. `show` prints what that is."""
-    return _decide(flags, run, key, "approve", None, digest=digest, principal=principal, drive=drive, as_json=as_json)
+    """Approve what a run asks permission for, and go on with it. `show` prints what that is.
+
+    With --always also such calls from now on: exactly the same call, edits of the same file, or commands that fit a
+    pattern. `rules` lists and removes what is remembered so.
+    """
+    if pattern is not None and always is None:
+        raise BadArguments("--pattern goes with --always.", "Say for how long: --always run, or --always project.")
+    return _decide(
+        *(flags, run, key, "approve", None),
+        digest=digest,
+        principal=principal,
+        drive=drive,
+        as_json=as_json,
+        always=always,
+        pattern=pattern,
+    )
 
 
 def deny(
@@ -165,6 +183,8 @@ def _decide(
     principal: str | None,
     drive: bool,
     as_json: bool,
+    always: RuleScope | None = None,
+    pattern: str | None = None,
 ) -> int:
     """Decide about the waiting approval under the key; with `drive`, go on with the run here if no server does."""
     from kairos_mcp.models.answer_parsing import MAX_FEEDBACK_CHARS
@@ -179,6 +199,11 @@ def _decide(
         pinned = _pin(item, digest, as_json=as_json)
         if digest is None and not _confirm(approval_lines(report, item), f"{decision.capitalize()} it"):
             return _nothing_decided()
+    rule = None
+    if always is not None:
+        rule = _ask_for_rule(target, pinned.key, always, pattern, as_json=as_json)
+        if rule is None:
+            return _nothing_decided()
 
     async def decide_and_drive(app: App) -> str:
         await decide(app, drive=True)
@@ -191,10 +216,16 @@ def _decide(
 
     async def decide(app: App, *, drive: bool) -> None:
         approval = await app.answers.decide(
-            run_id, pinned.key, decision, feedback, caller, digest=pinned.digest, drive=drive
+            run_id, pinned.key, decision, feedback, caller, digest=pinned.digest, rule=rule, drive=drive
         )
+        made = None if rule is None else await app.rules.find_made_with(run_id, pinned.key, caller)
         for line in _decided_lines(approval, decision, with_preview=not was_shown) if not as_json else ():
             print_line(line)
+        if made is not None and not as_json:
+            where = "in this run" if made.run_id else "in this workspace"
+            remove = shell_command(flags, "rules", "remove", str(made.id))
+            print_line(f"allowed from now on {where} ({made.name}): {made.description}")
+            print_line(f"  {remove}")
 
     if drive:
         report = follow_run(target.settings, decide_and_drive, quiet=as_json, caller=caller)
@@ -267,6 +298,31 @@ def _run_on_keyboard(act: Callable[[Keyboard], Awaitable[T]]) -> T:
 def _nothing_decided() -> int:
     print_note("nothing was decided")
     return WAITING
+
+
+def _ask_for_rule(
+    target: TargetRun, key: str, scope: RuleScope, pattern: str | None, *, as_json: bool
+) -> RuleRequest | None:
+    """Ask what is to be remembered: the pattern of a command is shown and confirmed, unless it was typed. None: it was
+    not confirmed. Raises BadArguments."""
+    from kairos_mcp.core.command_patterns import format_pattern, parse_pattern
+    from kairos_mcp.store.rules import RuleRequest
+
+    if pattern is not None:
+        return RuleRequest(scope, parse_pattern(pattern))
+
+    async def find_pattern(app: App) -> tuple[str, ...]:
+        shape = (await app.answers.find_approval(target.run_id, key, target.caller)).shape
+        return () if shape is None else shape.pattern
+
+    argv = with_app(target.settings, find_pattern)
+    if not argv:
+        return RuleRequest(scope)
+    where, shown = "this run" if scope == "run" else "every run in this workspace", format_pattern(argv)
+    if as_json or not is_person_there():
+        raise BadArguments("Which commands it is to allow is not said.", f"Add --pattern {shlex.quote(shown)}.")
+    lines = iter((f"From now on, in {where}, this command runs unasked:", f"  {shown}"))
+    return RuleRequest(scope) if _confirm(lines, "Allow it (--pattern 'PROGRAM ...' allows more)") else None
 
 
 def _decided_lines(approval: ApprovalRow, decision: Verdict, *, with_preview: bool) -> Iterator[str | DiffLine]:

@@ -43,7 +43,7 @@ RIGHTS: Mapping[DecisionKind, Mapping[DecisionWay, frozenset[ApprovalsSetting]]]
         "approval": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
         "settlement": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
         "registration": {"command": _ALWAYS},
-        "rule": {},
+        "rule": {"command": _ALWAYS},
         "release": {"command": _ALWAYS},
     }
 )

@@ -13,38 +13,44 @@ from dataclasses import dataclass, field, replace
 from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import ToolCall, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.messages import ToolCall, ToolResult, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import count_of, make_visible
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
-from kairos_mcp.gate import Gate, GatedCall, approval_digest
+from kairos_mcp.gate import Gate, GatedCall, approval_digest, is_command, tool_pin
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
+from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.store.settlements import SettlementRequest
+from kairos_mcp.tools.files.safe_open import folder_identity
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import LateTools, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet
 
 LISTED_PATHS = 20  # as many of the paths that a call touches are listed for the reviewer
+EXACT_CHARS = 20_000  # of arguments that a remembered approval may hold
 CALLS_PER_MINUTE = 30  # of one tool that does more than read
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The call may be made. `reused`: because a person approved exactly this call before."""
+    """The call may be made. `reused`: because a person approved this call, or such calls, before."""
 
     reused: ReusedApproval | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalContext:
-    """What an approval request needs: the workspace of the call, what must not be shown, and how long it stays open."""
+    """What an approval request needs: the workspace of the call, what must not be shown, how long it stays open, and
+    whether programs run in a sandbox."""
 
     workspace: str | None
     redactor: Redactor
     lifetime_ms: int
+    has_sandbox: bool = True
 
 
 Authorization = Allowed | ToolResult | ApprovalRequest
@@ -103,7 +109,37 @@ def authorize(
                 preview=shown,
                 base_hashes=base,
                 valid_for_ms=approval.lifetime_ms,
+                shape=_shape_of(call, preview, approval) if verdict.may_remember else None,
             )
+
+
+def _shape_of(call: GatedCall, preview: Preview, approval: ApprovalContext) -> CallShape | None:
+    """Return what a rule for such calls would be about; None where each is to be asked about: several files, a program
+    without a sandbox or one that can't be told from another, arguments that nobody would look through."""
+    spec = call.tool
+    assert spec is not None, "a person is asked about tools that exist"
+    pin = spec.name if spec.source == "builtin" else tool_pin(spec)
+    folder = folder_identity(approval.workspace) if approval.workspace is not None else None
+    shape = CallShape(spec.name, pin, folder)
+    if is_command(spec):
+        program = call.program.safe if call.program is not None else ()
+        if not (program and approval.has_sandbox):
+            return None
+        arguments, cwd = call.arguments["argv"][1:], plain_path(call.arguments.get("cwd") or ".")
+        return replace(shape, command=CalledCommand(program, tuple(arguments), cwd))
+    if spec.source == "builtin" and spec.effect == "checked":
+        paths = {*preview.base_hashes, *(call.touched.inside if call.touched is not None else ())}
+        return replace(shape, path=paths.pop()) if len(paths) == 1 else None
+    exact = canonical_json(call.arguments)
+    return replace(shape, arguments=exact) if len(exact) <= EXACT_CHARS else None
+
+
+def with_rule(request: ApprovalRequest, rule: RuleRow) -> ReusedApproval:
+    """Return the approval that a remembered one gives to this call. It holds for no particular content of files: nobody
+    was shown any; what another program's call touches stays what was judged."""
+    paths = [path for path, content in request.base_hashes.items() if content is None]
+    base = {} if request.shape is not None and request.shape.path is not None else dict.fromkeys(paths)
+    return ReusedApproval(replace(request, base_hashes=base), rule.by, rule.name, "rule")
 
 
 def _format_touched_paths(touched: TouchedSet) -> str:

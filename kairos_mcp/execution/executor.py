@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -58,6 +58,7 @@ class Resources:
     """What a server performs steps with.
 
     `shown_chars`: how much of a result a model is shown. `approval_ms`: how long a person has to decide about a call.
+    `has_sandbox`: programs run in one.
     """
 
     registry: ToolRegistry
@@ -67,10 +68,11 @@ class Resources:
     redactor: Redactor
     workspace: str | None = None
     approval_ms: int = 72 * 3_600_000
+    has_sandbox: bool = True
 
     @property
     def approval_context(self) -> ApprovalContext:
-        return ApprovalContext(self.workspace, self.redactor, self.approval_ms)
+        return ApprovalContext(self.workspace, self.redactor, self.approval_ms, self.has_sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class StepExecutor:
     paid_models: Mapping[str, PaidModel] = field(default_factory=dict)
     dialects: Mapping[str, DialectName] = field(default_factory=dict)
     temperature: float | None = None
-    find_approval: Callable[[str, ApprovalRequest], ReusedApproval | None] = lambda _path, _asking: None
+    find_approval: Callable[[str, ApprovalRequest], Awaitable[ReusedApproval | None]] | None = None
     memory: ToolMemory = field(default_factory=ToolMemory.in_process)
     _private_parts: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
     late_results: dict[str, StepResult] = field(default_factory=dict)
@@ -178,7 +180,9 @@ class StepExecutor:
             found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval)
         except TimeoutError:
             return error_result(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
-        reused = self.find_approval(path, found) if isinstance(found, ApprovalRequest) else None
+        if not isinstance(found, ApprovalRequest) or self.find_approval is None:
+            return found
+        reused = await self.find_approval(path, found)
         return found if reused is None else Allowed(reused)
 
     def can_probe(self, step: CallTool) -> bool:
@@ -220,9 +224,9 @@ class StepExecutor:
                 return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent, approval_request=authorization)
             case _:
                 self.tool_access.record_call(spec, at)
-        if spec.source == "caller":
-            return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent)
         reused = authorization.reused if isinstance(authorization, Allowed) else None
+        if spec.source == "caller":
+            return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent, reused_approval=reused)
         request = self.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), shares)
         return NewStep(path, "call", step.digest, request, sent, reused_approval=reused)
 

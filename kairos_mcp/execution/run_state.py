@@ -17,7 +17,7 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
-from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
+from kairos_mcp.execution.authorization import Allowed, Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause, restore_step
 from kairos_mcp.execution.stored_rows import Arrivals, AwaitedSteps, StoredRun
@@ -27,7 +27,7 @@ from kairos_mcp.store.accounts import (
     NewBranch,
     SharedAccountIds,
 )
-from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow
+from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
@@ -347,13 +347,13 @@ class RunState:
         begun = self.runner.branches.items()
         return [NewBranch(path, share()) for path, share in begun if path not in self.branches]
 
-    def _renew_approvals(self) -> list[tuple[int, ApprovalRequest | None]]:
+    def _renew_approvals(self) -> list[tuple[int, ApprovalRequest | ReusedApproval | None]]:
         """For calls whose approval expired: (id of the step, what a person is asked now).
 
-        None: nothing has to be asked any more, and the call may be made. A call that may not be made any more is
-        answered.
+        An earlier approval, or None: nothing has to be asked any more, and the call may be made. A call that may not be
+        made any more is answered.
         """
-        renewed: list[tuple[int, ApprovalRequest | None]] = []
+        renewed: list[tuple[int, ApprovalRequest | ReusedApproval | None]] = []
         expired = [path for path, step in self.pending.items() if step.approval_expired and path in self.authorizations]
         for path in expired:
             step, authorization = self.pending[path], self.authorizations.pop(path)
@@ -363,9 +363,10 @@ class RunState:
                     self.finish_step(path, StepResult(authorization, counts_of("call")), SERVER_ROUTE)
                 case ApprovalRequest():
                     renewed.append((step.id, authorization))
-                case _:
+                case Allowed(reused=reused):
                     step.awaits_approval, step.may_begin_again = False, step.sent.route == SERVER_ROUTE
-                    renewed.append((step.id, None))
+                    step.approved_base = None if reused is None else reused.request.base_hashes
+                    renewed.append((step.id, reused))
         return renewed
 
     def _plan_attempts(self, at: int) -> list[NewAttempt]:

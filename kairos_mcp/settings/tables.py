@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from kairos_mcp.core.command_patterns import RUN_COMMAND, check_pattern
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.pydantic_errors import first_problem
@@ -34,7 +35,7 @@ class StrictTable(BaseModel):
 class GateTable(StrictTable):
     """The keys of `[[gate]]`."""
 
-    tools: Text
+    tools: Text = ""
     verdict: Literal[GateVerdict, "auto", "propose"]
     paths: list[Text] | None = None
     scope: Scope | None = None
@@ -42,6 +43,18 @@ class GateTable(StrictTable):
     risk: Risk | None = None
     agent: Text | None = None
     mandate: Text | None = None
+    argv: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _check_command(self) -> Self:
+        """Refuse a pattern that no command could match, and a rule that says neither tools nor commands."""
+        if self.argv is not None:
+            self.tools = self.tools or RUN_COMMAND
+            if (problem := check_pattern(self.argv)) is not None:
+                raise PydanticCustomError("argv", "argv: {problem}", {"problem": problem})
+        elif not self.tools:
+            raise PydanticCustomError("missing", "a rule needs `tools`, or `argv`")
+        return self
 
     @model_validator(mode="after")
     def _check_protected_scopes(self) -> Self:
@@ -55,8 +68,9 @@ class GateTable(StrictTable):
 
     def to_rule(self) -> GateRule:
         """Return the rule."""
-        given = self.model_dump(exclude={"verdict", "paths"})
-        return GateRule(verdict=_VERDICTS.get(self.verdict, self.verdict), paths=tuple(self.paths or ()), **given)
+        given = self.model_dump(exclude={"verdict", "paths", "argv"})
+        paths, argv = tuple(self.paths or ()), tuple(self.argv or ())
+        return GateRule(verdict=_VERDICTS.get(self.verdict, self.verdict), paths=paths, argv=argv, **given)
 
 
 class ServerTable(StrictTable):

@@ -17,6 +17,7 @@ from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.queries import WaitingRow
+from kairos_mcp.store.rules import CallShape, decode_shape, encode_shape
 from kairos_mcp.store.session import Row, Session
 
 KEY_SUFFIX = "/approval"  # a waiting key is the step's path with it
@@ -32,7 +33,8 @@ BaseHashes = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What a person is asked about a step, and for how long the approval waits for them."""
+    """What a person is asked about a step, and for how long the approval waits for them. `shape`: what a rule for such
+    calls would be about; None where the person has to be asked about each."""
 
     key: str
     tool: str
@@ -41,22 +43,28 @@ class ApprovalRequest:
     preview: str
     base_hashes: Mapping[str, str | None]
     valid_for_ms: int
+    shape: CallShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReusedApproval:
-    """An approval that a person gave before, in the run `run_id`, for exactly what would be asked now."""
+    """An approval that a person gave before, which holds for what would be asked now.
+
+    `through`: "before", in the run `origin`, for exactly this; or "rule", by the rule that `origin` names.
+    """
 
     request: ApprovalRequest
     approved_by: str
-    run_id: str
+    origin: str
+    through: Literal["before", "rule"] = "before"
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
     """An approval of an unanswered step. Times in milliseconds since 1970.
 
-    `verdict`: None while it waits. `unasked`: too many others wait, so nobody has been asked yet.
+    `verdict`: None while it waits. `unasked`: too many others wait, so nobody has been asked yet. `shape`: as in
+    `ApprovalRequest`.
     """
 
     mark: int
@@ -75,6 +83,7 @@ class ApprovalRow:
     client: str | None
     feedback: str | None
     unasked: int = 0
+    shape: CallShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +114,11 @@ def add_approval(session: Session, run: int, mark: int, request: ApprovalRequest
     """
     n, key = _next_key(session, mark, request.key)
     session.rows(
-        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, unasked)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
+        " unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
         (
             *(mark, n, run, key, request.tool, request.effect, request.digest, request.preview),
-            *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms),
+            *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms, encode_shape(request.shape)),
         ),
     )
     ask_queued(session, run, at)
@@ -158,28 +167,32 @@ def ask_queued(session: Session, run: int, at: int) -> None:
 def record_reused(session: Session, run: int, mark: int, reused: ReusedApproval, at: int) -> None:
     """Insert an approved row for a step that an earlier approval lets through.
 
-    Its column `client` names the run in which a person gave that approval.
+    Its column `client` names the run in which a person gave that approval, or the rule that they made.
     """
     request = reused.request
+    n, key = _next_key(session, mark, request.key)
     session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
-        " by, through, client, decided_at) values (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'approve', ?, 'before', ?, ?)",
+        " by, through, client, decided_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'approve', ?, ?, ?, ?)",
         (
-            *(mark, run, request.key, request.tool, request.effect, request.digest, request.preview),
-            *(json.dumps(dict(request.base_hashes)), at, at, reused.approved_by, reused.run_id, at),
+            *(mark, n, run, key, request.tool, request.effect, request.digest, request.preview),
+            *(json.dumps(dict(request.base_hashes)), at, at, reused.approved_by, reused.through, reused.origin, at),
         ),
     )
 
 
 def renew_approvals(
-    session: Session, run: int, renewals: Sequence[tuple[int, ApprovalRequest | None]], at: int
+    session: Session, run: int, renewals: Sequence[tuple[int, ApprovalRequest | ReusedApproval | None]], at: int
 ) -> None:
-    """Ask again about steps whose approval expired; None: the gate lets the call through now."""
-    for mark, request in renewals:
-        if request is None:
-            _approve_by_gate(session, run, mark, at)
-        else:
-            add_approval(session, run, mark, request, at)
+    """Ask again about steps whose approval expired, unless an earlier approval or (None) the gate lets them through."""
+    for mark, renewal in renewals:
+        match renewal:
+            case None:
+                _approve_by_gate(session, run, mark, at)
+            case ReusedApproval():
+                record_reused(session, run, mark, renewal, at)
+            case ApprovalRequest():
+                add_approval(session, run, mark, renewal, at)
 
 
 def _approve_by_gate(session: Session, run: int, mark: int, at: int) -> None:
@@ -213,7 +226,7 @@ def count_pending(session: Session, run: int, at: int) -> int:
 
 _COLUMNS = (
     "approval.mark, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,"
-    " through, client, feedback, unasked"
+    " through, client, feedback, unasked, shape"
 )
 _UNANSWERED = f"""
     select {_COLUMNS} from approval join mark on mark.id = approval.mark left join answer on answer.mark = mark.id
@@ -234,7 +247,7 @@ def find_by_key(session: Session, n: int, key: str) -> ApprovalRow | None:
 
 
 def _approval_row(found: Row) -> ApprovalRow:
-    columns = (*found[:7], decode_texts(found[7]), *found[8:])
+    columns = (*found[:7], decode_texts(found[7]), *found[8:-1], decode_shape(found[-1]))
     return ApprovalRow(*columns)
 
 

@@ -101,8 +101,8 @@ class RunCommit(NamedTuple):
     no row and the run is paused as `pause_when_used_up` says; with `is_barred`, before any model call.
     `pause`: the run is paused, whatever is left.
     `handled_requests`: control requests that this commit acts on.
-    `renewed_approvals`: steps whose approval expired, each with what a person is asked now; None: the gate lets it
-    through.
+    `renewed_approvals`: steps whose approval expired, each with what a person is asked now, or with an approval that
+    lets it through; None: the gate does.
     """
 
     run: int
@@ -126,7 +126,7 @@ class RunCommit(NamedTuple):
     pause: Paused | None = None
     pause_when_used_up: Paused | None = None
     is_barred: bool = False
-    renewed_approvals: Sequence[tuple[int, ApprovalRequest | None]] = ()
+    renewed_approvals: Sequence[tuple[int, ApprovalRequest | ReusedApproval | None]] = ()
 
     @property
     def has_changes(self) -> bool:

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.core.decision_rights import Verdict
-from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, BadArguments, NotWaiting
 from kairos_mcp.core.identity import Actor
-from kairos_mcp.store import approvals, settlements
-from kairos_mcp.store.approvals import LAPSED, find_by_key
+from kairos_mcp.store import approvals, rules, settlements
+from kairos_mcp.store.approvals import LAPSED, ApprovalRow, find_by_key
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
+from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.runs import take_run
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import SettlementRequest
@@ -25,13 +26,15 @@ NO_ACTOR = Actor("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What somebody decided about the approval with this key. `digest`: of what they were shown."""
+    """What somebody decided about the approval with this key. `digest`: of what they were shown. `rule`: what they want
+    to be remembered of an approval."""
 
     key: str
     verdict: Verdict
     digest: str
     actor: Actor
     feedback: str | None = None
+    rule: RuleRequest | None = None
 
 
 def decide_approvals(
@@ -92,6 +95,9 @@ def write_decisions(session: Session, run: RunRow, decisions: Sequence[Decision]
     """Write decisions that were checked in this transaction."""
     for decision in decisions:
         _set_verdict(session, run.n, decision.key, decision.verdict, decision.actor, decision.feedback, at)
+        found = find_by_key(session, run.n, decision.key) if decision.rule is not None else None
+        if decision.rule is not None and found is not None and found.shape is not None:
+            rules.add_rule(session, run, decision.key, found.shape, decision.rule, decision.actor, at)
 
 
 def only_open_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
@@ -120,6 +126,9 @@ def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> 
     if found.unasked and found.verdict is None:
         raise _not_waiting_error(run, decision.key)  # nobody was shown it
     if found.verdict == decision.verdict:
+        if decision.rule is not None and rules.find_made_with(session, run, decision.key) is None:
+            late = f"{decision.key!r} was approved before; a rule is made with the approval itself."
+            raise AlreadyAnswered(late, "Make it with the next approval of such a call.", run_id=run.id)
         return False
     if found.verdict == "expired" or (found.verdict is None and found.expires_at <= at):
         late = "The approval has expired; the call was not made."
@@ -130,7 +139,23 @@ def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> 
     answered = session.row("select 1 from answer where mark = ?", (found.mark,))
     if now.outcome is not None or answered is not None:
         raise _not_waiting_error(run, decision.key)
+    if decision.rule is not None:
+        _check_rule(run, found, decision.rule)
     return True
+
+
+def _check_rule(run: RunRow, approval: ApprovalRow, request: RuleRequest) -> None:
+    """Raise BadArguments if this approval can't be remembered so."""
+    if approval.shape is None:
+        raise BadArguments(
+            "A person is asked about each call like this one: it can be approved, but not for further calls.",
+            "So it is for instructions to agents, paths outside the workspace, edits of several files, invisible "
+            "characters, and programs without a sandbox.",
+            run_id=run.id,
+        )
+    if request.scope == "project" and not run.workspace:
+        raise BadArguments("The run has no workspace, so there is no project.", "Remember it for the run.")
+    request.covered(approval.shape)
 
 
 def _not_waiting_error(run: RunRow, key: str) -> NotWaiting:

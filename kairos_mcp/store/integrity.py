@@ -14,7 +14,7 @@ from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.store import accounts, schema, settlements
+from kairos_mcp.store import accounts, rules, schema, settlements
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
 from kairos_mcp.store.queries import IS_OPEN, run_by_number
@@ -251,6 +251,10 @@ def _columns(outcome: Any) -> Iterator[CheckedColumn]:
     yield CheckedColumn("bound of a request", bound, decode_units)
     hashes = "select run.id, approval.key, base from approval join run on run.n = approval.run"
     yield CheckedColumn("files of an approval", hashes, decode_texts)
+    shapes = "select run.id, approval.key, shape from approval join run on run.n = approval.run where shape is not null"
+    yield CheckedColumn("shape of an approval", shapes, rules.decode_shape)
+    covered = "select approved_in, 'rule ' || id, covered from rule"
+    yield CheckedColumn("calls of a remembered approval", covered, lambda text: decode(rules.Covered, text))
     keys = "select run.id, '', keys from ask join run on run.n = ask.run"
     yield CheckedColumn("keys of an ask", keys, decode_texts)
     yield CheckedColumn("word on limits", _DEPOSIT_BODY.format("extend"), lambda text: decode(Limits, text))

@@ -214,11 +214,12 @@ def find_check_approval(
 ) -> ReusedApproval | None:
     """Return the approval that a person gave for exactly this check, in a run of the same mandate and workspace.
 
-    An approval of a check is valid for its argument list and the text of the mandate; None where there is none.
+    An approval of a check is valid for its argument list and the text of the mandate; None where there is none. What
+    let a check through by itself is no person's approval.
     """
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"
-        " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate')"
+        " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate', 'rule')"
         " and approval.key like '%/check-%'"
         f" and principal = ? and workspace = ? and json_extract({json_or_null('spec')}, '$.mandate_text') = ? limit 1"
     )

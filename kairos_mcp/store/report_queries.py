@@ -21,11 +21,12 @@ from kairos_mcp.store.session import Session, json_or_null, placeholders
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """An answered call."""
+    """An answered call. `rule`: the remembered approval that let it through, as the record names it."""
 
     path: str
     body: str
     spent: Units
+    rule: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,12 @@ def oldest_step(session: Session, n: int, paths: Collection[str]) -> int:
 def newest_calls(session: Session, n: int, limit: int, since: int = 0) -> list[CallRow]:
     """Return the newest answered calls, newest first, of the steps that came after the step `since`."""
     found = session.rows(
-        "select path, body, spent from mark join answer on answer.mark = mark.id"
+        "select path, body, spent, (select client from approval where approval.mark = mark.id and through = 'rule')"
+        " from mark join answer on answer.mark = mark.id"
         " where run = ? and kind = 'call' and mark.id > ? order by mark.id desc limit ?",
         (n, since, limit),
     )
-    return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
+    return [CallRow(path, body, decode_units(spent), rule) for path, body, spent, rule in found]
 
 
 def find_turn_before(session: Session, n: int, path: str, path_pattern: str) -> Completion | None:

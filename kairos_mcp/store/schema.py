@@ -29,7 +29,11 @@ text        long texts, once each, by the hash of their content
 memory      what a tool remembers about a run, by name: a plan of edits; what a call is about to change, until it has
             its answer
 approval    what a person is asked before a step is begun: what was shown, its digest, and the one verdict. `unasked`:
-            too many others wait, so it was shown to nobody, and its time does not run yet
+            too many others wait, so it was shown to nobody, and its time does not run yet. `shape`: what a rule about
+            such calls would be about; null where each is asked about
+rule        a remembered approval: calls that a person allowed from then on (`covered`) of one tool with this definition
+            (`pin`), in one workspace, which is the same folder still (`folder`). `run`: for that run alone. It was made
+            with the approval `key` of the run `approved_in`. `removed`: since when it counts no more
 definition  a tool's definition as another source gave it: approved, pending or removed, and by whom. The row without a
             name says that the source was seen; its `body` names the source of today that adopted this one, which an
             earlier version had named
@@ -268,6 +272,17 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     # Nor does the question whether a run that left a provider's route holds that provider's own content.
     f"create index mark_of_provider on mark(run) where {OF_PROVIDER};",
+    # A person's approval may hold for further calls.
+    """
+    create table rule(id integer primary key, principal text not null, workspace text not null, folder text,
+        run integer references run, tool text not null, pin text not null, covered text not null,
+        approved_in text not null, key text not null, at integer not null, by text not null, through text not null,
+        client text not null, removed integer);
+    create index rule_place on rule(principal, workspace, tool) where removed is null;
+    create index rule_run on rule(run) where run is not null;
+    create index rule_approval on rule(approved_in, key);
+    alter table approval add column shape text;
+    """,
 )
 
 

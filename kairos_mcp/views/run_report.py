@@ -275,7 +275,10 @@ def read_heartbeat(session: Session, run: RunRow) -> Heartbeat:
 
 
 def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> list[JsonObject]:
-    """Return the newest answered calls after the step `since`, oldest first, as {round, name, ok, ms, preview, ref}."""
+    """Return the newest answered calls after the step `since`, oldest first.
+
+    Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
+    """
     found = []
     for row in report_queries.newest_calls(session, run.n, limit, since):
         result = decode_answer(row.body)
@@ -290,6 +293,7 @@ def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since
                 "preview": truncate(content, PREVIEW_CHARS),
                 "ref": row.path,
             }
+            | ({} if row.rule is None else {"rule": row.rule})
         )
     return found[::-1]
 

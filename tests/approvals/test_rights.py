@@ -165,22 +165,26 @@ async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting
 async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     """Whether what was approved with `always` is let through the second time."""
     person = Person([accepts(**EVERYTHING), accepts(decision="deny")]) if way == "dialog" else None
-    lines = ({"tool_calls": [COMMAND]}, {"tool_calls": [COMMAND]}, says("done"))
+    lines = (writes("a.txt", "one\n"), writes("a.txt", "two\n"), says("done"))
     async with (
-        App.open(place.settings(*lines, approvals=setting, commands="bare"), via="mcp") as app,
+        App.open(place.settings(*lines, approvals=setting), via="mcp") as app,
         connect_person(app, "2025-11-25", person) as door,
     ):
-        run = await answers(door, "planner_run", goal="make it", tools=["run_command"], wait_s=5)
+        run = await answers(door, "planner_run", goal="make it", tools=["write_file"], wait_s=5)
         if way == "dialog":  # under "person" none is shown
             assert len(person.seen) == (0 if setting == "person" else 2)
         elif way == "command":
-            assert kairos(place, "approve", run["run_id"], KEY, "--always", "project").returncode == 2
-            assert kairos(place, "rules").returncode == 2
+            assert kairos(place, "approve", run["run_id"], KEY, "--always", "project").returncode == 0
+            await app.runs.wait([run["run_id"]], until="done", wait_s=20, caller=ME)
         else:
             (item,) = run["waiting"]
             said = {KEY: {"decision": "approve", "digest": item["digest"], "always": "project"}}
             assert (await answers(door, "run_continue", run_id=run["run_id"], answers=said))["code"] == "bad_arguments"
         return bool(place.rows("select 1 from approval where through = 'rule'"))
+
+
+def writes(path: str, content: str) -> dict[str, Any]:
+    return {"tool_calls": [{"name": "write_file", "arguments": {"path": path, "content": content}}]}
 
 
 async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:

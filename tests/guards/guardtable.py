@@ -38,6 +38,7 @@ COMMAND = "tools/test_command.py::test_"
 KEPT = "tools/test_instructions_protected.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
+REMEMBERED = "approvals/test_remembered.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
 RESERVE = "core/test_reserve.py::test_"
@@ -526,7 +527,7 @@ APPROVALS = (
     ),
     Guard(
         "gate.py",
-        'if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name:',
+        'if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name and not rule.argv:',
         "if False:",
         GATE + "TENANCY_010_a_broad_allowance_does_not_cover_what_can_not_be_undone",
     ),
@@ -544,9 +545,76 @@ APPROVALS = (
     ),
     Guard(
         "gate.py",
-        "if not fits and not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes):",
+        "if not fits and (rule.argv or not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)):",
         "if not fits:",
         "approvals/test_idle_rules.py::test_a_tool_that_was_not_met_yet_gives_no_false_alarm",
+    ),
+    Guard(
+        "gate.py",
+        'if {"L0", "L1"} & set(facts.scopes) or touched.unresolved or touched.outside:',
+        "if False:",
+        REMEMBERED + "what_is_always_asked_about_can_be_approved_and_not_remembered[instructions]",
+        quick=True,
+    ),
+    Guard(
+        "gate.py",
+        "if facts.has_hidden_text or touched.has_instructions:",
+        "if touched.has_instructions:",
+        REMEMBERED + "what_is_always_asked_about_can_be_approved_and_not_remembered[invisible characters]",
+    ),
+    Guard(
+        "execution/authorization.py",
+        "if not (program and approval.has_sandbox):",
+        "if not program:",
+        REMEMBERED + "what_is_always_asked_about_can_be_approved_and_not_remembered[a program without a sandbox]",
+    ),
+    Guard(
+        "execution/authorization.py",
+        "shape=_shape_of(call, preview, approval) if verdict.may_remember else None,",
+        "shape=_shape_of(call, preview, approval),",
+        REMEMBERED + "what_is_denied_or_always_asked_about_later_is_not_let_through[instructions to agents]",
+    ),
+    Guard(
+        "execution/authorization.py",
+        "return replace(shape, path=paths.pop()) if len(paths) == 1 else None",
+        "return replace(shape, path=paths.pop())",
+        REMEMBERED + "a_plan_of_one_file_is_remembered_for_the_file_and_one_of_two_is_not",
+    ),
+    Guard(
+        "store/rules.py",
+        "if rule.folder == shape.folder and rule.covered.fits(shape)",
+        "if rule.covered.fits(shape)",
+        REMEMBERED + "another_folder_of_the_same_path_is_another_project",
+    ),
+    Guard(
+        "store/rules.py",
+        "where removed is null and rule.principal = ? and",
+        "where rule.principal = ? and",
+        REMEMBERED + "a_rule_that_was_removed_lets_nothing_through",
+    ),
+    Guard(
+        "store/rules.py",
+        "and (rule.run is null or rule.run = ?) order by rule.id",
+        "and (rule.run is null or ? > 0) order by rule.id",
+        REMEMBERED + "a_rule_for_a_run_ends_with_it[run]",
+    ),
+    Guard(
+        "store/rules.py",
+        "and tool = ? and pin = ?",
+        "and (tool = ? or pin <> ?)",
+        REMEMBERED + "an_edit_approved_for_the_project_covers_its_file_and_no_other",
+    ),
+    Guard(
+        "app/answers.py",
+        'self._context.check_may_decide("rule", caller, decision_command(run, decision.key), run_id=run.id)',
+        "pass",
+        REMEMBERED + "only_a_persons_command_makes_a_rule",
+    ),
+    Guard(
+        "store/decisions.py",
+        "if decision.rule is not None and rules.find_made_with(session, run, decision.key) is None:",
+        "if False:",
+        REMEMBERED + "a_denial_is_not_remembered_and_a_rule_comes_with_the_approval",
     ),
     Guard(
         "gate.py",

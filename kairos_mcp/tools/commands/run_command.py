@@ -21,6 +21,7 @@ from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ResolvedProgram, open_folder, resolve_program
+from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, HeldPaths, ProtectionRules, hold_protected_paths
 from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES, hold_names
 from kairos_mcp.tools.commands.runner import (
@@ -98,6 +99,18 @@ class CommandSettings:
         return CommandSettings(settings.commands, hidden, settings.command_reads, settings.command_writes)
 
 
+def command_namer(workspace: Path, commands: CommandSettings) -> FindProgram | None:
+    """Return what finds the names of programs that run_command would start; None if it is switched off."""
+    if commands.mode == "off":
+        return None
+    sandbox = _make_sandbox(workspace, commands)
+    return program_finder(workspace, None if commands.mode == "bare" else sandbox, commands.environ)
+
+
+def _make_sandbox(workspace: Path, commands: CommandSettings) -> Sandbox:
+    return Sandbox(workspace, hidden=commands.hidden, sealed=(package_folder(),), reads=commands.reads)
+
+
 def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scopes | None = None) -> list[Tool]:
     """Return run_command, unless a person has switched it off.
 
@@ -142,9 +155,7 @@ class _CommandRunner:
     def __init__(self, workspace: Workspace, commands: CommandSettings, rules: ProtectionRules) -> None:
         self._workspace = workspace
         self._rules = rules
-        self._sandbox = Sandbox(
-            workspace.path, hidden=commands.hidden, sealed=(package_folder(),), reads=commands.reads
-        )
+        self._sandbox = _make_sandbox(workspace.path, commands)
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
         # True also once the sandbox was tried with success; after a failure it is tried again: a person may mend it.

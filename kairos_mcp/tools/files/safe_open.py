@@ -2,7 +2,8 @@
 
 Both ways refuse symbolic links anywhere in the path and whatever lies on another file system, with an OSError: ELOOP
 for a link, EXDEV for a way out. Neither checks first and opens afterwards. Also here: renameat2, which exchanges two
-names in one opened folder, or renames without replacing; it resolves no path.
+names in one opened folder, or renames without replacing; it resolves no path. And what tells a folder from another that
+took its place.
 """
 
 from __future__ import annotations
@@ -144,3 +145,29 @@ def _file_system(fd: int) -> tuple[int, str]:
             return device, next(line for line in info if line.startswith("mnt_id"))
     except (OSError, StopIteration):
         raise OSError(errno.ENOTSUP, "neither openat2 nor /proc/self/fdinfo is there") from None
+
+
+_AT_FDCWD, _STATX_BTIME, _BTIME_AT = -100, 0x800, 80  # Linux: the offset of stx_btime in its struct of 256 bytes
+
+
+def folder_identity(path: str) -> str | None:
+    """Return what tells this folder from another that took its place: device, inode, and when it was made, if that is
+    known. A file system gives the inode of a removed folder to the next one. None if there is none of this path."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return f"{found.st_dev}:{found.st_ino}:{_birth_time(path, found)}"
+
+
+def _birth_time(path: str, found: os.stat_result) -> str:
+    if not sys.platform.startswith("linux"):
+        return str(getattr(found, "st_birthtime", ""))
+    import ctypes
+
+    statx = getattr(ctypes.CDLL(None), "statx", None)  # os.stat tells no time of birth on Linux
+    answer = ctypes.create_string_buffer(256)
+    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer) != 0:
+        return ""
+    known = int.from_bytes(answer.raw[:4], sys.byteorder) & _STATX_BTIME
+    return answer.raw[_BTIME_AT : _BTIME_AT + 12].hex() if known else ""
