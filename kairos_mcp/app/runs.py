@@ -16,6 +16,7 @@ from kairos_mcp.app.start import (
     choose_workspace,
     note_redactions,
     read_continued_run,
+    read_file_tree,
     start_run,
 )
 from kairos_mcp.core import redact_values
@@ -84,8 +85,11 @@ class Runs(Operations):
             await read_continued_run(context, request.continues, caller) if request.continues is not None else None
         )
         registry = await self._factory.ready_registry(workspace, request.tools)
+        needs_tree = build.needs_tree(request, self._settings, samples=caller.samples)
+        tree = await read_file_tree(context, workspace) if needs_tree else ""
         built = note_redactions(
-            build.build_planner_spec(request, self._settings, registry, continued, samples=caller.samples), secrets
+            build.build_planner_spec(request, self._settings, registry, continued, samples=caller.samples, tree=tree),
+            secrets,
         )
         return await start_run(context, NewRunPlan(built, workspace, start_digest, request.key), caller)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 from kairos_mcp.app.context import AppContext, read_run
@@ -10,15 +11,19 @@ from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.gate import GatedCall
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
 from kairos_mcp.store import queries, runs
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
+from kairos_mcp.tools.tool import ToolContext, call_redacted
 from kairos_mcp.views import transcript
 
 MAX_EARLIER_SUMMARIES = 3  # of earlier runs, for a run that continues them
+FILE_TREE_S = 0.05  # the longest that the names of a workspace's files are collected at a run's start
+FILE_TREE_GRACE_S = 1.0  # for a thread that is free, and what was found to be written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,24 @@ async def choose_workspace(context: AppContext, request: PlannerRequest, caller:
             run_id=request.continues,
         )
     return before
+
+
+async def read_file_tree(context: AppContext, workspace: str | None) -> str:
+    """Return the names of a workspace's files as `file_tree` shows them, through the gate; empty where there are none
+    to show, or where that would take long."""
+    resources = context.factory.resources(workspace)
+    tool = resources.registry.find("file_tree")
+    if tool is None:
+        return ""
+    call, gate = GatedCall(tool.spec, {}), resources.gate
+    if gate.judge(call).decision != "allow":
+        return ""
+    ctx = ToolContext("", time.monotonic() + FILE_TREE_S, lambda _ref: None, is_hidden=gate.hidden_path_test(call))
+    try:
+        result = await resources.workers.call(FILE_TREE_GRACE_S, call_redacted, context.factory.redactor, tool, {}, ctx)
+    except TimeoutError:
+        return ""
+    return "" if result.is_error else result.content
 
 
 async def read_continued_run(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:

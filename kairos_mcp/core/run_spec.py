@@ -91,7 +91,7 @@ class Spec:
     `checks_first`: acceptance checks that hold at the start end the run before its first cycle; None in older specs.
     `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
-    None: all were there.
+    None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
     `dialect` is that of a provider; None in older specs: the one in the settings.
     """
 
@@ -129,3 +129,4 @@ class Spec:
     given_by: str | None = None
     joining: tuple[str, ...] | None = None
     checks_first: bool | None = None
+    looks_first: bool | None = None

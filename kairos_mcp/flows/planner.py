@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.messages import Completion, Message
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.steps import Flow, Predecessor, RequestCompletion
 from kairos_mcp.core.tool_discovery import add_discovered_tools
@@ -26,7 +26,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     """Run the whole loop. Tool calls, guards, compaction and endings have a file each."""
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
-    guards, record, predecessor = LoopGuards(prompts), LoopRecord(), None
+    guards, record, predecessor, has_asked_back = LoopGuards(prompts), LoopRecord(), None, False
     for number in count(1):
         name = f"round-{number}"
         if usage.is_full(conversation):
@@ -55,6 +55,11 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             return record.end_without_model(reason)
 
         match kind:
+            case "final" if planner_input.looks_first and not (record.calls or has_asked_back):
+                predecessor, has_asked_back = Predecessor(name, len(conversation), tools), True
+                asked_back = Message("user", planner_input.prompts.look_first)
+                conversation = conversation.add(*turn_messages(prompts, turn.content), asked_back)
+                continue
             case "final":
                 return (yield from deliver_answer(planner_input, conversation, record, turn))
             case "calls":

@@ -48,6 +48,7 @@ class Prompts:
     shrunk_earlier: str = prompt_field("chars")  # in place of a result of an earlier run, which has no ref here
     outside: str = prompt_field("tool", "call")  # the one line above each result
     quoted: str = _later_prompt_field("text")  # what a model wrote in an earlier step
+    look_first: str = _later_prompt_field()  # an answer without any look at a file is asked back
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> Prompts:
@@ -60,7 +61,10 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True)
 class PlannerInput:
-    """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt."""
+    """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt.
+
+    `looks_first`: a first answer without any tool call is asked back once.
+    """
 
     system: str
     history: tuple[Message, ...]
@@ -70,6 +74,7 @@ class PlannerInput:
     context_tokens: int
     max_tokens: int
     prompts: Prompts
+    looks_first: bool = False
 
     def opening_conversation(self) -> Conversation:
         """Return what the first round is asked with: system prompt, history, user prompt."""

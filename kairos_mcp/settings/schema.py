@@ -27,6 +27,7 @@ from kairos_mcp.settings.settings import (
     SETTINGS,
     CommandMode,
     Durability,
+    PromptForm,
     ServerSetting,
     variable_name,
 )
@@ -65,6 +66,7 @@ class _SettingsFile(StrictTable):
     tools: Text | None = None
     default_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = None
     context_tokens: Annotated[int, Field(ge=2_000, le=100_000_000)] | None = None
+    prompts: PromptForm | None = None
     read_bytes: Annotated[int, Field(ge=1_024, le=256 * 1024 * 1024)] | None = None
     shown_chars: Annotated[int, Field(ge=500, le=1_000_000)] | None = None
     time_zone: Text | None = None

@@ -29,6 +29,7 @@ GateVerdict = Literal["allow", "ask", "deny"]
 Durability = Literal["full", "process"]
 DeclaredEffect = Literal["read", "idempotent", "irreversible"]  # of a foreign tool: none has a probe
 Origin = Literal["flag", "environment", "file", "default"]
+PromptForm = Literal["auto", "full", "short"]
 CommandMode = Literal["sandboxed", "bare", "off"]
 
 DEFAULT_CAPS = Limits(rounds=100)
@@ -112,6 +113,7 @@ class Settings:
     sampling: Literal["fallback", "prefer"] = "fallback"
     default_rounds: int = 5
     context_tokens: int = 100_000
+    prompts: PromptForm = "auto"
     read_bytes: int = 2 * 1024 * 1024
     shown_chars: int = 12_000
     time_zone: str = "UTC"

@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.routes import SERVER_ROUTE, AvailableRoutes, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.steps import DialectName, Flow
 from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, normalize_history, render_user_prompt
 from kairos_mcp.models.dialects import TextPrompts
@@ -23,6 +23,7 @@ from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import load_ooda
+from kairos_mcp.specs.short_prompts import add_file_tree, offers_files, takes_short_prompts
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
@@ -95,8 +96,10 @@ def build_planner_spec(
     past: ContinuedRun | None,
     *,
     samples: bool = False,
+    tree: str = "",
 ) -> BuiltSpec:
-    """Build the spec of a planner run. `samples`: the caller's client offers its own model.
+    """Build the spec of a planner run. `samples`: the caller's client offers its own model. `tree`: the names of the
+    workspace's files, for the short prompts.
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
@@ -114,8 +117,13 @@ def build_planner_spec(
     prompts = Prompts.load(settings.read_prompt)
     earlier = past.summaries if past is not None else ()
     history = normalize_history((*(past.conversation if past is not None else ()), *request.messages))
-    system = request.system if request.system is not None else settings.read_prompt("planner").strip()
+    is_short = takes_short_prompts(settings, choice.route, choice.model)
+    ours = settings.read_prompt("planner-short" if is_short else "planner").strip()
+    system = request.system if request.system is not None else ours
     user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
+    if is_short and tree:
+        user = add_file_tree(user, settings.read_prompt("planner-tree"), tree)
+    dialect, short_notes = _dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
         "planner",
         request.goal,
@@ -135,17 +143,36 @@ def build_planner_spec(
         model=choice.model,
         temperature=request.temperature,
         continues=request.continues,
-        dialect=settings.dialect,
+        dialect=dialect,
         joining=(request.tools or ()) if offer.finds_late_tools else None,
+        looks_first=(is_short and offers_files(offer.shown)) or None,
     )
     notes = (
         *choice.notes,
+        *short_notes,
         *cut,
         *_ignored_options_note(request, choice.route),
         *offer.notes,
         *registry.notes(request.tools),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
+
+
+def needs_tree(request: PlannerRequest, settings: Settings, *, samples: bool) -> bool:
+    """Whether the names of the workspace's files belong into the first message of this run."""
+    if settings.prompts == "full" or (settings.prompts == "auto" and settings.model is None):
+        return False  # as nearly always
+    choice = choose_model(request.route, request.limits, request.model, settings, samples=samples)
+    return takes_short_prompts(settings, choice.route, choice.model)
+
+
+def _dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
+    """The dialect of a provider's run: where the short prompts were chosen by themselves, in text, unless it is set;
+    with a note."""
+    if not is_short or settings.prompts != "auto" or route != "provider":
+        return settings.dialect, ()
+    dialect = "text" if settings.origins.get("dialect") == "default" else settings.dialect
+    return dialect, (f"prompts: short, in the dialect {dialect}, since the model is small; `prompts` sets it.",)
 
 
 def _ignored_options_note(request: PlannerRequest, route: str) -> tuple[str, ...]:
@@ -200,6 +227,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         context_tokens=spec.context_tokens,
         max_tokens=spec.max_tokens,
         prompts=_load_prompts(text(spec.prompts_text)),
+        looks_first=bool(spec.looks_first),
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)

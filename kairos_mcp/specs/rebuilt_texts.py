@@ -26,6 +26,7 @@ _NAMED = re.compile(r'"name":"([^"]{1,64})"')
 def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | None, rest: bytes) -> Iterator[str]:
     """Yield each such text as it would be built now. `rest`: what is left of the damaged one; it may name tools."""
     yield settings.read_prompt("planner").strip()
+    yield settings.read_prompt("planner-short").strip()
     yield encode(Prompts.load(settings.read_prompt))
     yield encode(PhasePrompts.load(settings.read_prompt))
     yield encode(load_text_prompts(settings))
