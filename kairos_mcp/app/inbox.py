@@ -30,6 +30,19 @@ class MeantRun:
     is_exact: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation, by its newest run: its folder, and whether that run has ended.
+
+    `tools`: those that it was offered, as far as they are still there; None for the usual ones, which only read.
+    """
+
+    run_id: str
+    workspace: str | None
+    has_ended: bool
+    tools: tuple[str, ...] | None
+
+
 class Inbox(Operations):
     """Find the run that a person means, and the runs that wait for a person."""
 
@@ -74,6 +87,16 @@ class Inbox(Operations):
         return await self._store.read(
             lambda session: find_runs.newest_conversation(session, caller.principal, workspaces)
         )
+
+    async def read_conversation(self, run_id: str, caller: Caller) -> Conversation:
+        """Return the conversation that this run is the newest of. Raises UnknownRun, StoreCorrupt."""
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            offered = (await self._factory.load_spec(run)).offered
+        registry = await self._factory.registry(run.workspace if self._context.serves(run.workspace) else None)
+        tools = tuple(spec.name for spec in offered if registry.find(spec.name) is not None)
+        is_usual = all(spec.effect == "read" for spec in offered)
+        return Conversation(run.id, run.workspace, run.outcome is not None, None if is_usual else tools)
 
     async def list_waiting(self, caller: Caller, *, everywhere: bool = False) -> list[str]:
         """Return the ids of the caller's runs that wait for a person: in the workspaces at hand, or `everywhere`."""

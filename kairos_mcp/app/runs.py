@@ -39,6 +39,7 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.next_action import Decides
+from kairos_mcp.views.progress import ProgressItem, read_progress
 from kairos_mcp.views.run_report import (
     Heartbeat,
     RunReport,
@@ -321,6 +322,12 @@ class Runs(Operations):
                 return read_heartbeat(session, run)
 
         return await self._store.read(read)
+
+    async def progress(self, run_id: str, caller: Caller, known: Collection[str], limit: int) -> list[ProgressItem]:
+        """Return what was done in the run and is not among the `known` refs, of the newest `limit` steps."""
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            return await self._store.read(lambda session: read_progress(session, run, known, limit))
 
     async def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
         """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations

@@ -25,6 +25,7 @@ from kairos_mcp.cli import (
     tokens,
     tools,
 )
+from kairos_mcp.cli.converse import NEWEST
 from kairos_mcp.cli.options import as_command
 
 Commands = dict[str, Callable[..., int]]
@@ -106,7 +107,16 @@ def run_app(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):  # what the terminal can't encode is escaped
         cast("TextIO", stream).reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]  # not of a TextIO, but of both
     try:
-        build_app()(words, prog_name="kairos-mcp")
+        build_app()(_with_optional_value(words), prog_name="kairos-mcp")
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
     return 0
+
+
+def _with_optional_value(words: list[str]) -> list[str]:
+    """The words with a value for `--continue` where it has none: typer knows no option whose value may be left out."""
+    if words[:1] != ["run"] or "--continue" not in words:
+        return words
+    after = words.index("--continue") + 1
+    has_value = after < len(words) and not words[after].startswith("-")
+    return words if has_value else [*words[:after], NEWEST, *words[after:]]

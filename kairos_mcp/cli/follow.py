@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,7 +13,7 @@ from kairos_mcp.cli.keyboard import Keyboard, is_person_there
 from kairos_mcp.cli.output import call_line, ending_lines
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.terminal import emit, escape_control, print_note
-from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, KairosError, NotWaiting
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags, Settings
@@ -25,11 +25,20 @@ if TYPE_CHECKING:
     from kairos_mcp.views.run_report import Heartbeat, RunReport
 
 
+LOOK_STEPS = 100  # of the newest, at each look; a second passes between two looks
+FIRST_STEPS = 6  # of those that were done before a run was gone on with
+
+
 def follow_run(
-    settings: Settings, begin: Callable[[App], Awaitable[str]], *, quiet: bool = False, caller: Caller = PERSON
+    settings: Settings,
+    begin: Callable[[App], Awaitable[str]],
+    *,
+    quiet: bool = False,
+    caller: Caller = PERSON,
+    from_start: bool = False,
 ) -> RunReport:
     """Follow a run until it rests, showing its progress on stderr unless `quiet`. `begin` starts, answers or resumes
-    the run and returns its id.
+    the run and returns its id. `from_start`: show all that was done in it.
 
     On a terminal, and unless `quiet`, the person there is asked about what it needs permission for. Ctrl-C cancels the
     run, a second Ctrl-C leaves it as it is.
@@ -38,7 +47,7 @@ def follow_run(
     async def begin_and_follow(app: App) -> RunReport:
         run_id = await begin(app)
         async with open_follower(app, caller, quiet=quiet) as follower:
-            return await follower.follow(run_id)
+            return await follower.follow(run_id, from_start=from_start)
 
     return with_app(settings, begin_and_follow)
 
@@ -50,35 +59,57 @@ def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> i
 
 
 @asynccontextmanager
-async def open_follower(app: App, caller: Caller, *, quiet: bool = False) -> AsyncIterator[Follower]:
+async def open_follower(
+    app: App, caller: Caller, *, quiet: bool = False, keeps_runs: bool = False
+) -> AsyncIterator[Follower]:
     """A follower of runs, which handles Ctrl-C until the block ends."""
     import anyio
 
     with ProgressScreen(quiet=quiet) as screen:
-        follower = Follower(app, caller, screen, Keyboard(), asks=not quiet and is_person_there())
+        asks = not quiet and is_person_there()
+        follower = Follower(app, caller, screen, Keyboard(), asks=asks, keeps_runs=keeps_runs)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follower.keyboard.watch_interrupts)
             yield follower
             tasks.cancel_scope.cancel()
 
 
-class Follower:
-    """Follows runs of one caller in an open app. `asks`: there is a person who can be asked."""
+class LeftByPerson(Exception):
+    """The person left by Ctrl-C; the run stays as it is."""
 
-    def __init__(self, app: App, caller: Caller, screen: ProgressScreen, keyboard: Keyboard, *, asks: bool) -> None:
+
+class Follower:
+    """Follows runs of one caller in an open app.
+
+    `asks`: there is a person who can be asked. `keeps_runs`: Ctrl-C leaves a run as it is; else it cancels it.
+    """
+
+    def __init__(
+        self, app: App, caller: Caller, screen: ProgressScreen, keyboard: Keyboard, *, asks: bool, keeps_runs: bool
+    ) -> None:
         self.keyboard = keyboard
         self._app = app
         self._caller = caller
         self._screen = screen
         self._asks = asks
+        self._keeps_runs = keeps_runs
         self._left: set[str] = set()  # digests of what the person left for later
+        self._shown: dict[str, set[str]] = {}  # by run: the steps that were shown
 
-    async def follow(self, run_id: str) -> RunReport:
-        """Return the run's report once it rests and nobody decides anything more. Ctrl-C cancels the run."""
+    async def follow(self, run_id: str, *, from_start: bool = False) -> RunReport:
+        """Return the run's report once it rests and nobody decides anything more. Ctrl-C cancels the run, or raises
+        LeftByPerson. `from_start`: show all that was done, not only the newest of what was before."""
+        import anyio
+
+        if from_start:
+            self._shown.setdefault(run_id, set())
         was_cancelled = False
 
         async def cancel() -> None:
             nonlocal was_cancelled
+            if self._keeps_runs:
+                leaving.cancel()
+                return
             if was_cancelled:
                 raise KeyboardInterrupt
             was_cancelled = True
@@ -87,13 +118,16 @@ class Follower:
 
         self.keyboard.on_interrupt = cancel
         try:
-            report = await self._wait_until_rest(run_id)
-            while self._asks and await self.decide_waiting(report):
-                await self._app.control.drive(run_id)
+            with anyio.CancelScope() as leaving:
                 report = await self._wait_until_rest(run_id)
-            return report
+                while self._asks and await self.decide_waiting(report):
+                    await self._app.control.drive(run_id)
+                    report = await self._wait_until_rest(run_id)
+                return report
         finally:
             self.keyboard.on_interrupt = None
+        self._screen.pause()
+        raise LeftByPerson
 
     async def decide_waiting(self, report: RunReport, *, with_settlements: bool = False) -> bool:
         """Ask about each approval that the run waits for, and store what is decided; return whether anything was.
@@ -132,15 +166,32 @@ class Follower:
     async def _wait_until_rest(self, run_id: str) -> RunReport:
         async def on_beat(beat: Heartbeat) -> None:
             self._screen.show_beat(beat)
-            self._screen.print_calls((await self._app.runs.report(run_id, self._caller, full=False)).calls)
+            await self._show_progress(run_id)
 
         while True:
             await self._app.runs.wait([run_id], until="rest", wait_s=600, caller=self._caller, on_heartbeat=on_beat)
             report = await self._app.runs.report(run_id, self._caller)
-            self._screen.print_calls(report.calls)
+            await self._show_progress(run_id)
             if report.status != "working":
                 self._screen.pause()
                 return report
+
+    async def _show_progress(self, run_id: str) -> None:
+        """Print what was done and is not shown yet."""
+        if self._screen.is_quiet:
+            return
+        newest = 0 if run_id in self._shown else -FIRST_STEPS  # at the first look what was done before is cut
+        shown = self._shown.setdefault(run_id, set())
+        try:
+            done = await self._app.runs.progress(run_id, self._caller, shown, LOOK_STEPS)
+        except KairosError:  # a damaged row: the report says what is to be said
+            return
+        shown |= {item.ref for item in done}
+        for item in done[newest:]:
+            if item.said is not None:
+                self._screen.print(item.said)
+            if item.call is not None:
+                self._screen.print(call_line(item.call))
 
 
 class ProgressScreen:
@@ -152,7 +203,7 @@ class ProgressScreen:
 
         self._console = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
         self._status: Status | None = None
-        self._printed: set[str] = set()
+        self.is_quiet = quiet
 
     def __enter__(self) -> Self:
         return self
@@ -171,13 +222,6 @@ class ProgressScreen:
     def print(self, text: str) -> None:
         """Print a line that stays."""
         self._console.print(escape_control(text))
-
-    def print_calls(self, calls: Iterable[JsonObject]) -> None:
-        """Print the calls that were not printed yet."""
-        for call in calls:
-            if call["ref"] not in self._printed:
-                self._printed.add(call["ref"])
-                self.print(call_line(call))
 
     def show_beat(self, beat: Heartbeat) -> None:
         """Show in the moving line what the run is doing."""

@@ -54,7 +54,7 @@ class Keyboard:
         sys.stderr.write(question)
         sys.stderr.flush()
         line = await self.read_line()
-        if line is None:
+        if line is None and question:
             sys.stderr.write("\n")
         return line
 

@@ -32,7 +32,7 @@ def report_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
     for call in report.calls:
         yield call_line(call)
     yield from _note_lines(report)
-    yield _usage(report)
+    yield usage_line(report)
     yield from _output_lines(report)
     yield from _next_lines(report, flags)
 
@@ -42,7 +42,7 @@ def ending_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
     yield from _output_lines(report)
     yield ""
     yield from _note_lines(report)
-    yield _usage(report)
+    yield usage_line(report)
     yield _heading(report)
     if report.waiting:
         yield purpose_line(report, workspace_name(report.workspace))
@@ -110,7 +110,7 @@ def purpose_line(report: RunReport, where: str) -> str:
     return f"for {one_line(report.goal, 80)} · {age_since(report.created_at)} old · {where}"
 
 
-def _usage(report: RunReport) -> str:
+def usage_line(report: RunReport) -> str:
     usage = report.usage
     tokens = usage["input_tokens"] + usage["output_tokens"]
     rounds = f"{count_of(report.rounds, 'round')} · " if report.rounds or report.flow == "planner" else ""

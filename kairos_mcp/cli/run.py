@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING
+from kairos_mcp.cli.converse import begin_planner, converse, find_conversation
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import shell_command
-from kairos_mcp.cli.session import PERSON
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
 from kairos_mcp.cli.terminal import print_line, print_note
-from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import Flags, Settings, packaged_config
+from kairos_mcp.settings.settings import Settings, packaged_config
 
 if TYPE_CHECKING:
-    from kairos_mcp.app.app import App
     from kairos_mcp.views.run_report import RunReport
 
 DEMO_GOAL = "Look around in this folder and say what is there."
@@ -52,6 +50,14 @@ def run(
         ),
     ] = None,
     key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key gives the same run.")] = None,
+    continues: Annotated[
+        str | None,
+        typer.Option(
+            "--continue",
+            metavar="[RUN]",
+            help="With -i: go on with a conversation, without RUN with the newest of this workspace.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
@@ -61,10 +67,15 @@ def run(
     """
     if interactive and as_json:
         raise BadArguments("--json is for a single run.", "Leave out --json or -i.")
+    if continues is not None and not interactive:
+        raise BadArguments("--continue goes with -i.", "`kairos-mcp run -i --continue`")
     goal = (goal or "").strip()
     if not goal and not interactive:
         raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
     settings = settings_here(flags)
+    continued = None
+    if continues is not None:
+        settings, continued = find_conversation(flags, settings, continues)
     request = PlannerRequest(
         goal=goal,
         model=model,
@@ -74,8 +85,13 @@ def run(
         key=key,
         tools=tuple(tools or ()) or None,
     )
+    lacks_model = request.route == "auto" and settings.route == "auto" and not (settings.model or settings.script)
     if interactive:
-        return _converse(settings, request, flags)
+        if lacks_model:
+            raise ConfigError("No model is configured, so there is nobody to talk to.", _how_to_give_a_model(settings))
+        return converse(flags, settings, request, continued)
+    if lacks_model and not as_json:
+        print_note(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}")
     return print_ending(_run_planner(settings, request, quiet=as_json), flags, as_json=as_json)
 
 
@@ -107,45 +123,18 @@ def demo(*, as_json: AsJson = False, flags: AllFlags) -> int:
     return code
 
 
-def _converse(settings: Settings, request: PlannerRequest, flags: Flags) -> int:
-    """Start a run for each line of stdin, which goes on from the run before, until the lines end or a run waits."""
-    code = COMPLETED
-    goal: str | None = request.goal or _read_goal()
-    while goal is not None:
-        report = _run_planner(settings, replace(request, goal=goal))
-        code = print_ending(report, flags)
-        if code in (WAITING, CANCELLED):
-            return code
-        request = replace(request, continues=report.run_id, key=None)
-        goal = _read_goal()
-    return code
+def _how_to_give_a_model(settings: Settings) -> str:
+    """Say how to give one, for a person in a terminal."""
+    return (
+        "Set its name and its key, as KAIROS_MODEL=openai:gpt-5 and OPENAI_API_KEY, or anthropic:NAME and "
+        "ANTHROPIC_API_KEY; for a server of your own also KAIROS_BASE_URL. To keep the name: "
+        f'model = "openai:gpt-5" in {settings.home / "kairos.toml"}.'
+    )
 
 
 def _run_planner(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -> RunReport:
     """Start a run and follow it until it rests."""
-
-    async def begin(app: App) -> str:
-        started = await app.runs.start_planner(request, PERSON)
-        if started.attached:  # an identical start of a moment ago, whose command may have been killed
-            print_note(f"run {started.run_id} of the same words is open")
-            await app.control.drive(started.run_id)
-        return started.run_id
-
-    return follow_run(settings, begin, quiet=quiet)
-
-
-def _read_goal() -> str | None:
-    """The next line of stdin that is not blank; None at its end or on Ctrl-C."""
-    try:
-        while True:
-            if sys.stdin.isatty():
-                sys.stderr.write("\n> ")
-                sys.stderr.flush()
-            line = sys.stdin.readline()
-            if not line or line.strip():
-                return line.strip() or None
-    except KeyboardInterrupt:
-        return None
+    return follow_run(settings, partial(begin_planner, request=request), quiet=quiet, from_start=True)
 
 
 def _script_for(workspace: Path) -> str:

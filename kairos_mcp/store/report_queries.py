@@ -58,15 +58,43 @@ def oldest_step(session: Session, n: int, paths: Collection[str]) -> int:
     return int(found[0])
 
 
+_RULE = "(select client from approval where approval.mark = answer.mark and through = 'rule')"
+
+
 def newest_calls(session: Session, n: int, limit: int, since: int = 0) -> list[CallRow]:
     """Return the newest answered calls, newest first, of the steps that came after the step `since`."""
     found = session.rows(
-        "select path, body, spent, (select client from approval where approval.mark = mark.id and through = 'rule')"
-        " from mark join answer on answer.mark = mark.id"
+        f"select path, body, spent, {_RULE} from mark join answer on answer.mark = mark.id"
         " where run = ? and kind = 'call' and mark.id > ? order by mark.id desc limit ?",
         (n, since, limit),
     )
     return [CallRow(path, body, decode_units(spent), rule) for path, body, spent, rule in found]
+
+
+class DoneStep(NamedTuple):
+    """An answered call or round: its row's id, its path and kind."""
+
+    mark: int
+    path: str
+    kind: str
+
+
+def newest_done(session: Session, n: int, limit: int) -> list[DoneStep]:
+    """Return the newest answered calls and rounds of a run, newest first."""
+    found = session.rows(
+        "select mark.id, path, kind from mark join answer on answer.mark = mark.id"
+        " where run = ? and kind in ('call', 'round') order by mark.id desc limit ?",
+        (n, limit),
+    )
+    return [DoneStep(*columns) for columns in found]
+
+
+def read_done(session: Session, step: DoneStep) -> CallRow:
+    """Return the answer of an answered step, and what it cost."""
+    found = session.row(f"select body, spent, {_RULE} from answer where mark = ?", (step.mark,))
+    assert found is not None
+    body, spent, rule = found
+    return CallRow(step.path, body, decode_units(spent), rule)
 
 
 def find_turn_before(session: Session, n: int, path: str, path_pattern: str) -> Completion | None:

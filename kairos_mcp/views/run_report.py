@@ -275,27 +275,26 @@ def read_heartbeat(session: Session, run: RunRow) -> Heartbeat:
 
 
 def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> list[JsonObject]:
-    """Return the newest answered calls after the step `since`, oldest first.
+    """Return the newest answered calls after the step `since`, oldest first."""
+    return [call_entry(session, run, row) for row in report_queries.newest_calls(session, run.n, limit, since)][::-1]
 
-    Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
+
+def call_entry(session: Session, run: RunRow, row: report_queries.CallRow) -> JsonObject:
+    """Return an answered call as a report shows it.
+
+    It is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
     """
-    found = []
-    for row in report_queries.newest_calls(session, run.n, limit, since):
-        result = decode_answer(row.body)
-        name = _call_name(session, run, row.path)
-        content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
-        found.append(
-            {
-                "round": round_of(row.path),
-                "name": name,
-                "ok": isinstance(result, ToolResult) and not result.is_error,
-                "ms": row.spent.milliseconds,
-                "preview": truncate(content, PREVIEW_CHARS),
-                "ref": row.path,
-            }
-            | ({} if row.rule is None else {"rule": row.rule})
-        )
-    return found[::-1]
+    result = decode_answer(row.body)
+    content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
+    entry: JsonObject = {
+        "round": round_of(row.path),
+        "name": _call_name(session, run, row.path),
+        "ok": isinstance(result, ToolResult) and not result.is_error,
+        "ms": row.spent.milliseconds,
+        "preview": truncate(content, PREVIEW_CHARS),
+        "ref": row.path,
+    }
+    return entry if row.rule is None else {**entry, "rule": row.rule}
 
 
 def _call_name(session: Session, run: RunRow, path: str) -> str:

@@ -1,0 +1,131 @@
+"""`run -i`: a conversation in the terminal. Each line is a run, which goes on from the one before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING, exit_code_of
+from kairos_mcp.cli.follow import Follower, LeftByPerson, open_follower, print_ending
+from kairos_mcp.cli.output import purpose_line, shell_command, usage_line, workspace_name
+from kairos_mcp.cli.session import PERSON, find_target, with_app
+from kairos_mcp.cli.terminal import print_line, print_note
+from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import Flags, Settings
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.app.inbox import Conversation
+    from kairos_mcp.views.run_report import RunReport
+
+NEWEST = "last"  # what --continue means without a run
+
+
+async def begin_planner(app: App, request: PlannerRequest) -> str:
+    """Start a planner run, or take up the one of an identical start whose command was killed; return its id."""
+    started = await app.runs.start_planner(request, PERSON)
+    if started.attached:
+        print_note(f"run {started.run_id} of the same words is open")
+        await app.control.drive(started.run_id)
+    return started.run_id
+
+
+def find_conversation(flags: Flags, settings: Settings, name: str) -> tuple[Settings, Conversation]:
+    """Find the conversation to go on with, of this run or the newest of this workspace, with settings for its folder.
+    Raises UnknownRun."""
+
+    async def find_newest(app: App) -> str | None:
+        return await app.inbox.newest_conversation(PERSON)
+
+    run_id = with_app(settings, find_newest) if name == NEWEST else find_target(flags, name).run_id
+    if run_id is None:
+        raise UnknownRun("There is no conversation in this workspace yet.", "Begin one: `kairos-mcp run -i`.")
+
+    async def find_folder(app: App) -> str | None:
+        return (await app.runs.find(run_id, PERSON)).workspace
+
+    if (folder := with_app(settings, find_folder)) is not None:
+        settings = replace(settings, workspaces=(Path(folder),))
+
+    async def read(app: App) -> Conversation:
+        return await app.inbox.read_conversation(run_id, PERSON)
+
+    return settings, with_app(settings, read)
+
+
+def converse(flags: Flags, settings: Settings, request: PlannerRequest, continued: Conversation | None) -> int:
+    """Start a run for each line of stdin, which goes on from the run before, until the lines end or a run waits.
+
+    The conversation can be left at any time, and be gone on with: a run that has not ended stays as it is.
+    """
+    newest = continued.run_id if continued is not None else None
+    if continued is not None:
+        request = replace(request, workspace=continued.workspace, tools=request.tools or continued.tools)
+
+    async def talk(app: App) -> int:
+        nonlocal newest
+        code = COMPLETED
+        async with open_follower(app, PERSON, keeps_runs=True) as follower:
+            if sys.stdin.isatty():
+                model = request.model or settings.model or ("a script" if settings.script else request.route)
+                print_note(f"{model} in {request.workspace}; Ctrl-D leaves")
+            if continued is not None:
+                code = await _take_up(app, follower, continued, flags)
+            goal = request.goal or await _read_goal(follower)
+            following = request
+            while code not in (WAITING, CANCELLED) and goal:
+                newest = await begin_planner(app, replace(following, goal=goal, continues=newest))
+                code = _print_turn(await follower.follow(newest, from_start=True), flags)
+                following = replace(following, key=None)
+                goal = "" if code in (WAITING, CANCELLED) else await _read_goal(follower)
+        return code
+
+    try:
+        code = with_app(settings, talk)
+    except LeftByPerson:
+        code = CANCELLED
+    if newest is not None and sys.stdin.isatty():
+        print_note(f"\nTo go on later:\n  {shell_command(flags, 'run', '-i', '--continue', newest)}")
+    return code
+
+
+async def _take_up(app: App, follower: Follower, continued: Conversation, flags: Flags) -> int:
+    """Show where the conversation stands; first go on with its newest run, if that has not ended."""
+    if not continued.has_ended:
+        await app.control.resume(continued.run_id, PERSON)
+        return _print_turn(await follower.follow(continued.run_id), flags)
+    report = await app.runs.report(continued.run_id, PERSON)
+    print_note(f"run {report.run_id} {purpose_line(report, workspace_name(report.workspace))}")
+    if report.summary:
+        print_note(f"\n{report.summary}")
+    return COMPLETED
+
+
+def _print_turn(report: RunReport, flags: Flags) -> int:
+    """Print how a run of the conversation came to rest, and return its exit code: briefly, if all is well."""
+    if exit_code_of(report) != COMPLETED:
+        return print_ending(report, flags)
+    for line in _turn_lines(report):
+        print_line(line)
+    print_note(f"\n{usage_line(report)} · {report.run_id}")
+    return COMPLETED
+
+
+def _turn_lines(report: RunReport) -> Iterator[str]:
+    yield ""
+    yield report.summary or f"(no answer: {report.stop_reason})"
+    for note in report.degraded if report.stop_reason not in ("assistant_stop", "no_tool_calls") else ():
+        yield f"note: {note}"
+
+
+async def _read_goal(follower: Follower) -> str:
+    """The next line of stdin that is not blank; empty at its end, and on Ctrl-C."""
+    prompt = "\n> " if sys.stdin.isatty() else ""
+    while (line := await follower.keyboard.ask(prompt)) is not None:
+        if line:
+            return line
+    return ""

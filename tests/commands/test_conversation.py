@@ -1,0 +1,157 @@
+"""A conversation in the terminal: it goes on through approvals, can be left at any time, and be taken up again."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from commands.conftest import Shell
+from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts, writes
+from commands.test_short_names import script_of
+from support.script_lines import looks, says
+from support.waiting import awaited
+
+TALK = ("run", "-i", "--tools", "write_file", "--tools", "list_files")
+PROMPT = "\n> "
+
+
+def continues(kairos: Shell) -> list[str | None]:
+    return [found for (found,) in rows(kairos, "select json_extract(spec, '$.continues') from run order by n")]
+
+
+def ids(kairos: Shell) -> list[str]:
+    return [run_id for (run_id,) in rows(kairos, "select id from run order by n")]
+
+
+def test_it_goes_on_through_an_approval_and_shows_what_is_said_beside_the_calls(kairos: Shell) -> None:
+    lines = ({**looks(), "content": "First I look."}, writes("new.txt", said="Now I write."), says("All done."))
+    with terminal(kairos, *TALK, lines=lines) as person:
+        person.shows(PROMPT)
+        person.types("Do it.")
+        person.shows("First I look.")
+        person.shows("list_files")
+        person.shows("Now I write.")
+        person.shows(QUESTION)
+        person.types("y")
+        person.shows("write_file")
+        person.shows("All done.")
+        person.shows(PROMPT)
+        (kairos.folder / "new.txt").unlink()
+        person.types("And again.")
+        person.shows(QUESTION)
+        person.types("n")
+        person.shows("All done.")
+        person.shows(PROMPT)
+        person.leaves()
+        person.shows(f" --continue {ids(kairos)[-1]}")
+        assert person.ends() == 0
+    assert [verdict for verdict, *_ in verdicts(kairos)] == ["approve", "deny"]
+    assert continues(kairos) == [None, ids(kairos)[0]]
+
+
+def test_what_was_said_once_is_printed_once(kairos: Shell) -> None:
+    lines = ({**looks(), "content": "First I look."}, {**says("All done."), "delay_s": 1.2})
+    with terminal(kairos, *TALK, "Do it.", lines=lines) as person:
+        person.shows("All done.")
+        person.shows(PROMPT)
+        person.leaves()
+        person.ends()
+        assert person.text.count("First I look.") == 1
+        assert person.text.count("+ round 1  list_files") == 1
+        assert person.text.count("All done.") == 1
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_it_is_taken_up_again(kairos: Shell, named: bool) -> None:
+    scripted(kairos, says("Ok."))
+    kairos("run", "-i", "First.", **script_of(kairos))
+    kairos("run", "-i", "Another.", **script_of(kairos))
+    first, newest = ids(kairos)
+    more = [first] if named else []
+    kairos("run", "-i", "--continue", *more, typed="Second.\nThird.\n", **script_of(kairos))
+    assert continues(kairos) == [None, None, first if named else newest, ids(kairos)[2]]
+    messages = kairos("show", "last", "--view", "messages", "--json").out
+    assert ("First." if named else "Another.") in messages
+
+
+def test_a_conversation_of_another_folder_goes_on_there_with_its_tools(kairos: Shell) -> None:
+    scripted(kairos, says("Ok."))
+    kairos(*TALK, "First.", **script_of(kairos))
+    (first,) = ids(kairos)
+    other = kairos.home / "other"
+    other.mkdir()
+    assert kairos("run", "-i", "--continue", cwd=other, **script_of(kairos)).code == 2
+    scripted(kairos, writes("new.txt"), says("Ok."))
+    kairos("run", "-i", "--continue", first, "Write.", cwd=other, **script_of(kairos))
+    assert continues(kairos) == [None, first]
+    assert rows(kairos, "select distinct workspace from run") == [(str(kairos.folder),)]
+    assert rows(kairos, "select tool from approval") == [("write_file",)]
+
+
+def test_left_at_a_question_it_is_taken_up_at_that_question(kairos: Shell) -> None:
+    with terminal(kairos, *TALK, "Do it.", lines=(writes("new.txt"), says("All done."))) as person:
+        person.shows(QUESTION)
+        person.leaves()
+        person.shows(" --continue ")
+        assert person.ends() == 3
+    with terminal(kairos, "run", "-i", "--continue") as person:
+        person.shows(QUESTION)
+        person.types("y")
+        person.shows("All done.")
+        person.shows(PROMPT)
+        assert (kairos.folder / "new.txt").exists()
+        (kairos.folder / "new.txt").unlink()
+        person.types("More.")
+        person.shows(QUESTION)
+        person.interrupts()
+        assert person.ends() == 3
+    assert not (kairos.folder / "new.txt").exists()
+    assert continues(kairos) == [None, ids(kairos)[0]]
+
+
+def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> None:
+    lines = (looks(), {**says("All done."), "delay_s": 30})
+    with terminal(kairos, *TALK, "Do it.", lines=lines) as person:
+        awaited((kairos.state / "kairos.db").exists)
+        person.shows("list_files")
+        awaited(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
+        person.interrupts()
+        person.shows(" --continue ")
+        assert person.ends() == 130
+    assert rows(kairos, "select outcome, paused from run") == [(None, None)]
+    assert rows(kairos, "select count(*) from deposit") == [(0,)]
+    run_id = ids(kairos)[0]
+    assert kairos("cancel", run_id).code == 0
+
+
+def test_continue_goes_with_a_conversation_alone(kairos: Shell) -> None:
+    assert kairos("run", "--continue").code == 2
+    assert kairos("run", "-i", "--continue").code == 2
+    assert not kairos.state.exists()
+
+
+@pytest.mark.parametrize("words", [["run", "Look."], ["run", "-i"], ["run", "-i", "Look."]])
+def test_without_a_model_that_is_said_at_once_and_how_to_give_one(kairos: Shell, words: list[str]) -> None:
+    said = kairos(*words)
+    first = said.err.splitlines()[0]
+    assert re.search(r"No model is configured.*KAIROS_MODEL=.*OPENAI_API_KEY.*kairos\.toml", first)
+    if "-i" in words:
+        assert (said.code, kairos.state.exists()) == (2, False)
+    else:  # whoever typed it may answer in its place
+        assert (said.code, " answer " in said.out) == (3, True)
+
+
+@pytest.mark.parametrize("words", [["--route", "caller"], ["--json"]])
+def test_it_is_not_said_to_who_asked_for_that_or_reads_json(kairos: Shell, words: list[str]) -> None:
+    said = kairos("run", "Look.", *words)
+    assert (said.code, "No model" in said.err) == (3, False)
+
+
+def test_each_line_of_a_pipe_is_a_run(kairos: Shell) -> None:
+    scripted(kairos, says("Ok."))
+    said = kairos("run", "-i", typed="One.\n\n Two. \nThree.", **script_of(kairos))
+    assert said.code == 0
+    goals = [json.loads(spec)["goal"] for (spec,) in rows(kairos, "select spec from run order by n")]
+    assert goals == ["One.", "Two.", "Three."]
+    assert said.out.count("Ok.") == 3
