@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.app.context import Operations
@@ -17,6 +18,7 @@ LAST = "last"
 """The name by which a person means the newest run of the workspaces at hand."""
 
 _ID_PREFIX = "run-"
+SHORT_ID_CHARS = len(_ID_PREFIX) + 4  # of an id in a list; more where others begin alike
 _BEGINNING = re.compile(r"[a-z0-9-]{1,40}")
 _NAMED_RUNS = 4  # of those that begin alike
 
@@ -64,6 +66,17 @@ class Inbox(Operations):
             named = ", ".join(run.run_id for run in found[:_NAMED_RUNS])
             raise BadArguments(f"Several runs begin with {name!r}: {named}{more}.", "Give more of the id.")
         return MeantRun(*found[0], is_exact)
+
+    async def shorten_ids(self, run_ids: Sequence[str], caller: Caller) -> dict[str, str]:
+        """Return for each of the caller's runs a beginning of its id that no other run of theirs has."""
+
+        def shorten(session: Session, run_id: str) -> str:
+            lengths = range(SHORT_ID_CHARS, len(run_id))
+            beginnings = (run_id[:length] for length in lengths)
+            found = (each for each in beginnings if find_runs.is_unique_beginning(session, each, caller.principal))
+            return next(found, run_id)
+
+        return await self._store.read(lambda session: {run_id: shorten(session, run_id) for run_id in run_ids})
 
     def _find(self, session: Session, name: str, principal: str | None) -> tuple[list[FoundRun], bool]:
         """Return the runs that may be meant, and whether that is certain."""

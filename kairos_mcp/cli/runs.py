@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ReportOrView = Literal["report", "events", "calls", "messages", "usage"]
 
+_SHOWN_KEYS = 2  # of what a run waits for, in a list
+_GOAL_CHARS = 80
 _PAGE_CHARS = 1_000_000  # so that no item of a page is cut
 _DAYS = {"h": 1 / 24, "d": 1, "w": 7}
 
@@ -53,19 +55,20 @@ def runs(
     settings = settings_for_list(flags)
     everywhere = everywhere or not settings.workspaces
 
-    async def look(app: App) -> tuple[list[RunReport], int]:
+    async def look(app: App) -> _Listing:
         newest = await app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
         elsewhere = 0 if everywhere else await app.runs.count_elsewhere(PERSON)
-        return [await app.runs.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
+        reports = [await app.runs.report(run_id, PERSON, full=False) for run_id in newest]
+        return _Listing(reports, await app.inbox.shorten_ids(newest, PERSON), elsewhere)
 
     damage: StoreCorrupt | None = None
     try:
-        reports, elsewhere = with_app(settings, look)
+        listing = with_app(settings, look)
     except StoreCorrupt as error:
         damage = error
-        reports, elsewhere = with_app(settings, look, salvage=True)
-    value = {"runs": [report.as_json() for report in reports], "elsewhere": elsewhere}
-    emit(value, _list_lines(flags, reports, elsewhere), as_json=as_json)
+        listing = with_app(settings, look, salvage=True)
+    value = {"runs": [report.as_json() for report in listing.reports], "elsewhere": listing.elsewhere}
+    emit(value, _list_lines(flags, listing), as_json=as_json)
     if damage is None:
         return COMPLETED
     export = command_line_for(flags).complete_all("`kairos-mcp export RUN FILE`")
@@ -73,19 +76,37 @@ def runs(
     return FAILED
 
 
-def _list_lines(flags: Flags, reports: list[RunReport], elsewhere: int) -> Iterator[str]:
-    """A line for each run. One that can't be read has no goal, and its summary says what can be done."""
-    if not reports and not elsewhere:
+class _Listing(NamedTuple):
+    """The runs of a list, their short ids, and how many runs other workspaces have."""
+
+    reports: list[RunReport]
+    short_ids: dict[str, str]
+    elsewhere: int
+
+
+def _list_lines(flags: Flags, listing: _Listing) -> Iterator[str]:
+    """A line for each run: short id, age, workspace, flow, status, goal, what it waits for and from whom. One that
+    can't be read has no goal, and its summary says what can be done."""
+    if not listing.reports and not listing.elsewhere:
         yield command_line_for(flags).complete_all("No runs yet; try `kairos-mcp demo`.")
-    for report in reports:
-        is_planner = report.flow == "planner"
-        work = count_of(report.rounds, "round") if is_planner else count_of(report.usage["model_calls"], "call")
-        where = f"{age_since(report.created_at):>6} {workspace_name(report.workspace):<16}"
-        status = f"{report.status:<14} {report.stop_reason or '':<15} {work:>10}"
-        goal = one_line(report.goal, 60) if report.goal else report.summary or ""
-        yield f"{report.run_id} {where} {status}  {goal}".rstrip()
-    if elsewhere:
-        yield f"{count_of(elsewhere, 'run')} of other workspaces: --all shows them"
+    rows = [
+        (
+            listing.short_ids[report.run_id],
+            age_since(report.created_at),
+            workspace_name(report.workspace),
+            report.flow,
+            report.status + (f" ({report.stop_reason})" if report.stop_reason not in (None, report.status) else ""),
+        )
+        for report in listing.reports
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for report, row in zip(listing.reports, rows, strict=True):
+        columns = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        goal = one_line(report.goal, _GOAL_CHARS) if report.goal else report.summary or ""
+        waiting = f" · waits for {report.describe_waiting(_SHOWN_KEYS)}" if report.waiting else ""
+        yield f"{columns}  {goal}{waiting}".rstrip()
+    if listing.elsewhere:
+        yield f"{count_of(listing.elsewhere, 'run')} of other workspaces: --all shows them"
 
 
 def _prune_runs(flags: Flags, older_than: str | None, *, as_json: bool) -> int:

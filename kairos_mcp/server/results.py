@@ -57,7 +57,7 @@ def runs_result(reports: Sequence[RunReport], *, brief: bool = False, elsewhere:
         room = max(0, room - sum(map(size, runs[-1]["waiting"])))
     next_call = next((run["next"] for run in runs if run["next"] is not None), None)
     more: JsonObject = {"elsewhere": elsewhere} if elsewhere else {}
-    text = rows_text(runs, next_call, elsewhere) if brief else runs_text(runs, next_call)
+    text = rows_text(reports, next_call, elsewhere) if brief else runs_text(runs, next_call)
     return _result({"runs": runs, "next": next_call, **more}, text)
 
 
@@ -103,9 +103,9 @@ def runs_text(runs: list[JsonObject], next_call: JsonObject | None) -> str:
     return _with_items(lines, [{"run_id": run["run_id"], **item} for run in runs for item in run["waiting"]])
 
 
-def rows_text(rows: list[JsonObject], next_call: JsonObject | None, elsewhere: int) -> str:
+def rows_text(reports: Sequence[RunReport], next_call: JsonObject | None, elsewhere: int) -> str:
     """A line for each run of a list."""
-    lines = [_format_row(row) for row in rows] or ["No runs here yet." if elsewhere else "No runs yet."]
+    lines = [_format_row(report) for report in reports] or ["No runs here yet." if elsewhere else "No runs yet."]
     if elsewhere:
         lines.append(f"{count_of(elsewhere, 'run')} of other workspaces: run_status all=true")
     if next_call is not None:
@@ -169,12 +169,12 @@ def _status_line(run: JsonObject) -> str:
     return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {work}, route {run['route']}{model}{resume}"
 
 
-def _format_row(run: JsonObject) -> str:
-    why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
-    waits = ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
-    waiting = f", waiting {waits}" if waits else ""
-    status = f"{run['flow']} {run['run_id']}: {run['status']}{why}, {count_of(run['rounds'], 'round')}{waiting}"
-    return f"{status}, {_format_place(run)}, seq {run['seq']}: {_one_line(run['goal'])}"
+def _format_row(report: RunReport) -> str:
+    row = report.as_row()
+    why = f" ({row['stop_reason']})" if row["stop_reason"] else ""
+    waiting = f", waits for {report.describe_waiting()}" if report.waiting else ""
+    status = f"{row['flow']} {row['run_id']}: {row['status']}{why}, {count_of(row['rounds'], 'round')}{waiting}"
+    return f"{status}, {_format_place(row)}, seq {row['seq']}: {_one_line(row['goal'])}"
 
 
 def _format_place(run: JsonObject) -> str:

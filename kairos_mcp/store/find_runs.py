@@ -29,6 +29,11 @@ def find_by_beginning(session: Session, beginning: str, principal: str, limit: i
     return [FoundRun(*found) for found in session.rows(statement, (beginning, after, principal, limit))]
 
 
+def is_unique_beginning(session: Session, beginning: str, principal: str) -> bool:
+    """Whether one run of the principal at most has an id that begins so."""
+    return len(find_by_beginning(session, beginning, principal, 2)) < 2
+
+
 _WAITS = f"""
     select run.id from run where outcome is null and principal = ? and resume_at is null and (paused is not null
         or exists(select 1 from approval where approval.run = run.n and verdict is null and unasked = 0)

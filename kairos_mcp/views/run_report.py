@@ -30,7 +30,7 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.next_action import Decides, next_call
-from kairos_mcp.views.waiting import BackOff, current_waits, format_time, waiting_items
+from kairos_mcp.views.waiting import BackOff, answered_by, current_waits, format_time, waiting_items
 
 NOTHING_WAITS = WaitingItems({}, {})
 PREVIEW_CHARS = 160
@@ -85,6 +85,15 @@ class RunReport:
     def is_delta(self) -> bool:
         """Whether it shows only what is new to a caller whose answer this call brought."""
         return any("after" in item for item in self.waiting)
+
+    def describe_waiting(self, most: int | None = None) -> str:
+        """Say what the run waits for, and from whom; empty where it waits for nobody's answer. `most`: so many keys."""
+        keys: dict[str, list[str]] = {}
+        for item in self.waiting[:most]:
+            keys.setdefault(answered_by(item["kind"], self.route), []).append(f"{item['key']} ({item['kind']})")
+        texts = [f"{', '.join(waiting)} from {who}" for who, waiting in keys.items()]
+        left_out = 0 if most is None else max(0, len(self.waiting) - most)
+        return " and ".join([*texts, *([f"{left_out} more"] if left_out else [])])
 
     def as_row(self) -> JsonObject:
         """Return the run's entry in a list: what it is for, its status, and what it waits for by key and kind."""

@@ -33,6 +33,17 @@ def waiting_items(
     yield from _unsettled_items(run, waits, steps)
 
 
+def answered_by(kind: str, route: str) -> str:
+    """Return who answers items of this kind."""
+    match kind:
+        case "approval" | "settle":
+            return "a person"
+        case "completion" if route == "sampling":
+            return "a client's model"
+        case _:
+            return "the caller"
+
+
 def answer_template(item: JsonObject) -> JsonObject:
     """Return the shape of an answer, to be filled in."""
     kind = item["kind"]

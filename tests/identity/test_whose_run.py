@@ -206,13 +206,32 @@ async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two)
             both = await door.ask("run_status", {"all": True})
             assert [run["run_id"] for run in both["runs"]] == [theirs, mine]
             assert "elsewhere" not in both
-    listed = two.said("runs", folder=two.other)
-    assert theirs in listed.out
-    assert mine not in listed.out
-    assert all(word in listed.out for word in ("Think.", "other", " s "))
-    assert mine in two.said("runs", "--all", folder=two.other).out
+    (line, more) = two.said("runs", folder=two.other).out.splitlines()
+    assert theirs.startswith(line.split()[0])
+    assert more.startswith("1 run of other workspaces")
+    waits = "Think. · waits for round-1 (completion) from the caller"
+    assert all(word in line for word in ("other", " s ", "planner", "input_required", waits))
+    lines = two.said("runs", "--all", folder=two.other).out.splitlines()
+    assert all(whole.startswith(line.split()[0]) for whole, line in zip((theirs, mine), lines, strict=True))
     shown = two.said("show", mine, folder=two.other).out
     assert all(word in shown for word in ("Think.", "old", str(two.one)))
+
+
+async def test_runs_that_wait_are_a_line_each_by_a_beginning_that_no_other_has(two: Two) -> None:
+    async with two.server(two.one, lines=(WRITES, ENDS)) as app:
+        await begun(app, tools=("write_file",))
+        for goal in ("Look around.", "x" * 90):
+            await rests(app, (await app.runs.start_planner(PlannerRequest(goal, route="caller"), ME)).run_id)
+    for n, run_id in enumerate(("run-abcdef000001", "run-abcdef999999", "run-ffff00000000"), 1):
+        two.place.rows("update run set id = ? where n = ?", run_id, n)
+    long, look, change = two.said("runs").out.splitlines()
+    for short, line in (("run-ffff", long), ("run-abcdef9", look), ("run-abcdef0", change)):
+        assert line.split()[0] == short
+        assert [word for word in (two.one.name, " s ", "planner", "input_required") if word not in line] == []
+    assert f"{'x' * 79}… · waits for round-1 (completion) from the caller" in long
+    assert "Look around. · waits for round-1 (completion) from the caller" in look
+    assert "waits for round-1/call-1/approval (approval) from a person" in change
+    assert "Look around." in two.said("show", "run-abcdef9").out
 
 
 async def saved(app: App, **more: Any) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def test_what_can_still_be_read_of_a_damaged_file_is_carried_away(filled: Place,
         file.write(b"\xa5" * size)
     ((run_id,),) = filled.rows("select id from run where key = 'end'")
     listed = kairos("runs")
-    assert (listed.code, run_id in listed.out, "export" in listed.err) == (1, True, True)
+    shorts = [line.split()[0] for line in listed.out.splitlines()]
+    assert (listed.code, any(map(run_id.startswith, shorts)), "export" in listed.err) == (1, True, True)
     aside = filled.root / "aside.jsonl"
     assert kairos("export", run_id, str(aside)).code == 0
     assert kairos("replay", str(aside)).code == 0
