@@ -10,12 +10,19 @@ import pytest
 from support.app import Place, reads, rests, says, started
 from support.provider_server import Standin, talks
 
+from kairos_mcp.app import start
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.specs.short_prompts import MAX_TREE_CHARS, is_small_model
 
 SMALL = "openai:qwen2.5-coder:1.5b"
+
+
+@pytest.fixture(autouse=True)
+def has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine two files are not listed within what a start takes for it."""
+    monkeypatch.setattr(start, "FILE_TREE_S", 5.0)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +136,15 @@ async def test_the_files_that_a_rule_hides_are_not_named(place: Place) -> None:
     assert "a.txt" in text
     assert "secret" not in text
     assert len(text) < MAX_TREE_CHARS * 1.2
+
+
+async def test_a_tree_that_takes_long_is_left_out_where_time_runs_out(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "FILE_TREE_S", -1.0)
+    async with App.open(place.settings(says("no"), says("no"), prompts="short"), via="serve") as app:
+        assert (await rests(app, await started(app, "What is in a.txt?"))).status == "completed"
+    assert place.rows("select count(*) from text where body like '%a.txt%> %' or body like '%>   b.txt%'") == [(0,)]
 
 
 async def test_a_rule_against_the_tree_leaves_it_out(place: Place) -> None:
