@@ -67,6 +67,8 @@ def trace_line(item: JsonObject) -> str:
         return f"{where}{item['role']}: {item['content']}{calls}".replace("\n", "\n    ")
     ref = item.get("ref", "")
     rest = {name: value for name, value in item.items() if name not in ("ref", "text", "content", "digest", "at")}
+    if "decided" in rest:
+        rest["decided"] = ", ".join(map(_format_decision, rest["decided"]))
     text = one_line(str(item.get("text") or item.get("content") or ""), 80)
     fields = " ".join(f"{name}={_format_field(value)}" for name, value in rest.items() if value not in (None, []))
     return f"{ref:<20} {fields}  {text}".rstrip()
@@ -224,6 +226,11 @@ def _conversation_lines(messages: Iterable[JsonObject]) -> Iterator[str]:
 
 def _format_call(call: JsonObject) -> str:
     return f"{call['name']} {one_line(json.dumps(call['arguments'], ensure_ascii=False), 90)}"
+
+
+def _format_decision(decision: JsonObject) -> str:
+    """A decision about a step: what was said, and by what; a remembered approval is named."""
+    return f"{decision['said']} ({decision['client'] if decision['through'] == 'rule' else decision['through']})"
 
 
 def _format_field(value: object) -> str:

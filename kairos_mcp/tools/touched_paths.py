@@ -2,9 +2,9 @@
 
 For the author of a tool:
 
-- A built-in tool (`source` "builtin") is protected by the names of its arguments: only `path` and `edits[].path` count,
-  relative to the workspace. A path in any other argument is seen by no rule. They are judged as text, since a
-  Workspace follows no link and opens nothing outside.
+- A built-in tool (`source` "builtin") is protected by the names of its arguments: only `path` and `edits[].path` count
+  (of a program its `cwd`), relative to the workspace. A path in any other argument is seen by no rule. They are judged
+  as text, since a Workspace follows no link and opens nothing outside.
 - For any other tool (of a downstream server, of an installed package, a request over HTTP, one of the caller's) there
   is nothing to declare, but names help: every text in the arguments is searched, at any depth, in lists and in keys
   of objects. A text that may name a file is resolved against the workspace, links are followed, and the gate judges
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from kairos_mcp.core.command_patterns import RUN_COMMAND
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.paths import PATH_BYTES, plain_path
@@ -97,11 +98,13 @@ class TouchedSet:
 def read_named_paths(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str, ...]:
     """Return the paths that a call of a built-in tool names in `path` and `edits[].path`, made plain if possible.
 
-    A reading tool without a `path` reads the workspace itself. The paths of read_skill lie in no workspace.
+    A program is judged by the folder that it is started in (`cwd`). A reading tool without a `path` reads the workspace
+    itself. The paths of read_skill lie in no workspace.
     """
     if tool is not None and (tool.name, tool.source) == (READ_SKILL, "builtin"):
         return ()
-    paths: list[Any] = [arguments.get("path")]
+    is_program = tool is not None and (tool.name, tool.source) == (RUN_COMMAND, "builtin")
+    paths: list[Any] = [arguments.get("cwd" if is_program else "path")]
     reads_at_path = tool is not None and tool.effect == "read" and "path" in tool.input_schema.get("properties", {})
     if paths == [None] and reads_at_path:
         paths = ["."]

@@ -38,6 +38,7 @@ COMMAND = "tools/test_command.py::test_"
 KEPT = "tools/test_instructions_protected.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
+COMMAND_RULES = "approvals/test_command_rules.py::test_"
 REMEMBERED = "approvals/test_remembered.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
@@ -579,6 +580,49 @@ APPROVALS = (
         "return replace(shape, path=paths.pop()) if len(paths) == 1 else None",
         "return replace(shape, path=paths.pop())",
         REMEMBERED + "a_plan_of_one_file_is_remembered_for_the_file_and_one_of_two_is_not",
+    ),
+    Guard(
+        "gate.py",
+        'names = command.names.safe if rule.verdict == "allow" else command.names.all',
+        "names = command.names.all",
+        COMMAND_RULES + "a_program_is_allowed_by_a_safe_name_and_denied_by_any",
+        quick=True,
+    ),
+    Guard(
+        "core/command_patterns.py",
+        'if not any(("/" in name) == ("/" in program) and',
+        "if not any(",
+        "core/test_command_patterns.py::test_a_bare_name_and_a_path_are_told_apart",
+    ),
+    Guard(
+        "core/command_patterns.py",
+        "return len(rest) == len(arguments) and all(",
+        "return all(",
+        "core/test_command_patterns.py::test_law_only_an_open_end_lets_further_arguments_in",
+    ),
+    Guard(
+        "tools/commands/program_names.py",
+        "if shutil.which(name, path=search_path) == located:",
+        "if True:",
+        "core/test_command_patterns.py::test_a_name_that_finds_another_program_is_no_name_of_this_one",
+    ),
+    Guard(
+        "tools/commands/program_names.py",
+        "elif _inner_path(real, root) is None:",
+        "else:",
+        "core/test_command_patterns.py::test_a_link_outside_that_leads_into_the_workspace_is_allowed_by_no_name",
+    ),
+    Guard(
+        "tools/commands/program_names.py",
+        "if located != os.path.normpath(located):",
+        "if False:",
+        "core/test_command_patterns.py::test_a_path_that_goes_up_is_allowed_by_no_name",
+    ),
+    Guard(
+        "tools/touched_paths.py",
+        'arguments.get("cwd" if is_program else "path")',
+        'arguments.get("path")',
+        COMMAND_RULES + "a_rule_on_paths_judges_a_command_by_its_folder",
     ),
     Guard(
         "store/rules.py",
