@@ -122,7 +122,7 @@ async def read_file_tree(context: AppContext, workspace: str | None) -> str:
         result = await resources.workers.call(FILE_TREE_GRACE_S, call_redacted, context.factory.redactor, tool, {}, ctx)
     except TimeoutError:
         return ""
-    return "" if result.is_error else result.content
+    return result.content if result.data is not None and result.data.get("shown") else ""
 
 
 async def read_continued_run(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
