@@ -10,24 +10,32 @@ from typing import TYPE_CHECKING, NamedTuple
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
 from kairos_mcp.cli.terminal import DiffLine, diff_lines, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 
 if TYPE_CHECKING:
     from kairos_mcp.cli.keyboard import Keyboard
+    from kairos_mcp.store.rules import CallShape, RuleRequest, RuleScope
     from kairos_mcp.views.run_report import RunReport
 
 
 class Choice(NamedTuple):
-    """What may be typed for an approval. `asks_why`: the model is told the reason, if one is given."""
+    """What may be typed for an approval.
+
+    `asks_why`: the model is told the reason, if one is given. `always`: such calls are allowed from then on.
+    """
 
     letter: str
     label: str
     verdict: Verdict | None
     asks_why: bool = False
+    always: RuleScope | None = None
 
 
 CHOICES = (
     Choice("y", "yes", "approve"),
+    Choice("r", "always for this run", "approve", always="run"),
+    Choice("p", "always for this project", "approve", always="project"),
     Choice("n", "no", "deny"),
     Choice("w", "no and why", "deny", asks_why=True),
     Choice("l", "later", None),
@@ -36,10 +44,11 @@ CHOICES = (
 
 @dataclass(frozen=True, slots=True)
 class TypedDecision:
-    """What a person typed about an approval."""
+    """What a person typed about an approval. `rule`: what is to be remembered."""
 
     verdict: Verdict
     feedback: str | None = None
+    rule: RuleRequest | None = None
 
 
 def approval_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine]:
@@ -72,23 +81,55 @@ async def ask_about_settlement(keyboard: Keyboard, report: RunReport, item: Json
     return None
 
 
-async def ask_about_approval(keyboard: Keyboard, report: RunReport, item: JsonObject) -> TypedDecision | None:
-    """Show what a run asks permission for, and ask for a decision; None: it is left for later."""
+async def ask_about_approval(
+    keyboard: Keyboard, report: RunReport, item: JsonObject, shape: CallShape | None
+) -> TypedDecision | None:
+    """Show what a run asks permission for, and ask for a decision; None: it is left for later. `shape`: of the call, if
+    a decision about it can be remembered."""
     print_note("")
     for line in approval_lines(report, item):
         print_note(line)
-    question = ", ".join(f"{choice.label} [{choice.letter}]" for choice in CHOICES) + "? "
+    scopes = () if shape is None else ("run",) if report.workspace is None else ("run", "project")
+    choices = [choice for choice in CHOICES if choice.always is None or choice.always in scopes]
+    question = ", ".join(f"{choice.label} [{choice.letter}]" for choice in choices) + "? "
     while (typed := await keyboard.ask(question, fresh=True)) is not None:
-        chosen = next((choice for choice in CHOICES if typed.casefold() in (choice.letter, choice.label)), None)
+        chosen = next((choice for choice in choices if typed.casefold() in (choice.letter, choice.label)), None)
         if chosen is None:
             continue
         if chosen.verdict is None:
             return None
-        reason = await _ask_why(keyboard) if chosen.asks_why else None
-        if chosen.asks_why and reason is None:
+        reason, rule = None, None
+        if chosen.asks_why and (reason := await _ask_why(keyboard)) is None:
             continue  # Ctrl-C takes the choice back
-        return TypedDecision(chosen.verdict, reason or None)
+        if shape is not None and chosen.always and (rule := await _ask_for_rule(keyboard, shape, chosen)) is None:
+            continue
+        return TypedDecision(chosen.verdict, reason or None, rule)
     return None
+
+
+async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) -> RuleRequest | None:
+    """Return what is to be remembered; None where that is taken back. The pattern of a command is shown and confirmed,
+    and may be another one that matches it."""
+    from kairos_mcp.core.command_patterns import parse_pattern
+    from kairos_mcp.store.rules import RuleRequest
+
+    rule = RuleRequest(chosen.always or "run")
+    if shape.command is None:
+        return rule
+    while True:
+        print_note(f"{chosen.label.capitalize()}: {rule.covered(shape).describe(shape.tool)}")
+        typed = await keyboard.ask(
+            "Enter allows these commands; or type another pattern, as 'pytest ...': ", fresh=True
+        )
+        if not typed:
+            return None if typed is None else rule
+        try:
+            wider = RuleRequest(rule.scope, parse_pattern(typed))
+            wider.covered(shape)
+        except BadArguments as error:
+            print_note(str(error))
+        else:
+            rule = wider
 
 
 async def _ask_why(keyboard: Keyboard) -> str | None:

@@ -157,11 +157,16 @@ class Follower:
             if settlement is not None:
                 await answers.settle(run_id, key, settlement, self._caller, digest=digest, drive=False)
             return settlement is not None
-        decision = await ask_about_approval(self.keyboard, report, item)
-        if decision is not None:
-            verdict, why = decision.verdict, decision.feedback
-            await answers.decide(run_id, key, verdict, why, self._caller, digest=digest, drive=False)
-        return decision is not None
+        shape = (await answers.find_approval(run_id, key, self._caller)).shape
+        decision = await ask_about_approval(self.keyboard, report, item, shape)
+        if decision is None:
+            return False
+        verdict, why, rule = decision.verdict, decision.feedback, decision.rule
+        await answers.decide(run_id, key, verdict, why, self._caller, digest=digest, rule=rule, drive=False)
+        if rule is not None and (made := await self._app.rules.find_made_with(run_id, key, self._caller)) is not None:
+            takes_back = self._app.complete_commands(f"`kairos-mcp rules remove {made.id}` takes it back", self._caller)
+            print_note(f"{made.name}: {made.description}; {takes_back}")
+        return True
 
     async def _wait_until_rest(self, run_id: str) -> RunReport:
         async def on_beat(beat: Heartbeat) -> None:

@@ -159,3 +159,65 @@ def test_a_mandates_run_asks_in_place_too(kairos: Shell) -> None:
         assert person.ends() == 0
     assert "(one.md)" in page.read_text()
     assert verdicts(kairos) == [("approve", "local", "command", None)]
+
+
+def rules(kairos: Shell) -> list[tuple[Any, ...]]:
+    return rows(kairos, "select tool, run is null, through from rule")
+
+
+@pytest.mark.parametrize(("typed", "is_for_project"), [("r", 0), ("p", 1)])
+def test_always_remembers_the_approval_for_the_run_or_for_the_project(
+    kairos: Shell, typed: str, is_for_project: int
+) -> None:
+    lines = (writes("new.txt"), writes("new.txt", "hello again\n"), says("All done."))
+    with terminal(kairos, *CHANGE, lines=lines) as person:
+        shown = person.shows(QUESTION)
+        assert "always for this run [r], always for this project [p]" in shown
+        person.types(typed)
+        assert person.ends() == 0
+        assert person.text.count(QUESTION) == 1
+        assert "rules remove" in person.text
+    assert rules(kairos) == [("write_file", is_for_project, "command")]
+    assert (kairos.folder / "new.txt").read_text() == "hello again\n"
+    (kairos.folder / "new.txt").unlink()
+    again = kairos("run", "Once more.", "--tools", "write_file", KAIROS_SCRIPT=str(kairos.home / "script.jsonl"))
+    assert again.code == (0 if is_for_project else 3)
+
+
+def runs(*argv: str) -> dict[str, Any]:
+    return {"tool_calls": [{"id": "1", "name": "run_command", "arguments": {"argv": list(argv)}}]}
+
+
+@pytest.mark.sandbox
+def test_which_commands_are_always_allowed_is_shown_and_confirmed_and_may_be_widened(kairos: Shell) -> None:
+    lines = (runs("touch", "one"), runs("touch", "two"), runs("rm", "one"), says("All done."))
+    pattern = "another pattern, as 'pytest ...': "
+    with terminal(kairos, "run", "Touch.", "--tools", "run_command", lines=lines) as person:
+        person.shows(QUESTION)
+        person.types("p")
+        assert "run_command: touch one" in person.shows(pattern)
+        person.leaves()  # that takes the choice back
+        person.shows(QUESTION)
+        assert not (kairos.folder / "one").exists()
+        person.types("p")
+        person.shows(pattern)
+        person.types("rm ...")
+        assert "does not match" in person.shows(pattern)
+        person.types("touch ...")
+        assert "run_command: touch ..." in person.shows(pattern)
+        person.types("")
+        assert "rm" in person.shows(QUESTION)  # the second touch ran unasked
+        assert (kairos.folder / "two").exists()
+        person.types("n")
+        assert person.ends() == 0
+    assert rules(kairos) == [("run_command", 1, "command")]
+
+
+def test_what_may_not_be_remembered_is_not_offered(kairos: Shell) -> None:
+    with terminal(kairos, *CHANGE, lines=(writes("AGENTS.md"), says("All done."))) as person:
+        assert "always" not in person.shows(QUESTION)
+        person.types("r")  # so it is no choice
+        person.shows(QUESTION)
+        person.types("n")
+        assert person.ends() == 0
+    assert rules(kairos) == []
