@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
-from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.errors import MandateInvalid
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.limits import (
     DAY_UNITS,
@@ -158,14 +158,15 @@ def goal_hash(goal: str) -> str:
 
 
 def parse_mandate(json_value: object) -> Mandate:
-    """Parse a mandate from JSON. Raises BadArguments with everything that is wrong."""
+    """Parse a mandate from JSON. Raises MandateInvalid with everything that is wrong."""
     if (reason := find_unfit_value(json_value)) is not None:
-        raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
+        raise MandateInvalid(f"mandate: {reason}.", "Send plain JSON.")
     values: Any = _drop_nulls(json_value)
     if problems := compile_schema(MANDATE_SCHEMA).problems(values):
-        raise BadArguments(f"mandate: {'; '.join(problems)}.", f"Its keys: {', '.join(MANDATE_SCHEMA['properties'])}.")
+        keys = ", ".join(MANDATE_SCHEMA["properties"])
+        raise MandateInvalid(f"mandate: {'; '.join(problems)}.", f"Its keys: {keys}.")
     if not values["goal"].strip():
-        raise BadArguments("mandate: the goal is blank.", "Describe in a sentence what is to be achieved.")
+        raise MandateInvalid("mandate: the goal is blank.", "Describe in a sentence what is to be achieved.")
     hints = values.pop("decide_hints", {})
     if "observe" in values:
         values["observe"] = tuple(_parse_observable(item) for item in values["observe"])
@@ -203,9 +204,9 @@ def _drop_nulls(value: object) -> object:
 def _check_hints(hints: JsonObject) -> JsonObject:
     scope = hints.get("prefer_scope")
     if scope == "L0":
-        raise BadArguments("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
+        raise MandateInvalid("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
     if scope is not None and scope not in ("L1", "L2") and plain_path_or_none(scope) is None:
-        raise BadArguments("mandate: prefer_scope is not a path in the workspace.", 'As "docs" or "docs/*.md".')
+        raise MandateInvalid("mandate: prefer_scope is not a path in the workspace.", 'As "docs" or "docs/*.md".')
     return hints
 
 
@@ -226,7 +227,7 @@ def _parse_check(number: int, value: JsonObject) -> Check:
             return FileCheck(_require_plain_path(number, path), text)
         case {"check": "command_succeeds", "argv": list(argv), **rest} if rest.keys() <= {"cwd"} and argv and argv[0]:
             return CommandCheck(tuple(argv), rest.get("cwd"))
-    raise BadArguments(
+    raise MandateInvalid(
         f"mandate: acceptance number {number} does not have the keys of its kind.",
         "file_exists: path; file_contains: path, text; command_succeeds: argv, cwd?.",
     )
@@ -235,7 +236,7 @@ def _parse_check(number: int, value: JsonObject) -> Check:
 def _require_plain_path(number: int, path: str) -> str:
     plain = plain_path_or_none(path)
     if plain is None:
-        raise BadArguments(
+        raise MandateInvalid(
             f"mandate: the path of acceptance number {number} is not a path in the workspace.", "As docs/index.md."
         )
     return plain

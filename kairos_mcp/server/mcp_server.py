@@ -24,6 +24,7 @@ from kairos_mcp.server.request_state import RequestStateSealer
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
+    from mcp_types.methods import CacheableMethod
 
     from kairos_mcp.app.app import App
     from kairos_mcp.settings.settings import Settings
@@ -34,7 +35,8 @@ CORE = (
     *("planner_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
     *("run_control", "run_trace", "registry_search", "budget_status"),
 )
-LISTING_TTL_MS = 300_000  # the list changes only with the process; a client may keep it for five minutes
+FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/list", "resources/read")
+LISTING_TTL_MS = 300_000  # these change only with the process; a client may keep them for five minutes
 _TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 
 
@@ -57,16 +59,28 @@ def build_server(
 
         return await dispatch(ctx, params, get_app, policy)
 
+    async def on_list_resources(_ctx: object, _params: object) -> wire.ListResourcesResult:
+        from kairos_mcp.server.resources import list_resources
+
+        return list_resources()
+
+    async def on_read_resource(_ctx: object, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        from kairos_mcp.server.resources import read_resource
+
+        return read_resource(str(params.uri))
+
     server = Server(
         "kairos-mcp",
         version=__version__,
         title="Kairos",
         instructions=instructions(settings, listing),
-        cache_hints={"tools/list": CacheHint(ttl_ms=LISTING_TTL_MS, scope="public")},
+        cache_hints={method: CacheHint(ttl_ms=LISTING_TTL_MS, scope="public") for method in FIXED},
         get_tool_input_schema=schemas.get,
         lifespan=serve_sessions,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
+        on_list_resources=on_list_resources,
+        on_read_resource=on_read_resource,
     )
     state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
     server.middleware.append(RequestStateSealer(settings.home, state_s))

@@ -50,6 +50,16 @@ def _phase_result(**keys: str) -> JsonObject:
     return {**RUN_RESULT, "properties": {**RUN_RESULT["properties"], "output": output}}
 
 
+MANDATE_SHAPE = (
+    "{goal, id?, observe?: [tool | {tool, args}], max_cycles?, checkpoint_every?, risk_budget?: low | medium, "
+    "allowed_actions?: [code_edit | edit_plan | create_file | run_tool | noop], "
+    "decide_hints?: {prefer_scope?, max_edit_bytes?}, "
+    "acceptance?: [{check: file_exists | file_contains | command_succeeds, path?, text?, argv?, cwd?}], "
+    "tools?: [glob], workspace?, limits?, day?, schedule?: {rule, time_zone?, catch_up?, bound?}}; "
+    "all of it: kairos://schema/mandate"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerTool:
     """A tool of this server. `effect` is its effect class, from which its hints follow."""
@@ -153,7 +163,7 @@ TOOLS = (
     ServerTool(
         "mandate_save",
         "Save a mandate",
-        "Save a mandate (a standing goal) for ooda_run, under its id.",
+        f"Save a mandate (a standing goal) for ooda_run, under its id.\n{MANDATE_SHAPE}",
         "idempotent",
         ooda.MandateSave,
         handlers.mandate_save,

@@ -35,7 +35,7 @@ def server_table() -> str:
     """The tools of the server, as its listing names them."""
     listing = json.loads((ROOT / "kairos_mcp" / "server" / "listing.json").read_text())
     tools = listing["tools"] if isinstance(listing, dict) else listing
-    rows = [f"| `{tool['name']}` | {_cell(tool['description'])} |" for tool in tools]
+    rows = [f"| `{tool['name']}` | {_cell(tool['description'].splitlines()[0])} |" for tool in tools]
     return "\n".join(["| tool | what it does |", "|---|---|", *rows])
 
 

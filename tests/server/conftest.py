@@ -16,6 +16,7 @@ from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.resources import RESULT_SCHEMA
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
 
@@ -35,6 +36,9 @@ class CheckingClient:
         if schema is not None:
             Draft202012Validator(schema).validate(result.structured_content)
         assert isinstance(result.structured_content, dict)
+        for run in result.structured_content.get("runs", [result.structured_content]):
+            if "status" in run and "run_id" in run and "mandate_id" not in run:
+                Draft202012Validator(RESULT_SCHEMA).validate(run)
         json.dumps(result.structured_content, allow_nan=False)
         (block,) = result.content
         assert len(block.text.splitlines()) <= 13  # 12, and the waiting items in one more

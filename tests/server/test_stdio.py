@@ -127,8 +127,9 @@ def test_a_request_that_is_none_is_answered_all_the_same(started, given):
 
 UNKNOWN = {
     "a method that nobody has": ("foo/bar", {}),
-    "one of the protocol that we have not": ("resources/list", {}),
+    "one of the protocol that we have not": ("prompts/list", {}),
     "a tool that is not there": ("tools/call", {"name": "planner_runs", "arguments": {}}),
+    "a resource that is not there": ("resources/read", {"uri": "kairos://schema/plan"}),
     "no name of a tool": ("tools/call", {"arguments": {}}),
 }
 

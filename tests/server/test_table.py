@@ -14,8 +14,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.mandate import MANDATE_SCHEMA
 from kairos_mcp.server.mcp_server import CORE, LEAN, LISTING, instructions, list_tools
-from kairos_mcp.server.tools import TOOLS, as_listed
+from kairos_mcp.server.tools import MANDATE_SHAPE, TOOLS, as_listed
 
 SNAPSHOTS = Path(__file__).with_name("__snapshots__")
 LISTING_CHARS = 16_000  # of 18,000 that all tools of all issues may have; planner_plan and team_run are to come
@@ -32,6 +33,32 @@ def test_the_listing_has_room_for_the_tools_to_come():
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_a_tool_is_listed_as_its_snapshot_says(tool):
     assert as_sent(tool) == json.loads((SNAPSHOTS / f"{tool.name}.json").read_text())
+
+
+async def test_the_schemas_that_are_too_long_for_the_listing_are_resources(settings, connect):
+    async with connect(settings) as client:
+        listed = [str(resource.uri) for resource in (await client.raw.list_resources()).resources]
+        assert listed == ["kairos://schema/mandate", "kairos://schema/result"]
+        texts = {uri: (await client.raw.read_resource(uri)).contents[0].text for uri in listed}
+        for text in texts.values():
+            Draft202012Validator.check_schema(json.loads(text))
+        assert json.loads(texts["kairos://schema/mandate"]) == MANDATE_SCHEMA
+
+        wrong = await client.refused("mandate_save", {"mandate": {"gaol": "x"}})
+        assert wrong["code"] == "bad_arguments"
+        assert wrong["hint"].endswith(texts["kairos://schema/mandate"])
+
+
+def test_the_line_of_a_mandates_shape_names_all_of_it():
+    """What a model reads before it writes one: every key, every word of an enumeration."""
+    named = set(re.findall(r"\w+", MANDATE_SHAPE))
+    stack: list[dict[str, Any]] = [MANDATE_SCHEMA]
+    while stack:
+        node = stack.pop()
+        of_limits = {"input_tokens", "model_calls"} & node.get("properties", {}).keys()
+        assert of_limits or node.get("properties", {}).keys() <= named
+        assert set(node.get("enum", ())) - {"skip", "once", "bounded"} <= named
+        stack += [each for each in (*node.get("properties", {}).values(), node.get("items")) if isinstance(each, dict)]
 
 
 def test_there_is_no_snapshot_without_a_tool():

@@ -114,11 +114,7 @@ class OodaReflect(OodaPhase):
 
 
 class MandateSave(Arguments):
-    mandate: JsonObject = Field(
-        description="{goal, id?, observe?: [tool | {tool, args}], max_cycles?, checkpoint_every?, risk_budget?, "
-        "allowed_actions?: [code_edit, edit_plan, create_file, run_tool, noop], decide_hints?, acceptance?, tools?, "
-        "workspace?, limits?, day?, schedule?}"
-    )
+    mandate: JsonObject
 
 
 class MandateList(Arguments):
