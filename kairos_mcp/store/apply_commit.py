@@ -26,7 +26,14 @@ from kairos_mcp.store.accounts import (
 )
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.commit import CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult, StepStarted
-from kairos_mcp.store.notes import USED_UP_REASONS, AskedCompletion, exceeded_cap_notes, too_small_notes, unpriced_notes
+from kairos_mcp.store.notes import (
+    USED_UP_REASONS,
+    AskedCompletion,
+    exceeded_cap_notes,
+    insert_note,
+    too_small_notes,
+    unpriced_notes,
+)
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.session import Session
 
@@ -82,7 +89,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     notes = [*(note for answered in commit.answers for note in answered.result.notes), *commit.notes]
     unpriced = unpriced_notes(step.sent for step in started if step.grant is not None)
     for note in (*notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
-        session.rows("insert into note(run, text) values (?, ?) on conflict do nothing", (commit.run, note))
+        insert_note(session, commit.run, note)
     _record_news(session, commit.run, started)
     paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)
     if paused is not None:

@@ -166,9 +166,10 @@ def list_uncharged(session: Session, n: int) -> list[WithdrawnRequest]:
 # -- what they cost --------------------------------------------------------------------------------------------------
 
 
-def count_charged(session: Session, n: int) -> int:
-    """Count the requests of a run that are charged with their bound."""
-    found = session.row("select count(*) from request where run = ? and charged is not null", (n,))
+def count_charged(session: Session, n: int, since: int = 0) -> int:
+    """Count the requests of a run that are charged with their bound: for the step `since` and later ones."""
+    statement = "select count(*) from request where run = ? and charged is not null and mark >= ?"
+    found = session.row(statement, (n, since))
     assert found is not None
     return int(found[0])
 

@@ -24,6 +24,15 @@ USED_UP_REASONS = {
 """Why a run is paused, by the scope of the account that is used up."""
 
 
+def insert_note(session: Session, run: int, text: str) -> None:
+    """Insert a note of the run with this number. The same text is stored once."""
+    statement = (
+        "insert into note(run, text, step) values (:run, :text,"
+        " (select coalesce(max(id), 0) from mark where run = :run)) on conflict do nothing"
+    )
+    session.rows(statement, {"run": run, "text": text})
+
+
 def clock_behind_reason(principal: str) -> str:
     """Return why a run is paused where the clock is so far behind that no day can be charged."""
     whose = f" --principal {quote(principal)}" if principal != "local" else ""

@@ -129,13 +129,13 @@ def newest_model(session: Session, n: int, route: str) -> str | None:
     return model
 
 
-def read_tally(session: Session, n: int) -> Tally:
-    """Return the figures of a run that no account holds."""
+def read_tally(session: Session, n: int, since: int = 0) -> Tally:
+    """Return the figures of a run that no account holds; `lost` and `withdrawn` of the step `since` and later ones."""
     figures = session.row("select cached, exactness from run where n = ?", (n,))
     again = session.row(
-        "select count(*) filter (where ended = 'unknown'), count(*) filter"
+        "select count(*) filter (where ended = 'unknown' and mark >= ?), count(*) filter"
         f" (where json_extract({json_or_null('lost')}, '{unit_path('output_tokens')}') > 0) from attempt where run = ?",
-        (n,),
+        (since, n),
     )
     assert figures is not None
     assert again is not None
@@ -143,7 +143,7 @@ def read_tally(session: Session, n: int) -> Tally:
     kinds = [*filter(None, exactness.split(",")), *(["bounded"] if charged else ())]
     return Tally(
         lost,
-        client_requests.count_charged(session, n),
+        client_requests.count_charged(session, n, since),
         cached,
         tuple(kinds),
         unpriced_models(session, n),
@@ -198,6 +198,7 @@ def list_decisions(session: Session, n: int) -> dict[str, list[DecisionRow]]:
     return found
 
 
-def list_notes(session: Session, n: int) -> list[str]:
-    """List the notes of a run, oldest first."""
-    return [text for (text,) in session.rows("select text from note where run = ? order by rowid", (n,))]
+def list_notes(session: Session, n: int, since: int = 0) -> list[str]:
+    """List the notes of a run, oldest first: those that came while the step `since` was its newest, or later."""
+    statement = "select text from note where run = ? and step >= ? order by rowid"
+    return [text for (text,) in session.rows(statement, (n, since))]

@@ -9,6 +9,7 @@ from typing import Any
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.store import mandates, texts
+from kairos_mcp.store.notes import insert_note
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
 from kairos_mcp.store.session import Session, placeholders
 
@@ -146,4 +147,4 @@ def take_due_run(session: Session, n: int, owner: int, at: int, dead: Sequence[i
 
 def add_note(session: Session, run: RunRow, text: str) -> None:
     """Add a note to a run: what was done otherwise than asked. The same text is stored once."""
-    session.rows("insert into note(run, text) values (?, ?) on conflict do nothing", (run.n, text))
+    insert_note(session, run.n, text)

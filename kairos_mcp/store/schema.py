@@ -24,7 +24,8 @@ request     a completion of an open step that a client's model was asked for. `s
             that it is part of; null: it was pushed. `bound`: the most that it can cost. `ended`: answered, refused,
             withdrawn; null while it is outstanding. `charged`: the attempt that is charged with its bound once it was
             withdrawn (0: the step's answer is)
-note        what was cut, defaulted or done otherwise than asked in a run
+note        what was cut, defaulted or done otherwise than asked in a run. `step`: its newest mark at that moment, 0 for
+            none
 text        long texts, once each, by the hash of their content
 memory      what a tool remembers about a run, by name: a plan of edits; what a call is about to change, until it has
             its answer
@@ -283,6 +284,8 @@ MIGRATIONS: tuple[str, ...] = (
     create index rule_approval on rule(approved_in, key);
     alter table approval add column shape text;
     """,
+    # Whoever answers a step is shown the notes that came after it. Those of older files count as known.
+    "alter table note add column step integer not null default 0;",
 )
 
 

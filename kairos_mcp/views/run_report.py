@@ -159,9 +159,9 @@ def make_report(
     account = read_account(session, run.account)
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    tally = report_queries.read_tally(session, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps, view.answered))
     since = _answered_step(session, run, items, view.answered)
+    tally = report_queries.read_tally(session, run.n, since)
     return RunReport(
         **_identity_fields(run, view.caller),
         status=status,
@@ -180,7 +180,7 @@ def make_report(
         plan=(),
         waiting=items,
         degraded=(
-            *_degraded_notes(session, run, view, tally, waits),
+            *_degraded_notes(session, run, view, tally, waits, since),
             *(current_waits(session, run, view.at, view.backing_off) if status == "working" else ()),
         ),
         next=next_call(
@@ -362,8 +362,10 @@ def _degraded_notes(
     view: ServerView,
     tally: report_queries.Tally,
     waits: WaitingItems = NOTHING_WAITS,
+    since: int = 0,
 ) -> tuple[str, ...]:
-    texts = report_queries.list_notes(session, run.n)
+    """Return what was done otherwise than asked: all of it, or what came after the step `since`, and what holds now."""
+    texts = report_queries.list_notes(session, run.n, since)
     if view.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
@@ -374,7 +376,7 @@ def _degraded_notes(
         texts.append(f"No server goes on with this run: it needs one with {' and '.join(view.lacks)}.")
     if run.resume_at is not None and run.outcome is None:
         texts.append(f"Paused: {run.paused}")
-    if run.route != "provider" and report_queries.has_private_content(session, run.n):
+    if not since and run.route != "provider" and report_queries.has_private_content(session, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"

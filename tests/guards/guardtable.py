@@ -1751,6 +1751,12 @@ WHAT_IS_NEW = (
         ONLY_NEW + "a_turn_of_which_a_word_was_masked_is_shown_whole[2025-11-25]",
     ),
     Guard(
+        "store/report_queries.py",
+        "where run = ? and step >= ? order by rowid",
+        "where run = ? and step <> -? order by rowid",
+        ONLY_NEW + "a_note_is_shown_with_the_answer_that_it_came_with_and_not_again[2025-11-25]",
+    ),
+    Guard(
         "server/truncation.py",
         "        if size(cut) > left and not is_first:\n",
         "        if size(cut) > left and not shown and not is_first:\n",

@@ -84,6 +84,21 @@ async def test_text_and_structured_content_say_the_same(place: Place, era: str) 
         await answers(door, body, says("done"))
 
 
+async def test_a_note_is_shown_with_the_answer_that_it_came_with_and_not_again(place: Place, era: str) -> None:
+    """In a whole look it stands as before, with those of the start."""
+    async with at_the_door(place.settings(), era) as door:
+        first = await door.ask("planner_run", {"goal": "look around"})
+        assert [note.split(":")[0] for note in first["degraded"]] == ["route auto chose caller"]
+        run = await answers(door, first, reads("a.txt", usage={"input_tokens": 0, "output_tokens": 1}))
+        assert [note.split(":")[0] for note in run["degraded"]] == ["round-1"]
+        run = await answers(door, run, reads("b.txt"))
+        assert "degraded" not in run
+        (seen,) = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
+        assert [note.split(":")[0] for note in seen["degraded"]] == ["route auto chose caller", "round-1"]
+        ended = await answers(door, run, says("done", usage={"input_tokens": 0, "output_tokens": 1}))
+        assert [note.split(":")[0] for note in ended["degraded"]] == ["round-3"]
+
+
 async def test_every_other_look_gives_the_item_whole(place: Place, era: str) -> None:
     async with at_the_door(place.settings(), era) as door:
         run = await answers(door, await starts(door), reads("a.txt"))
