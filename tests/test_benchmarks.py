@@ -39,8 +39,13 @@ TINY = [
     ("peers", "--rounds 3 --many 5 --times 1 --peers 0", {"floor_us", "kairos_round", "kairos_grows_to_5"}),
 ]
 
+LONG = ("lengths", "asked", "transports", "syncs")  # each starts many processes: in the whole run alone
 
-@pytest.mark.parametrize(("name", "sizes", "keys"), TINY, ids=[name for name, _, _ in TINY])
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "keys"),
+    [pytest.param(*each, id=each[0], marks=pytest.mark.slow if each[0] in LONG else ()) for each in TINY],
+)
 def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set[str]) -> None:
     ran = run([name, *sizes.split()], code=PROGRAM, cwd=ROOT, timeout=120)
     assert ran.returncode == 0, ran.stderr

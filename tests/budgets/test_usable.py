@@ -34,7 +34,9 @@ def spent_and_granted(place: Place, run_id: str) -> tuple[int, int]:
     return sum(spent for *_, spent in steps), sum(held if closing else spent for closing, held, spent in steps)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(shape, marks=() if shape == "growing" else pytest.mark.slow) for shape in SHAPES]
+)
 async def test_a_run_that_meets_its_budget_could_use_nearly_all_of_it(
     place: Place, server: Standin, shape: str
 ) -> None:

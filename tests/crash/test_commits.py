@@ -49,7 +49,9 @@ def held(point: dict[str, Any], reference: dict[str, Any], *, late: bool) -> Non
     assert point["answers"] == reference["answers"], point
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way.startswith("killed") else pytest.mark.slow) for way in WAYS]
+)
 def test_a_run_ended_at_any_commit_goes_on_elsewhere(tmp_path: Path, way: str) -> None:
     found, reference = points(tmp_path, "planner", 1, way)
     assert len(found) > 8
@@ -59,7 +61,7 @@ def test_a_run_ended_at_any_commit_goes_on_elsewhere(tmp_path: Path, way: str) -
         assert point["attempts"] <= 3, point  # the three reads that were under way may be made again
 
 
-@pytest.mark.parametrize("journey", [name for name in JOURNEYS if name != "planner"])
+@pytest.mark.parametrize("journey", JOURNEYS)
 def test_a_sample_of_the_commits_of_each_flow(tmp_path: Path, journey: str) -> None:
     """Each way at one point or two, spread over the run."""
     found, reference = points(tmp_path, journey, 12, *WAYS, first=2)

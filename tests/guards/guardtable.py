@@ -1300,7 +1300,6 @@ OUTSIDE = (
         'self._context.check_may_decide("settlement", caller, command, run_id=run.id)',
         "pass",
         RIGHTS + "every_cell_of_the_table_is_what_the_doors_do[settlement-argument-ask]",
-        quick=True,
     ),
     Guard(
         "app/dialogs.py",
@@ -1433,7 +1432,6 @@ DAMAGED = (
         "",
         "records/test_damaged_texts.py::test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other"
         "[a wrong but valid byte]",
-        quick=True,
     ),
     Guard(
         "store/texts.py",
@@ -1454,7 +1452,6 @@ DAYS = (
         "    if newest is None or newest <= today.name:",
         "    if today:",
         CLOCK + "a_day_once_begun_is_charged_until_the_clock_has_passed_it",
-        quick=True,
     ),
     Guard(
         "store/apply_commit.py",
@@ -1505,7 +1502,6 @@ SERVERS_OF_OTHERS = (
         "trusted = known is None and not _has_namesake(session, source)",
         "trusted = known is None",
         ANOTHER_LINE + "[argument]",
-        quick=True,
     ),
     Guard(
         "tools/mcp_servers/source.py",
@@ -1524,15 +1520,13 @@ SERVERS_OF_OTHERS = (
         "if problems := compile_schema(schema).problems(answer.structured):",
         "if problems := []:",
         "downstream/test_output_schemas.py::test_structured_content_that_breaks_the_output_schema_is_an_error[content0-/total]",
-        quick=True,
     ),
-    Guard("tools/mcp_servers/definition.py", "tool = redact(as_listed)", "tool = as_listed", LISTED, quick=True),
+    Guard("tools/mcp_servers/definition.py", "tool = redact(as_listed)", "tool = as_listed", LISTED),
     Guard(
         "tools/mcp_servers/client.py",
         "            if answer_deadline > call.deadline:",
         "            if answer_deadline > call.deadline and self._count_unanswered(connection) is None:",
         SILENCE + "calls_that_their_own_limit_cuts_leave_the_server_and_another_s_call_alone",
-        quick=True,
     ),
     Guard(
         "tools/mcp_servers/client.py",
@@ -1559,7 +1553,6 @@ OWN_MACHINE = (
         "    check_state_folder(home, environ)\n",
         "",
         OWNERSHIP + "what_another_user_may_replace_is_seen_behind_a_link",
-        quick=True,
     ),
     Guard(
         "settings/file_ownership.py",
@@ -1622,7 +1615,6 @@ ASKED_OF_CLIENTS = (
         "    if attempt.withdrawn_requests:",
         "    if False:",
         GIVEN_UP + "no_limit_is_passed_by_clients_that_go_away_again_and_again",
-        quick=True,
     ),
     Guard(
         "store/apply_commit.py",
@@ -1653,14 +1645,12 @@ ASKED_OF_CLIENTS = (
         '        case "accept" | "decline", _ if took_s < instant_s:\n',
         '        case "decline", _ if took_s < instant_s:\n',
         DIALOGS + "what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more",
-        quick=True,
     ),
     Guard(
         "execution/accounting.py",
         "    reason = None if completion.usage is None else _why_impossible(completion.usage, completion)\n",
         "    reason = None\n",
         "budgets/test_believed.py::test_the_callers_report_that_can_not_be_is_none",
-        quick=True,
     ),
 )
 

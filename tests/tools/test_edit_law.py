@@ -192,9 +192,9 @@ def test_a_diff_takes_no_longer_for_a_text_that_is_made_to_be_slow(shape: str) -
             b = [f"{n}" for n in range(20_000)]
         case _:
             a, b = ["x"] * 60_000, ["x", "y"] * 30_000
-    began = time.monotonic()
+    began = time.process_time()
     changed_blocks(a, b)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_what_is_too_large_is_refused_before_it_is_made() -> None:
@@ -209,10 +209,10 @@ def test_what_is_too_large_is_refused_before_it_is_made() -> None:
 def test_an_ambiguous_text_names_its_lines_and_costs_little_however_often_it_stands_there() -> None:
     with pytest.raises(MatchMany, match=r"3 times in f: line 1, 3, 3"):
         apply_text_edits("f", b"a=1\nb\na=1a=1\n", [TextEdit("a=1", "q")], MOST)
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(MatchMany, match=r"1,000 or more times"):
         apply_text_edits("f", b"a" * 1_000_000, [TextEdit("a" * 1_000, "q")], MOST)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_an_edit_that_needs_what_another_one_makes_is_told_so() -> None:
