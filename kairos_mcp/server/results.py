@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kairos_mcp.core.redaction import Redactor
     from kairos_mcp.views.run_report import RunReport
 
-DELTA_FIELDS = ("run_id", "seq", "flow", "status", "rounds", "calls", "waiting", "degraded", "next")
+DELTA_FIELDS = ("run_id", "seq", "status", "rounds", "route", "calls", "waiting", "degraded", "next")
 NEWEST = 10  # runs that run_status lists when none is named: so many rows fit a result
 MIN_RUN_CHARS = 1_100  # of one run among several
 
@@ -158,7 +158,8 @@ def _run_lines(run: JsonObject) -> Iterator[str]:
 
 
 def _delta_lines(run: JsonObject) -> Iterator[str]:
-    yield f"{run['flow']} {run['run_id']}: {run['status']}, {count_of(run['rounds'], 'round')}, seq {run['seq']}"
+    work = f"{count_of(run['rounds'], 'round')}, route {run['route']}, seq {run['seq']}"
+    yield f"run {run['run_id']}: {run['status']}, {work}"
     if "calls" in run:
         yield "calls: " + "; ".join(_format_call_status(call) for call in run["calls"])
     if "degraded" in run:

@@ -91,7 +91,8 @@ async def test_the_messages_of_a_cycle_are_those_that_were_asked_each_under_its_
         run = await door.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}, "route": "caller"})
         asked = {}
         for path, answer in answers.items():
-            (item,) = run["waiting"]
+            (seen,) = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
+            (item,) = seen["waiting"]
             assert item["key"] == path
             asked[path] = [item["system"], *(message["content"] for message in item["messages"])]
             said = {name: answer[name] for name in ("content", "tool_calls") if name in answer}

@@ -73,7 +73,7 @@ async def test_what_the_foreign_clients_read_in_a_text_is_what_the_result_holds(
             result = await client.call(*call)
             texts.append(result.content[0].text)
             read = reader.parse_text(texts[-1])
-            shown = {"stop_reason": None, "route": None, "summary": None, "waiting": []} | result.structured_content
+            shown = {"stop_reason": None, "summary": None, "waiting": []} | result.structured_content
             assert read == {name: shown[name] for name in read}
             rounds.append(read["rounds"])
     assert rounds == [1, 2, 3, 3]

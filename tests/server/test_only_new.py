@@ -63,7 +63,7 @@ async def test_a_result_of_an_answer_holds_what_is_new_and_nothing_else(place: P
         assert results[-1]["content"].endswith("\n\n[round 3 of 5]")
         assert "alpha" not in json.dumps(run)
         assert [call["ref"] for call in run["calls"]] == ids
-        assert run.keys() == {"run_id", "seq", "flow", "status", "rounds", "calls", "waiting", "next"}
+        assert run.keys() == {"run_id", "seq", "status", "rounds", "route", "calls", "waiting", "next"}
         assert (await answers(door, run, says("done")))["summary"] == "done"
 
 

@@ -10,12 +10,9 @@ from scripted_model import GOAL, Json, next_answer
 
 
 def parse_text(text: str) -> Json:
-    """Parse run, status, summary and waiting items; a host may have added the structured content to the text.
-
-    A result that shows only what is new names no route.
-    """
+    """Parse run, status, summary and waiting items; a host may have added the structured content to the text."""
     first, *lines = text.split("\n")
-    head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds?(?:, route (\w+))?.*", first)
+    head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds?, route (\w+).*", first)
     assert head is not None, text
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     return {
