@@ -26,10 +26,11 @@ def _form(name: str, choices: list[str], comment: str, about: str) -> dict[str, 
     return {"type": "object", "properties": {name: choice, comment: text}, "required": [name]}
 
 
-FORM = _form("decision", ["approve", "deny"], "feedback", "What the model should know or do instead.")
+FORM = _form("decision", ["deny", "approve"], "feedback", "What the model should know or do instead.")
 SETTLE_FORM = _form("settlement", ["leave", "already_done", "reattempt"], "note", "What you saw; the model reads it.")
-"""Some clients send the first choice by themselves, so that one decides nothing."""
+"""Some clients send the first choice by themselves, and some people the one that is selected: it changes nothing."""
 
+DIGEST_CHARS = 16  # as a terminal shows it; the decision is bound to all of it
 GOAL_CHARS = 300  # of the goal in a dialog, beside the preview
 
 Undecided = Literal["unclear", "left", "nobody"]
@@ -37,22 +38,21 @@ Undecided = Literal["unclear", "left", "nobody"]
 
 
 def make_dialog(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
-    """Make the dialog for a question: its full preview, what it is for, and the form."""
+    """Make the dialog for a question: the whole change first, then what it is for; and the form."""
     match question:
         case UnsettledCall(tool=tool, path=path):
             form = SETTLE_FORM
-            began = f"{tool} was begun by {purpose.run_id}{_format_place(purpose)} at {path}{_format_goal(purpose)}"
-            heading = (
-                f"{began}\nThe server ended during this call: nobody knows whether it was carried out. Look first."
-            )
+            heading = f"Was this call of {tool} carried out? The server ended during it, so nobody knows. Look first."
+            origin = f"begun by {purpose.run_id}{_format_place(purpose)} at {path}"
         case ApprovalRow(tool=tool, effect=effect, path=path):
             form = FORM
-            request = (
-                f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {format_time(question.expires_at)}"
-            )
-            heading = f"Permission for {tool} ({effect}), {request}{_format_goal(purpose)}:"
-    params = wire.ElicitRequestFormParams(message=f"{heading}\n\n{question.preview}", requested_schema=form)
-    return wire.ElicitRequest(params=params)
+            heading = f"Permission for {tool} ({effect}):"
+            until = format_time(question.expires_at)
+            origin = f"asked by {purpose.run_id}{_format_place(purpose)} at {path} until {until}"
+    about = f"{origin}{_format_goal(purpose)}\ndigest {question.digest[:DIGEST_CHARS]}"
+    shown = question.preview.removesuffix("\n")
+    message = f"{heading}\n\n{shown}\n\n{about}"
+    return wire.ElicitRequest(params=wire.ElicitRequestFormParams(message=message, requested_schema=form))
 
 
 def _format_place(purpose: RunPurpose) -> str:

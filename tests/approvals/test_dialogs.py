@@ -49,9 +49,10 @@ async def test_the_user_of_a_client_is_asked_and_their_word_is_taken(place, era)
         assert verdicts(place) == [("approve", "local", "elicitation", "once")]
         assert place.rows("select client from approval") == [("a client 1",)]
     (shown,) = person.seen
-    assert shown.message.endswith(f"\n\n{DIFF}")
+    assert f"\n\n{DIFF}\n\n" in shown.message
+    assert shown.message.index(DIFF) < shown.message.index(run_id)
     assert run_id in shown.message
-    assert shown.requested_schema["properties"]["decision"]["enum"] == ["approve", "deny"]
+    assert shown.requested_schema["properties"]["decision"]["enum"] == ["deny", "approve"]
     assert shown.requested_schema["required"] == ["decision"]
 
 
@@ -199,7 +200,7 @@ async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_
     async with open_asking_app(place) as app, connect_person(app, era, person) as door:
         run = await door.ask("run_continue", {"run_id": await waiting(app, place, preview=preview)})
         assert not more or run["next"]["tool"] == "run_status"
-    assert [shown.message.endswith(preview) for shown in person.seen] == [True] * (1 - more)
+    assert [f"\n\n{preview}\n\n" in shown.message for shown in person.seen] == [True] * (1 - more)
 
 
 async def test_a_dialog_stays_open_after_the_call_and_a_late_decision_counts(place):
@@ -378,3 +379,17 @@ async def test_several_are_asked_in_one_round_and_each_counts_by_itself(place, e
 def test_a_key_tells_whether_it_is_an_approvals() -> None:
     keys = ("round-1/call-1/approval", "call-1/approval-2", "round-1/call-1", "approval/call-1", "approvals")
     assert [approvals.is_approval_key(key) for key in keys] == [True, True, False, False, False]
+
+
+async def test_the_change_comes_first_and_short_hashes_last(place, era):
+    person = Person([CANCELS])
+    edit = {"tool_calls": [{"name": "write_file", "arguments": {"path": "a.txt", "content": "omega\n"}}]}
+    async with open_asking_app(place, edit, says("done")) as app, connect_person(app, era, person) as door:
+        run = await door.ask("planner_run", {"goal": "change it", "tools": ["write_file"], "wait_s": 5})
+    (shown,) = person.seen
+    lines = shown.message.splitlines()
+    assert lines[:2] == ["Permission for write_file (checked):", ""]
+    assert lines[2:8] == ["edit a.txt", "--- a/a.txt", "+++ b/a.txt", "@@ -1,1 +1,1 @@", "-alpha", "+omega"]
+    assert re.fullmatch("before [0-9a-f]{12}, after [0-9a-f]{12}", lines[8])
+    assert run["run_id"] in lines[10]
+    assert not re.search("[0-9a-f]{17}", shown.message)

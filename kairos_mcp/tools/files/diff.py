@@ -16,6 +16,7 @@ from kairos_mcp.core.paths import printable_name
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
 CONTEXT_LINES = 3  # lines around a change
+SHORT_HASH = 12  # hexadecimal digits that a person is shown; an approval is bound to the whole hash
 MAX_DEPTH = 24  # of searches for anchors between anchors; below that, what differs is one block
 NO_NEWLINE = "\\ No newline at end of file"
 
@@ -27,8 +28,10 @@ def hash_of(content: bytes | None) -> str | None:
     return None if content is None else sha256(content).hexdigest()
 
 
-def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
+def unified_diff(path: str, before: bytes | None, after: bytes, *, hashes_last: bool = False) -> str:
     """Return the diff of one file. Both sides are UTF-8; `before` is None for a new file.
+
+    `hashes_last`: for whoever has to decide, the change comes first, and the hashes are short.
 
     Of a file like `.env` no value is shown; a changed value shows only as one line removed and one added. All other
     lines are unchanged: the caller spells out invisible characters. If every line of both sides ends in CRLF, that is
@@ -41,15 +44,15 @@ def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
     if crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     name, a, b = printable_name(path), _split_lines(old), _split_lines(new)
-    lines = [
-        f"{'create' if before is None else 'edit'} {name}{' (line ends CRLF)' * crlf}",
-        f"before sha256:{hash_of(before) or 'no file'}",
-        f"after sha256:{hash_of(after)}",
-        "--- /dev/null" if before is None else f"--- a/{name}",
-        f"+++ b/{name}",
-    ]
+    lines = [f"{'create' if before is None else 'edit'} {name}{' (line ends CRLF)' * crlf}"]
+    old_hash, new_hash = hash_of(before) or "no file", hash_of(after) or ""
+    if not hashes_last:
+        lines += [f"before sha256:{old_hash}", f"after sha256:{new_hash}"]
+    lines += ["--- /dev/null" if before is None else f"--- a/{name}", f"+++ b/{name}"]
     for hunk in _group_hunks(changed_blocks(a, b)):
         lines += _format_hunk(a, b, hunk)
+    if hashes_last:
+        lines.append(f"before {old_hash[:SHORT_HASH]}, after {new_hash[:SHORT_HASH]}")
     drawn = "\n".join(lines) + "\n"
     return unify_marks(drawn) if hidden else drawn
 

@@ -134,7 +134,9 @@ def edit_tool(
     def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
         changes = propose_changes(arguments, ctx)
         hidden = any(change.brings_hidden for change in changes)
-        return Preview(format_diffs(changes), {change.path: hash_of(change.before) for change in changes}, hidden)
+        return Preview(
+            format_diffs(changes, hashes_last=True), {change.path: hash_of(change.before) for change in changes}, hidden
+        )
 
     def probe(arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
         read_content = read_originals(ctx)
@@ -212,9 +214,10 @@ def propose_change(
     return FileChange(path, before, after.content, after.replacements, after.notes)
 
 
-def format_diffs(changes: Sequence[FileChange]) -> str:
-    """Return the diffs of all changes, as a person is shown them."""
-    return "\n".join(unified_diff(change.path, change.before, change.after) for change in changes)
+def format_diffs(changes: Sequence[FileChange], *, hashes_last: bool = False) -> str:
+    """Return the diffs of all changes; `hashes_last`: as a person who has to decide is shown them."""
+    diffs = (unified_diff(each.path, each.before, each.after, hashes_last=hashes_last) for each in changes)
+    return "\n".join(diffs)
 
 
 def _check_base(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
