@@ -1,5 +1,5 @@
-"""CPU of a look at a run, of an answer that its caller brings, and of an ask of its client's model, in a run of many
-rounds by one of few."""
+"""CPU of a look at a run, of an answer that its caller brings, and of an ask of its client's model, and what a host is
+shown of that answer's result, in a run of many rounds by one of few."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.results import run_result
+from kairos_mcp.server.truncation import size
 
 CONTEXT_TOKENS = 5_000  # compacted every 45 rounds: what a client is sent is no longer after many rounds than after few
 ASKS = 45  # for one figure
@@ -30,7 +32,8 @@ ROUNDS = 20  # answered at each length, for one figure
 
 
 async def lengths(folder: Path, few: int, many: int) -> dict[str, float]:
-    """CPU in microseconds: of a report, and of a round on the caller's route, after so few and so many rounds."""
+    """CPU in microseconds: of a report, and of a round on the caller's route, after so few and so many rounds; and the
+    characters of the result of the answer before that round."""
     async with App.open(waiting_settings(folder), via="serve") as app:
         limits = Limits(rounds=many + 3 * ROUNDS)
         request = PlannerRequest("measured", route="caller", limits=limits)
@@ -47,9 +50,14 @@ async def _measured(app: App, run: str, rounds: int) -> dict[str, float]:
         began = time.process_time()
         await app.runs.report(run, subjects.ME, full=False)
         looks.append(time.process_time() - began)
+    shown = run_result(await app.runs.report(run, subjects.ME, answered=[f"round-{rounds}"]))
     began = time.process_time()
     await answered(app, run, ROUNDS, rounds + 1)
-    return {"report_us": min(looks) * 1e6, "round_us": (time.process_time() - began) / ROUNDS * 1e6}
+    return {
+        "report_us": min(looks) * 1e6,
+        "round_us": (time.process_time() - began) / ROUNDS * 1e6,
+        "result_chars": size(shown.structured_content),
+    }
 
 
 async def asks(folder: Path, era: str, few: int, many: int) -> dict[str, float]:
@@ -95,4 +103,5 @@ def figures(few: int = 10, many: int = 1_000, times: int = 5) -> dict[str, float
         f"{name}_grows": median(each[f"{name}_us_at_{many}"] / each[f"{name}_us_at_{few}"] for each in found)
         for name in ("report", "round", *ERAS)
     }
+    grows["result_grows"] = middle[f"result_chars_at_{many}"] / middle[f"result_chars_at_{few}"]
     return middle | grows

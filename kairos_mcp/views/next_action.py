@@ -77,12 +77,19 @@ def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides
     theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
         answers = {item["key"]: answer_template(item) for item in theirs}
-        is_delta = any("after" in item for item in theirs)
-        why = "Answer what is new." if is_delta else "Answer what waits; `waiting` has each request in full."
-        return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
+        return _call("run_continue", {"run_id": run.id, "answers": answers}, _where_requests_are(theirs))
     if asked:
         return _call_for_decision(run, asked[0], decides)
     return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
+
+
+def _where_requests_are(items: Sequence[JsonObject]) -> str:
+    """Tell the caller to answer these items, and where each request is read."""
+    if any("after" in item for item in items):
+        return "Answer what is new."
+    if all(item.keys() == {"key", "kind"} for item in items):
+        return "Answer what waits; run_status with its run_id shows each request."
+    return "Answer what waits; `waiting` has each request in full."
 
 
 def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:

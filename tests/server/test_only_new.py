@@ -303,6 +303,7 @@ async def test_three_waiting_runs_are_listed_with_a_line_each(place: Place, era:
         assert [row["run_id"] for row in body["runs"]] == [run["run_id"] for run in reversed(runs)]
         assert all(row["waiting"] == [{"key": "round-1", "kind": "completion"}] for row in body["runs"])
         assert len(text.splitlines()) == 4  # and the call that comes next
+        assert "in full" not in text
         assert max(len(text), size(body)) < 2_500
         for run in runs:
             await answers(door, run, says("done"))
