@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.cli.doctor_checks import Finding, check_environment
+from kairos_mcp.cli.doctor_programs import check_interpreters
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson
 from kairos_mcp.cli.output import command_line_for
@@ -44,7 +45,11 @@ def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
     settings: Settings | None = None
     try:
         settings = read_settings(flags)
-        found = [*check_environment(settings, os.environ), *_check_store(settings)]
+        found = [
+            *check_environment(settings, os.environ),
+            *check_interpreters(settings),
+            *_check_store(settings),
+        ]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
     shown = {} if settings is None else _shown_settings(settings)

@@ -118,3 +118,27 @@ def test_doctor_shows_no_password_of_an_address(kairos, tmp_path: Path) -> None:
         said = kairos(*words, "--home", str(home))
         assert "hunter" not in said.out + said.err
         assert "bob:[secret]@" in said.out
+
+
+@pytest.mark.sandbox
+def test_interpreters_of_a_workspace_are_tried_as_a_run_starts_them(kairos) -> None:
+    """The cure, pasted into the settings, makes it run; what is not there is not tried."""
+    assert "programs" not in states(kairos("doctor", "--json", "--workspace", "."))
+    conda = kairos.folder.parent / "conda" / "bin" / "python"
+    conda.parent.mkdir(parents=True)
+    conda.write_text("#!/bin/sh\necho Python 3.99\n")
+    conda.chmod(0o755)
+    (kairos.folder / ".venv" / "bin").mkdir(parents=True)
+    (kairos.folder / ".venv" / "bin" / "python").symlink_to(conda)
+
+    def tried() -> tuple[str, str, str]:
+        findings = kairos("doctor", "--json", "--workspace", ".").json["findings"]
+        (found,) = [each for each in findings if each["matter"] == "programs"]
+        return found["state"], found["text"], found["cure"]
+
+    state, text, cure = tried()
+    assert (state, "can't look at" in text) == ("note", True)
+    kairos.state.mkdir(mode=0o700, exist_ok=True)
+    (kairos.state / "kairos.toml").write_text(cure[cure.index("command_reads") : cure.index("]") + 1] + "\n")
+    state, text, _ = tried()
+    assert (state, text.endswith(".venv/bin/python runs (Python 3.99)")) == ("ok", True)

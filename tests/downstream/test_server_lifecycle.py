@@ -16,8 +16,9 @@ from support.downstream import WITHIN_S, Bench, called, has_exited, names
 from support.waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
-from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES, HOME_PROGRAMS
+from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES
 from kairos_mcp.tools.tool import StopSignal, ToolMemory
 
 

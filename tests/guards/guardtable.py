@@ -1098,6 +1098,18 @@ OUTSIDE = (
         QUOTED + "no_part_of_a_transcript_passes_for_another",
     ),
     Guard(
+        "tools/commands/toolchains.py",
+        "path.is_dir() and not real_home.is_relative_to(os.path.realpath(path))",
+        "path.is_dir()",
+        "tools/test_toolchains.py::test_a_toolchain_that_links_to_the_whole_home_folder_is_none",
+    ),
+    Guard(
+        "tools/commands/executable.py",
+        "    _check_interpreter(argv[0], program, search_path, reach)\n",
+        "",
+        "tools/test_toolchains.py::test_an_interpreter_that_is_not_there_is_named_and_not_the_script",
+    ),
+    Guard(
         "flows/ooda/cycles.py",
         "if checks and all(check.holds for check in checks):",
         "if all(check.holds for check in checks):",

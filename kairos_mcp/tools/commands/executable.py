@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from kairos_mcp.core.errors import BadArguments, CommandDenied, KairosError, Not
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.tools.commands.sandbox import Sandbox, build_search_path
+from kairos_mcp.tools.commands.toolchains import reading_line, shown_path
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace, open_error
 
@@ -22,6 +24,9 @@ ARGUMENT_BYTES = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 LIST_BYTES = 1 << 20  # half of what Linux takes: the sandbox needs arguments too
 PROGRAM_BYTES = 256 << 20  # a larger program of the workspace is not hashed
 _CHUNK_BYTES = 1 << 20
+MAX_LINKS = 40  # as many as Linux follows
+MAX_INTERPRETERS = 4  # of one another
+FIRST_LINE_BYTES = 256  # that Linux reads of it
 ARGV_HINT = 'argv is the program and its arguments, one text each, as ["ls", "-l", "src"].'
 
 
@@ -46,26 +51,38 @@ class ResolvedProgram:
         return "\n".join([*lines, *(f"argument {n}: {_quote(argument)}" for n, argument in enumerate(rest, 1))])
 
 
-def resolve_program(
-    arguments: JsonObject, workspace: Workspace, root: Path, sandbox: Sandbox | None, environ: Mapping[str, str]
-) -> ResolvedProgram:
+@dataclass(frozen=True, slots=True)
+class ProgramReach:
+    """What a program can reach: those that a `sandbox` lets it read (None: all), found by the server's `environ`.
+
+    `configured`: what the setting command_reads names.
+    """
+
+    sandbox: Sandbox | None
+    environ: Mapping[str, str]
+    configured: Sequence[Path] = ()
+
+
+def resolve_program(arguments: JsonObject, workspace: Workspace, root: Path, reach: ProgramReach) -> ResolvedProgram:
     """Find the program that a call's arguments (already checked against the schema) name.
 
-    `root` is the workspace's real path. With a `sandbox`, the program must be readable inside it.
+    `root` is the workspace's real path. The program, what it is a link to, and the interpreter that its first line
+    names must be there and be readable, so that nobody is asked about what can't be started.
     Raises BadArguments, PathDenied, NotFound, NotRegularFile, CommandDenied.
     """
+    sandbox, environ = reach.sandbox, reach.environ
     argv: list[str] = arguments["argv"]
     _check_argv(argv)
     cwd = plain_path(arguments.get("cwd") or ".")
     with open_folder(workspace, cwd):
         search_path = build_search_path(environ, [root], sandbox)
-    program = _locate_program(argv[0], root, cwd, search_path, environ)
-    if sandbox is not None and not sandbox.can_read(program):
-        raise _unreadable_error(argv[0])
+    program = _locate_program(argv[0], root, cwd, search_path, reach)
+    _check_readable(argv[0], program, reach)
     if not os.access(program, os.X_OK):
         raise CommandDenied(
             f"{shorten_path(argv[0])} is not executable.", "Name its interpreter first, as python or sh."
         )
+    _check_interpreter(argv[0], program, search_path, reach)
     return ResolvedProgram((str(program), *argv[1:]), cwd, search_path, _hash_program(workspace, root, program))
 
 
@@ -102,15 +119,15 @@ def _check_argv(argv: Sequence[str]) -> None:
         raise BadArguments(f"argv has {total:,} bytes; at most {LIST_BYTES:,} are allowed.", "Put them into a file.")
 
 
-def _locate_program(name: str, root: Path, cwd: str, search_path: str, environ: Mapping[str, str]) -> Path:
+def _locate_program(name: str, root: Path, cwd: str, search_path: str, reach: ProgramReach) -> Path:
     """Find the program's file: a bare name in PATH; one with a slash is a path, absolute or relative to `cwd`."""
     if "/" not in name:
         found = shutil.which(name, path=search_path)
         if found is not None:
             return Path(found)
-        elsewhere = shutil.which(name, path=environ.get("PATH", ""))
+        elsewhere = shutil.which(name, path=reach.environ.get("PATH", ""))
         if elsewhere is not None and not Path(os.path.realpath(elsewhere)).is_relative_to(root):
-            raise _unreadable_error(name)
+            raise _unreadable_error(name, Path(elsewhere), reach)
         raise NotFound(
             f"There is no program {shorten_path(name)!r} in PATH.", "A program of the workspace is named as ./NAME."
         )
@@ -119,17 +136,87 @@ def _locate_program(name: str, root: Path, cwd: str, search_path: str, environ: 
         is_file = path.is_file()
     except (OSError, ValueError):
         is_file = False
+    if not is_file and path.is_symlink():
+        raise NotFound(
+            f"{shorten_path(name)!r} is a link to {_show(_follow_links(path)[-1], reach)}, which is not there.",
+            "Whatever made the link has to be installed, or make it anew.",
+        )
     if not is_file:
         raise NotFound(f"There is no program {shorten_path(name)!r}.", "list_files shows what the workspace holds.")
     return path
 
 
-def _unreadable_error(name: str) -> CommandDenied:
+def _check_readable(name: str, program: Path, reach: ProgramReach) -> None:
+    """Raise CommandDenied unless a sandboxed program sees this file, and every link on the way to it."""
+    if reach.sandbox is None:
+        return
+    *links, file = _follow_links(program)
+    for path in (*links, file):
+        if not reach.sandbox.can_read(file if path is file else path.parent):
+            raise _unreadable_error(name, path, reach)
+
+
+def _follow_links(path: Path) -> list[Path]:
+    """Return the path and, as long as the last one is a link, what it leads to."""
+    paths = [path]
+    while len(paths) <= MAX_LINKS and paths[-1].is_symlink():
+        folder = Path(os.path.realpath(paths[-1].parent))
+        paths.append(Path(os.path.normpath(folder / os.readlink(paths[-1]))))
+    return paths
+
+
+def _check_interpreter(name: str, program: Path, search_path: str, reach: ProgramReach) -> None:
+    """Raise NotFound or CommandDenied where the interpreter that a script's first line names can't be started."""
+    for _ in range(MAX_INTERPRETERS):
+        interpreter, *words = _read_first_line(program)
+        if not interpreter.startswith("/"):
+            return
+        program = Path(interpreter)
+        if program.name == "env":
+            word = next((word for word in words if not word.startswith("-") and "=" not in word), None)
+            if word is None or "/" in word:
+                return
+            interpreter = word
+            program = Path(
+                shutil.which(word, path=search_path)
+                or shutil.which(word, path=reach.environ.get("PATH", ""))
+                or program.parent / word
+            )
+        if not program.exists():
+            raise NotFound(
+                f"{shorten_path(name)!r} is run by {_quote(interpreter)[:200]}, by its first line, which is not there.",
+                "Install that, or name another interpreter first, as python or sh.",
+            )
+        _check_readable(f"{interpreter}, which runs {name},", program, reach)
+
+
+def _read_first_line(program: Path) -> list[str]:
+    """Return the words of a script's first line after `#!`; [""] for every other file, and one that can't be read."""
+    try:
+        with open(program, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            begins, _, line = file.read(FIRST_LINE_BYTES).partition(b"\n")[0].partition(b"#!")
+    except OSError:
+        return [""]
+    return [""] if begins else re.split(r"[ \t]+", line.decode(errors="replace").strip(" \t"))
+
+
+def _unreadable_error(name: str, path: Path, reach: ProgramReach) -> CommandDenied:
+    """`path`: what a sandboxed program would have to see, and does not."""
+    real = Path(os.path.realpath(path))
+    hidden = () if reach.sandbox is None else reach.sandbox.hidden
+    if any(real.is_relative_to(os.path.realpath(folder)) for folder in hidden):
+        return CommandDenied(
+            f"{shorten_path(name)} lies among the server's own files, which no program sees.", "Use another."
+        )
+    line = reading_line(path, reach.configured, reach.environ)
     return CommandDenied(
-        f"{shorten_path(name)!r} lies where a run's programs can't look:"
-        " in a home folder, in /tmp, or among the server's own.",
-        "Use another, or a person lists its folder in command_reads.",
+        f"{shorten_path(name)} is there, but a run's programs can't look at {_show(path, reach)}.",
+        f"Use another, or a person lets them read it and starts the server anew: {line} in kairos.toml.",
     )
+
+
+def _show(path: Path, reach: ProgramReach) -> str:
+    return shorten_path(shown_path(path, reach.environ))
 
 
 def _hash_program(workspace: Workspace, root: Path, program: Path) -> dict[str, str | None]:

@@ -20,7 +20,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
-from kairos_mcp.tools.commands.executable import ResolvedProgram, open_folder, resolve_program
+from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, HeldPaths, ProtectionRules, hold_protected_paths
 from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES, hold_names
@@ -35,6 +35,7 @@ from kairos_mcp.tools.commands.runner import (
     run_process,
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, check_workspace_path, scrub_environment
+from kairos_mcp.tools.commands.toolchains import find_toolchains, shown_path, toolchain_variables
 from kairos_mcp.tools.commands.undo_writes import WriteWatch, mark_failed
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes, package_folder
@@ -108,7 +109,8 @@ def command_namer(workspace: Path, commands: CommandSettings) -> FindProgram | N
 
 
 def _make_sandbox(workspace: Path, commands: CommandSettings) -> Sandbox:
-    return Sandbox(workspace, hidden=commands.hidden, sealed=(package_folder(),), reads=commands.reads)
+    reads = (*find_toolchains(commands.environ), *commands.reads)
+    return Sandbox(workspace, hidden=commands.hidden, sealed=(package_folder(),), reads=reads)
 
 
 def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scopes | None = None) -> list[Tool]:
@@ -158,6 +160,7 @@ class _CommandRunner:
         self._sandbox = _make_sandbox(workspace.path, commands)
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
+        self._configured_reads = commands.reads
         # True also once the sandbox was tried with success; after a failure it is tried again: a person may mend it.
         self._is_usable = self._bare
 
@@ -168,7 +171,11 @@ class _CommandRunner:
         protection = (
             "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
         )
-        return Preview(f"{program.describe()}\nruns {protection}", program.base_hashes)
+        return Preview(f"{program.describe()}\nruns {protection}{self._describe_reads()}", program.base_hashes)
+
+    def _describe_reads(self) -> str:
+        reads = [] if self._bare else [shown_path(path, self._environ) for path in self._sandbox.reads if path.exists()]
+        return f"\nreads also {', '.join(dict.fromkeys(reads))}" if reads else ""
 
     def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         remaining_s = ctx.deadline - time.monotonic()
@@ -216,7 +223,10 @@ class _CommandRunner:
     def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
         assert sandbox.workspace is not None
         return resolve_program(
-            arguments, self._workspace, sandbox.workspace, None if self._bare else sandbox, self._environ
+            arguments,
+            self._workspace,
+            sandbox.workspace,
+            ProgramReach(None if self._bare else sandbox, self._environ, self._configured_reads),
         )
 
     def _check_usable(self) -> None:
@@ -238,7 +248,7 @@ class _CommandRunner:
                     program.argv, cwd=cwd_path, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=held.entries
                 )
                 pass_fds = tuple(entry.descriptor for entry in held.entries)
-                environ = scrub_environment(self._environ, program.search_path)
+                environ = scrub_environment(self._environ, program.search_path) | toolchain_variables(self._environ)
                 watch = WriteWatch.start(root, self._rules, held, {*RESERVED_NAMES, *top_names})
                 yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch)
             return

@@ -17,12 +17,9 @@ from kairos_mcp.core.errors import CommandDenied, ConfigError
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules, hold_protected_paths
 from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES
 from kairos_mcp.tools.commands.sandbox import PRIVATE_FOLDERS, Sandbox
+from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
 
-HOME_PROGRAMS = (
-    *(".asdf", ".bun", ".cargo/bin", ".deno", ".local/bin", ".local/share/mise", ".local/share/pnpm"),
-    *(".local/share/uv", ".nvm", ".pyenv", ".rustup", ".volta"),
-)
 HOME_CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
 
 
