@@ -28,6 +28,7 @@ from kairos_mcp.app.spending import Spending
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.models.model import SpokenText
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.views import health
@@ -87,6 +88,10 @@ class App:
         await self._pool.close()
         await self._factory.close()
         await self._store.close()
+
+    def listen(self, on_spoken: Callable[[SpokenText], None]) -> None:
+        """From now on have this called with what a provider's model says, piece by piece, while it says it."""
+        self._factory.on_spoken = on_spoken
 
     def wake(self) -> None:
         """Pick up runs without an owner from now on: a tool was called. Some hosts start servers only to probe them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -23,7 +23,7 @@ from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models.model import Model, ModelInput, ModelOptions, redact_model
+from kairos_mcp.models.model import Model, ModelInput, ModelOptions, SpokenText, let_hear, redact_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script, ScriptedAnswer
@@ -65,6 +65,7 @@ class RunFactory:
         self._workers: WorkerThreads | None = None
         self._providers: dict[str, Provider] = {}
         self.redactor = Redactor.from_environ(os.environ)
+        self.on_spoken: Callable[[SpokenText], None] | None = None
         self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor)
         self.resources = cache(self._make_resources)  # one tool registry and one open folder for each workspace
         self._loaded_specs: OrderedDict[tuple[str, str | None, int], LoadedSpec] = OrderedDict()
@@ -202,7 +203,9 @@ class RunFactory:
             dialect = loaded.spec.dialect or self.settings.dialect
             dialects = {**_DIALECTS, "provider": dialect}
             options = ModelOptions(loaded.spec.temperature, dialect, loaded.text_prompts)
-            models["provider"] = redact_model(provider.make_model(options), self.redactor)
+            models["provider"] = model_of_provider = redact_model(provider.make_model(options), self.redactor)
+            if self.on_spoken is not None:
+                models["provider"] = let_hear(model_of_provider, run.id, self.on_spoken)
             paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.highest_price())
 
         # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.

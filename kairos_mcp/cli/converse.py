@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +69,8 @@ def converse(flags: Flags, settings: Settings, request: PlannerRequest, continue
         nonlocal newest
         code = COMPLETED
         async with open_follower(app, PERSON, keeps_runs=True) as follower:
+            if sys.stdout.isatty():
+                app.listen(follower.hear)
             if sys.stdin.isatty():
                 model = request.model or settings.model or ("a script" if settings.script else request.route)
                 print_note(f"{model} in {request.workspace}; Ctrl-D leaves")
@@ -79,7 +80,7 @@ def converse(flags: Flags, settings: Settings, request: PlannerRequest, continue
             following = request
             while code not in (WAITING, CANCELLED) and goal:
                 newest = await begin_planner(app, replace(following, goal=goal, continues=newest))
-                code = _print_turn(await follower.follow(newest, from_start=True), flags)
+                code = _print_turn(await follower.follow(newest, from_start=True), follower, flags)
                 following = replace(following, key=None)
                 goal = "" if code in (WAITING, CANCELLED) else await _read_goal(follower)
         return code
@@ -97,7 +98,7 @@ async def _take_up(app: App, follower: Follower, continued: Conversation, flags:
     """Show where the conversation stands; first go on with its newest run, if that has not ended."""
     if not continued.has_ended:
         await app.control.resume(continued.run_id, PERSON)
-        return _print_turn(await follower.follow(continued.run_id), flags)
+        return _print_turn(await follower.follow(continued.run_id), follower, flags)
     report = await app.runs.report(continued.run_id, PERSON)
     print_note(f"run {report.run_id} {purpose_line(report, workspace_name(report.workspace))}")
     if report.summary:
@@ -105,21 +106,17 @@ async def _take_up(app: App, follower: Follower, continued: Conversation, flags:
     return COMPLETED
 
 
-def _print_turn(report: RunReport, flags: Flags) -> int:
+def _print_turn(report: RunReport, follower: Follower, flags: Flags) -> int:
     """Print how a run of the conversation came to rest, and return its exit code: briefly, if all is well."""
     if exit_code_of(report) != COMPLETED:
         return print_ending(report, flags)
-    for line in _turn_lines(report):
-        print_line(line)
+    answer = report.summary or f"(no answer: {report.stop_reason})"
+    if not follower.was_heard(report.run_id, answer):
+        print_line(f"\n{answer}")
+    for note in report.degraded if report.stop_reason not in ("assistant_stop", "no_tool_calls") else ():
+        print_note(f"note: {note}")
     print_note(f"\n{usage_line(report)} · {report.run_id}")
     return COMPLETED
-
-
-def _turn_lines(report: RunReport) -> Iterator[str]:
-    yield ""
-    yield report.summary or f"(no answer: {report.stop_reason})"
-    for note in report.degraded if report.stop_reason not in ("assistant_stop", "no_tool_calls") else ():
-        yield f"note: {note}"
 
 
 async def _read_goal(follower: Follower) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.models.model import SpokenText
     from kairos_mcp.views.run_report import Heartbeat, RunReport
 
 
@@ -95,6 +97,7 @@ class Follower:
         self._keeps_runs = keeps_runs
         self._left: set[str] = set()  # digests of what the person left for later
         self._shown: dict[str, set[str]] = {}  # by run: the steps that were shown
+        self._heard: dict[tuple[str, str], str] = {}  # by run and step: what was shown of it while it was said
 
     async def follow(self, run_id: str, *, from_start: bool = False) -> RunReport:
         """Return the run's report once it rests and nobody decides anything more. Ctrl-C cancels the run, or raises
@@ -128,6 +131,16 @@ class Follower:
             self.keyboard.on_interrupt = None
         self._screen.pause()
         raise LeftByPerson
+
+    def hear(self, spoken: SpokenText) -> None:
+        """Show what a model says, while it says it."""
+        step = (spoken.run_id, spoken.path)
+        self._heard[step] = self._heard.get(step, "") + spoken.text
+        self._screen.speak(spoken.text, ends=spoken.ends)
+
+    def was_heard(self, run_id: str, text: str) -> bool:
+        """Whether a text of a run was shown while it was said."""
+        return any(run == run_id and heard.strip() == text.strip() for (run, _), heard in self._heard.items())
 
     async def decide_waiting(self, report: RunReport, *, with_settlements: bool = False) -> bool:
         """Ask about each approval that the run waits for, and store what is decided; return whether anything was.
@@ -193,7 +206,7 @@ class Follower:
             return
         shown |= {item.ref for item in done}
         for item in done[newest:]:
-            if item.said is not None:
+            if item.said is not None and not self.was_heard(run_id, item.said):
                 self._screen.print(item.said)
             if item.call is not None:
                 self._screen.print(call_line(item.call))
@@ -209,6 +222,7 @@ class ProgressScreen:
         self._console = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self.is_quiet = quiet
+        self._is_speaking = False
 
     def __enter__(self) -> Self:
         return self
@@ -228,9 +242,20 @@ class ProgressScreen:
         """Print a line that stays."""
         self._console.print(escape_control(text))
 
+    def speak(self, piece: str, *, ends: bool) -> None:
+        """Print a piece of a text to stdout, at once; `ends`: nothing more of it comes."""
+        if piece:
+            self.pause()
+            sys.stdout.write(escape_control(piece if self._is_speaking else f"\n{piece}"))
+            self._is_speaking = True
+        if ends and self._is_speaking:
+            sys.stdout.write("\n")
+            self._is_speaking = False
+        sys.stdout.flush()
+
     def show_beat(self, beat: Heartbeat) -> None:
         """Show in the moving line what the run is doing."""
-        if not self._console.is_terminal:
+        if self._is_speaking or not self._console.is_terminal:
             return
         from rich.markup import escape
 

@@ -84,11 +84,7 @@ async def _other_matters(app: App, caller: Caller) -> list[str]:
         f"{each.address} waits for approval: `kairos-mcp tools approve {each.address}` shows it."
         for each in await app.tools.list_waiting()
     ]
-    notes += await app.mandates.unplaced_notes(caller)
-    if app.settings.model is None and app.settings.script is None:
-        due = {time.mandate_id for time in await app.mandates.list_due(None, caller)}
-        notes += [f"The mandate {name} is due, and no model is configured to run it: set KAIROS_MODEL." for name in due]
-    return notes
+    return [*notes, *await app.mandates.notes_for_person(caller)]
 
 
 def _items(report: RunReport) -> Iterator[JsonObject]:

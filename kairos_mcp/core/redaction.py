@@ -6,12 +6,18 @@ Every pattern is RE2's, so that the time is linear in the length of the text, wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from kairos_mcp.core.secret_forms import MASK, MIN_SECRET_CHARS, encoded_patterns
+from kairos_mcp.core.secret_forms import (
+    MASK,
+    MAX_TAIL_CHARS,
+    MIN_SECRET_CHARS,
+    encoded_beginnings,
+    encoded_patterns,
+)
 
 ONE_CLASS_CHARS = 16  # a shorter value of letters alone, or of digits alone, is an ordinary word or number
 
@@ -134,6 +140,19 @@ class Redactor:
         """
         return _redact_matches((self._forms,), text) if self._known else Redacted(text, 0)
 
+    def open_stream(self) -> RedactedStream:
+        """Return a redactor of a text that comes in pieces; it replaces what `redact_known` does."""
+        return RedactedStream(self, {form for value in self._known for form in encoded_beginnings(value)})
+
+    def find_known(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where known values stand in a text, each as (start, end)."""
+        if self._known:
+            encoded = text.encode("utf-8", "surrogatepass")
+            for found in self._forms.finditer(encoded):
+                start, end = found.span()
+                at = len(encoded[:start].decode("utf-8", "surrogatepass"))
+                yield at, at + len(encoded[start:end].decode("utf-8", "surrogatepass"))
+
     def redact_json(self, value: Any) -> tuple[Any, int]:
         """Return a JSON value without secrets in its texts or under key names, and how many there were."""
         match value:
@@ -168,6 +187,43 @@ class Redactor:
         """A pattern for the known values in each of their usual encodings, the longest first."""
         forms = {form for value in self._known for form in encoded_patterns(value)}
         return _compile(sorted(forms, key=len, reverse=True))
+
+
+class RedactedStream:
+    """Redacts known values in a text that comes in pieces: what may be the beginning of one is held back."""
+
+    def __init__(self, redactor: Redactor, beginnings: Collection[str]) -> None:
+        self._redactor = redactor
+        self._by_first: dict[str, list[str]] = {}
+        for text in beginnings:
+            self._by_first.setdefault(text[0], []).append(text)
+        self._longest = max(map(len, beginnings), default=0)
+        self._held = ""
+
+    def add(self, piece: str) -> str:
+        """Return what can be shown once this piece has come."""
+        text = self._held + piece
+        at = self._safe_length(text)
+        self._held = text[at:]
+        return self._redactor.redact_known(text[:at]).text
+
+    def end(self) -> str:
+        """Return the rest, when no piece comes any more."""
+        rest, self._held = self._held, ""
+        return self._redactor.redact_known(rest).text
+
+    def _safe_length(self, text: str) -> int:
+        """Return how much of a text is not touched by what comes next."""
+        at = max(0, len(text) - self._longest + 1)
+        while at < len(text) and not self._begins_secret(text[at:]):
+            at += 1
+        for start, end in self._redactor.find_known(text):
+            if end > at or end > len(text) - MAX_TAIL_CHARS:  # a longer form may follow, or its last group
+                return min(at, start)
+        return at
+
+    def _begins_secret(self, rest: str) -> bool:
+        return any(form.startswith(rest) for form in self._by_first.get(rest[0], ()))
 
 
 def _redact_matches(patterns: Iterable[Any], text: str) -> Redacted:

@@ -14,21 +14,34 @@ MIN_SECRET_CHARS = 8  # a shorter value occurs in ordinary texts too often
 MASK = "[secret]"
 _USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"'?#]{0,200}:)[^\s/\"'?#]{1,400}@")
 _ANY_BASE64 = "[A-Za-z0-9+/_-]"
+MAX_TAIL_CHARS = 6  # of a base64 group that is not full, and its padding
 
 
 def encoded_patterns(value: str) -> Iterator[str]:
     """Yield an RE2 pattern for each encoding of a value; some may be equal."""
-    for text in (value, *_url_forms(value), *_json_forms(value), *_html_forms(value)):
+    for text in _literal_forms(value):
         yield _literal_pattern(text)
-    in_hex = value.encode().hex()
-    yield _literal_pattern(in_hex)
-    yield _literal_pattern(in_hex.upper())
-    yield from _base64_patterns(value.encode())
+    for text, tail in _base64_forms(value.encode()):
+        yield f"{_literal_pattern(text)}{tail}"
+
+
+def encoded_beginnings(value: str) -> Iterator[str]:
+    """Yield the text that each of those patterns begins with; all that may follow it is MAX_TAIL_CHARS long."""
+    yield from _literal_forms(value)
+    yield from (text for text, _ in _base64_forms(value.encode()))
 
 
 def strip_passwords(text: str) -> str:
     """Redact the password of each `scheme://user:password@host`, however short or plain it is."""
     return _USERINFO.sub(rf"\1{MASK}@", text) if "://" in text else text
+
+
+def _literal_forms(value: str) -> Iterator[str]:
+    """Yield each encoding that is one exact text."""
+    yield from (value, *_url_forms(value), *_json_forms(value), *_html_forms(value))
+    in_hex = value.encode().hex()
+    yield in_hex
+    yield in_hex.upper()
 
 
 def _url_forms(value: str) -> Iterator[str]:
@@ -60,8 +73,9 @@ def _html_forms(value: str) -> Iterator[str]:
             yield text.replace("/", "&#47;")
 
 
-def _base64_patterns(raw: bytes) -> Iterator[str]:
-    """Yield a pattern for each of the three offsets in a base64 group at which the value may begin.
+def _base64_forms(raw: bytes) -> Iterator[tuple[str, str]]:
+    """Yield a text, and a pattern of what may follow it, for each of the three offsets in a base64 group at which the
+    value may begin.
 
     The letters of its first group that also encode what stands before it are left; its whole last group is matched.
     """
@@ -73,7 +87,7 @@ def _base64_patterns(raw: bytes) -> Iterator[str]:
                 continue
             last = text[end:-1]  # its very last letter holds bits of what follows, if anything does
             tail = f"(?:{_literal_pattern(last)}{_ANY_BASE64}={{0,2}})?" if text[end:] else ""
-            yield f"{_literal_pattern(text[begin:end])}{tail}"
+            yield text[begin:end], tail
 
 
 def _literal_pattern(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.messages import Completion, Message, Private
@@ -21,13 +21,15 @@ def _no_private_part(_turn: Message) -> None:
 class ModelInput:
     """What a model is given: the path of the step, the flow's request, and what the server sends beside it.
 
-    `find_private` returns the private part of an earlier turn, which its provider wants back.
+    `find_private` returns the private part of an earlier turn, which its provider wants back. `on_text`: is given the
+    text of the answer piece by piece as it comes, by a model that can; the answer itself holds all of it.
     """
 
     path: str
     step: RequestCompletion
     sent: Sent
     find_private: Callable[[Message], Private | None] = _no_private_part
+    on_text: Callable[[str], None] | None = None
 
 
 RemoteModel = Callable[[ModelInput], Awaitable[Completion | Failure]]
@@ -76,9 +78,46 @@ def redact_model(model: RemoteModel, redactor: Redactor) -> RemoteModel:
     """Wrap a model so that no secret stands in its answers."""
 
     async def complete(model_input: ModelInput) -> Completion | Failure:
-        answer = await model(model_input)
+        answer = await _complete_redacted(model, model_input, redactor)
         if isinstance(answer, Completion):
             return redact_values.redact_completion(answer, redactor)
         return redact_values.redact_failure(answer, redactor)
+
+    return complete
+
+
+async def _complete_redacted(model: RemoteModel, model_input: ModelInput, redactor: Redactor) -> Completion | Failure:
+    """Have a model complete, with no secret in what is heard meanwhile: one may come in two pieces."""
+    listener = model_input.on_text
+    if listener is None:
+        return await model(model_input)
+    stream = redactor.open_stream()
+    try:
+        return await model(replace(model_input, on_text=lambda piece: listener(stream.add(piece))))
+    finally:
+        listener(stream.end())
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """A piece of what a model is saying in a step of a run, redacted; `ends`: nothing more of this attempt comes."""
+
+    run_id: str
+    path: str
+    text: str
+    ends: bool = False
+
+
+def let_hear(model: RemoteModel, run_id: str, listener: Callable[[SpokenText], None]) -> RemoteModel:
+    """Wrap a model so that the turns of a conversation are heard while they are made."""
+
+    async def complete(model_input: ModelInput) -> Completion | Failure:
+        if model_input.step.purpose not in ("round", "closing") or model_input.step.output_schema is not None:
+            return await model(model_input)
+        path = model_input.path
+        try:
+            return await model(replace(model_input, on_text=lambda text: listener(SpokenText(run_id, path, text))))
+        finally:
+            listener(SpokenText(run_id, path, "", ends=True))
 
     return complete

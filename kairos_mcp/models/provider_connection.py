@@ -5,14 +5,14 @@ Importing this file imports pydantic-ai and the provider's own library.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
-from pydantic_ai.direct import model_request
-from pydantic_ai.messages import ModelResponse
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.direct import model_request, model_request_stream
+from pydantic_ai.messages import ModelMessage, ModelResponse, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.providers import Provider
 from pydantic_ai.settings import ModelSettings
 
@@ -23,11 +23,12 @@ from kairos_mcp.models import dialects
 from kairos_mcp.models.model import ModelInput, ModelOptions
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_clients import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Close, make_extra_provider
-from kairos_mcp.models.provider_errors import key_variable, request_failure
+from kairos_mcp.models.provider_errors import NoStream, cause_chain, key_variable, request_failure
 from kairos_mcp.models.provider_messages import decode_completion, encode_messages, make_parameters
 from kairos_mcp.models.provider_reply_check import reply_check_hook
 
 NO_KEY = "none"  # for the user's own servers, which require a key and don't check it
+_STREAMS = ("openai", "openai-chat", "openai-responses", "anthropic")  # their events are checked as replies are
 _SCHEMA_BESIDE_TOOLS = ("openai", "openai-chat", "openai-responses", "anthropic")  # at their own address
 
 
@@ -40,6 +41,7 @@ class ProviderConnection:
     origin: str
     environ: Mapping[str, str]
     close_functions: Sequence[Close]
+    streams_refused: list[bool] = field(default_factory=list)  # not empty once it replied whole to a request for pieces
 
     @classmethod
     def open(cls, tariff: Tariff, environ: Mapping[str, str]) -> ProviderConnection:
@@ -82,13 +84,46 @@ class ProviderConnection:
         if use_cache:
             settings["cache"] = {"messages": False}  # the newest turn has a mark of its own, before its tail
         parameters = make_parameters(model_input.step, tools_offered=tools_offered, schema=schema)
+        streams = model_input.on_text is not None and options.dialect == "native" and self._can_stream
         try:
-            response = await model_request(
-                self.model, messages, model_settings=settings, model_request_parameters=parameters
-            )
+            if streams and model_input.on_text is not None:
+                response = await self._request_stream(messages, settings, parameters, model_input.on_text)
+            else:
+                response = await model_request(
+                    self.model, messages, model_settings=settings, model_request_parameters=parameters
+                )
         except Exception as error:
             return request_failure(error, self.tariff, self.environ)
         return self._to_completion(response, model_input, options)
+
+    @property
+    def _can_stream(self) -> bool:
+        return self.tariff.model.partition(":")[0] in _STREAMS and not self.streams_refused
+
+    async def _request_stream(
+        self,
+        messages: Sequence[ModelMessage],
+        settings: ModelSettings,
+        parameters: ModelRequestParameters,
+        on_text: Callable[[str], None],
+    ) -> ModelResponse:
+        """Make a request whose reply comes piece by piece; its text is passed on as it comes."""
+        try:
+            async with model_request_stream(
+                self.model, messages, model_settings=settings, model_request_parameters=parameters
+            ) as stream:
+                async for event in stream:
+                    match event:
+                        case PartStartEvent(part=TextPart(content=text)) if text:
+                            on_text(text)
+                        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+                            on_text(text)
+                response = stream.get()
+        except Exception as error:
+            if any(isinstance(cause, NoStream) for cause in cause_chain(error)):
+                self.streams_refused.append(True)  # the next attempt asks for the whole
+            raise
+        return response
 
     def _enforced_schema(
         self, step: RequestCompletion, options: ModelOptions, *, tools_offered: bool

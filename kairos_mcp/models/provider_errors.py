@@ -30,6 +30,13 @@ class BadProviderReply(Exception):
         self.retryable = retryable
 
 
+class NoStream(BadProviderReply):
+    """A reply that came whole where pieces were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("it came whole, where pieces were asked for", retryable=True)
+
+
 class InvalidProviderUsage(BadProviderReply):
     """A reply whose usage is no count of tokens."""
 
@@ -77,7 +84,7 @@ def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str]
     from pydantic_ai import exceptions as known
 
     kind = tariff.model.partition(":")[0]
-    if (bad := next((cause for cause in _cause_chain(error) if isinstance(cause, BadProviderReply)), None)) is not None:
+    if (bad := next((cause for cause in cause_chain(error) if isinstance(cause, BadProviderReply)), None)) is not None:
         return _bad_reply_failure(bad, kind)
     message = redact_keys(_provider_message(error), environ)
     match error:
@@ -163,7 +170,7 @@ def redact_keys(text: str, environ: Mapping[str, str]) -> str:
     return _SECRET_FORM.sub("***", text)
 
 
-def _cause_chain(error: BaseException | None) -> Iterator[BaseException]:
+def cause_chain(error: BaseException | None) -> Iterator[BaseException]:
     for _ in range(10):
         if error is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -9,7 +10,10 @@ import pytest
 from commands.conftest import Shell
 from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts, writes
 from commands.test_short_names import script_of
+from support.provider_server import calls, chat, standin
+from support.provider_streams import chat_events, streams
 from support.script_lines import looks, says
+from support.terminal import Terminal
 from support.waiting import awaited
 
 TALK = ("run", "-i", "--tools", "write_file", "--tools", "list_files")
@@ -155,3 +159,30 @@ def test_each_line_of_a_pipe_is_a_run(kairos: Shell) -> None:
     goals = [json.loads(spec)["goal"] for (spec,) in rows(kairos, "select spec from run order by n")]
     assert goals == ["One.", "Two.", "Three."]
     assert said.out.count("Ok.") == 3
+
+
+async def test_a_providers_words_are_shown_as_they_come_and_no_secret_among_them(kairos: Shell) -> None:
+    key = "sk-Zq7plum9xTangerine44"
+    gate = asyncio.Event()
+    events = list(chat_events(chat(f"First words, then {key} and the end."), 5))
+    called = calls(("list_files", {}))
+    async with standin() as provider:
+        provider.will(
+            streams(list(chat_events(chat("I look around.", called, finish="tool_calls")))),
+            streams(events, gate=gate, until=5),
+        )
+        given = {"KAIROS_MODEL": "openai:small", "KAIROS_BASE_URL": provider.openai, "OPENAI_API_KEY": key}
+        with Terminal("run", "-i", folder=kairos.folder, environ=kairos.environ(**given)) as person:
+            await asyncio.to_thread(person.shows, PROMPT)
+            person.types("Tell me.")
+            await asyncio.to_thread(person.shows, "First words")
+            assert rows(kairos, "select count(*) from answer") == [(2,)]  # the round is not over
+            gate.set()
+            await asyncio.to_thread(person.shows, "then [secret] and the end.")
+            await asyncio.to_thread(person.shows, PROMPT)
+            person.leaves()
+            assert await asyncio.to_thread(person.ends) == 0
+            assert key not in person.raw
+            assert person.text.count("First words") == 1
+            assert person.text.count("I look around.") == 1
+    assert [bool(body["stream"]) for body in provider.bodies] == [True, True]

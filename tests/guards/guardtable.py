@@ -44,9 +44,69 @@ WORKSPACE = "tools/test_workspace.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
 RESERVE = "core/test_reserve.py::test_"
 ONLY_NEW = "server/test_only_new.py::test_"
+STREAMS = "providers/test_streams.py::test_"
+IN_PLACE = "commands/test_asked_in_place.py::test_"
+SHORT_NAMES = "commands/test_short_names.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
 JOINED = "core/test_joined_commit.py::test_"
+
+IN_THE_TERMINAL = (
+    Guard(
+        "core/redaction.py",
+        "while at < len(text) and not self._begins_secret(text[at:]):",
+        "while at < len(text):",
+        STREAMS + "a_secret_that_comes_in_two_pieces_is_not_heard[7]",
+    ),
+    Guard(
+        "core/redaction.py",
+        "if end > at or end > len(text) - MAX_TAIL_CHARS:",
+        "if end > at:",
+        STREAMS + "each_form_of_a_secret_is_redacted_where_it_comes_letter_by_letter[abcdefgh1]",
+    ),
+    Guard(
+        "models/model.py",
+        "on_text=lambda piece: listener(stream.add(piece))",
+        "on_text=listener",
+        STREAMS + "a_run_is_heard_round_by_round_and_what_it_records_is_redacted",
+    ),
+    Guard(
+        "models/provider_reply_check.py",
+        "if not (_check_event(line) or self.has_ended):",
+        "if False:",
+        STREAMS + "a_stream_that_breaks_off_is_no_answer[openai:small-events0]",
+    ),
+    Guard(
+        "models/provider_reply_check.py",
+        '            _refuse_bad_usage(holder.get("usage"))',
+        "            pass",
+        STREAMS + "usage_that_is_no_count_is_refused_in_a_stream_too[usage0]",
+    ),
+    Guard(
+        "cli/respond.py",
+        "return target.is_exact and key is not None and",
+        "return key is not None and",
+        SHORT_NAMES + "without_a_terminal_a_short_name_decides_only_with_the_digest[words2]",
+    ),
+    Guard(
+        "cli/respond.py",
+        "is_beginning = len(digest) >= DIGEST_CHARS and item",
+        "is_beginning = item",
+        SHORT_NAMES + "without_a_terminal_a_short_name_decides_only_with_the_digest[words0]",
+    ),
+    Guard(
+        "cli/keyboard.py",
+        "            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)\n",
+        "",
+        IN_PLACE + "what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question_counts_for_nothing",
+    ),
+    Guard(
+        "app/inbox.py",
+        "if not found or (principal is not None and found[0].principal != principal):",
+        "if not found:",
+        "approvals/test_commands.py::test_what_can_not_be_decided_is_said_and_stores_nothing",
+    ),
+)
 
 ONE_OWNER = (
     Guard(
@@ -1782,4 +1842,5 @@ GUARDS = (
     *ASKED_OF_CLIENTS,
     *WHOSE_RUN,
     *WHAT_IS_NEW,
+    *IN_THE_TERMINAL,
 )
