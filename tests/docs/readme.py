@@ -1,6 +1,9 @@
-"""Make the README's tables and outputs again: `python tests/docs/readme.py`. A test fails when they are stale.
+"""Make the tables and outputs of the README and of docs/ again: `python tests/docs/readme.py`.
 
-A part is the text between `<!-- table: NAME -->` and `<!-- end -->`, or the block after `<!-- run: NAME -->`.
+A test fails when they are stale.
+
+A part is the text between `<!-- table: NAME -->` and `<!-- end -->`, or the block after `<!-- run: NAME -->` or
+`<!-- file: NAME -->`.
 """
 
 from __future__ import annotations
@@ -9,10 +12,12 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from kairos_mcp.app.app import App
@@ -29,6 +34,8 @@ from kairos_mcp.tools import SkillFolders, builtin_tools
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 TOOLS_PAGE = ROOT / "docs" / "tools.md"
+SETTINGS_PAGE, CLIENTS_PAGE = ROOT / "docs" / "settings.md", ROOT / "docs" / "clients.md"
+EXAMPLES = ROOT / "examples"
 
 
 def server_table() -> str:
@@ -147,46 +154,24 @@ def demo_output() -> str:
     return "```console\n$ cd ~/hello && kairos-mcp demo\n" + output.strip() + "\n```"
 
 
-COMPLETIONS = (  # of the three phases of a cycle that ask a model
-    {
-        "summary": "docs/guide.md links to instal.md; the page is install.md.",
-        "priorities": ["Mend that link."],
-        "risk_level": "low",
-        "files": [{"path": "docs/guide.md"}],
-    },
-    {
-        "action": "code_edit",
-        "target": "docs/guide.md",
-        "old_string": "(instal.md)",
-        "new_string": "(install.md)",
-        "intent": "Mend the link to the installation.",
-    },
-    {"assessment": "success", "lessons": ["Page names are spelled in full."], "confidence": 0.95, "remaining": []},
-)
-
-
 def mandate_output() -> str:
     """The mandate that the README shows, saved, run and approved on a small site; a script stands in for the model.
     Of the calls that both commands show, those before the act are shown once."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
-        docs = root / "site" / "docs"
-        docs.mkdir(parents=True)
-        (docs / "guide.md").write_text("# Guide\n\nStart with [the installation](instal.md).\n")
-        (docs / "install.md").write_text("# Installation\n\nNothing is needed.\n")
-        (docs.parent / "links.toml").write_text(part_of(README.read_text(), "file: links.toml")[1][8:-4])
-        lines = [json.dumps({"content": json.dumps(completion), "finish": "stop"}) for completion in COMPLETIONS]
-        (root / "script.jsonl").write_text("\n".join(lines))
+        shutil.copytree(EXAMPLES / "site", root / "site")
         outputs = [_run_command(root, "mandate", "save", "links.toml"), _run_command(root, "mandate", "run", "links")]
         (waits,) = re.findall(r"kairos-mcp (approve) (\S+) (\S+)", outputs[-1])
         approved = _run_command(root, *waits).splitlines(keepends=True)
-        outputs.append("".join(line for line in approved if not re.match(r"  \+ cycle-1 ( |observe|decide)", line)))
+        outputs.append(
+            "".join(line for line in approved if not re.match(r"  \+ (cycle-1 ( |observe|decide)|start )", line))
+        )
     return "```console\n" + "\n".join(outputs) + "```"
 
 
 def _run_command(root: Path, *words: str) -> str:
     """A command as typed in the folder `site`, and its output."""
-    environ = {**os.environ, "KAIROS_HOME": str(root / "home"), "KAIROS_SCRIPT": str(root / "script.jsonl")}
+    environ = {**os.environ, "KAIROS_HOME": str(root / "home"), "KAIROS_SCRIPT": str(root / "site" / "mandate.jsonl")}
     done = subprocess.run(
         [sys.executable, "-m", "kairos_mcp", *words],
         cwd=root / "site",
@@ -225,23 +210,30 @@ def caller_output() -> str:
     return "```json\n" + json.dumps(shown, indent=2, ensure_ascii=False) + "\n```"
 
 
-PARTS: dict[str, Callable[[], str]] = {
-    "table: server": server_table,
-    "table: loop": loop_table,
-    "table: decisions": decisions_table,
-    "table: settings": settings_table,
-    "table: clients": clients_table,
-    "run: demo": demo_output,
-    "run: caller": caller_output,
-    "run: mandate": mandate_output,
+def file_text(name: str) -> str:
+    """A file of the repository, as a block."""
+    return f"```toml\n{(ROOT / name).read_text()}```"
+
+
+PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
+    "table: server": (README, server_table),
+    "table: loop": (README, loop_table),
+    "table: decisions": (README, decisions_table),
+    "table: settings": (SETTINGS_PAGE, settings_table),
+    "table: clients": (CLIENTS_PAGE, clients_table),
+    "run: demo": (README, demo_output),
+    "run: caller": (README, caller_output),
+    "run: mandate": (README, mandate_output),
+    "file: examples/kairos.toml": (README, partial(file_text, "examples/kairos.toml")),
+    "file: examples/site/links.toml": (README, partial(file_text, "examples/site/links.toml")),
 }
 
 
-def part_of(readme: str, name: str) -> re.Match[str]:
-    """Find a part of the README; group 1 is its text."""
+def part_of(page: str, name: str) -> re.Match[str]:
+    """Find a part of a page; group 1 is its text."""
     body = r"(.*?)\n<!-- end -->" if name.startswith("table") else r"(```\w+\n.*?```)"
-    found = re.search(rf"<!-- {name} -->\n{body}", readme, re.DOTALL)
-    assert found is not None, f"the README has no part {name!r}"
+    found = re.search(rf"<!-- {name} -->\n{body}", page, re.DOTALL)
+    assert found is not None, f"there is no part {name!r}"
     return found
 
 
@@ -251,10 +243,10 @@ def _cell(text: str) -> str:
 
 def write() -> None:
     TOOLS_PAGE.write_text(tools_page())
-    for name, made in PARTS.items():
-        readme = README.read_text()
-        where = part_of(readme, name)
-        README.write_text(readme[: where.start(1)] + made() + readme[where.end(1) :])
+    for name, (page, made) in PARTS.items():
+        text = page.read_text()
+        where = part_of(text, name)
+        page.write_text(text[: where.start(1)] + made() + text[where.end(1) :])
 
 
 if __name__ == "__main__":

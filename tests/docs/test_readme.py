@@ -1,9 +1,13 @@
 """The README tells the truth: its tables, its outputs, its commands."""
 
 import re
+from pathlib import Path
 
 import pytest
-from readme import PARTS, README, TOOLS_PAGE, part_of, tools_page
+from readme import EXAMPLES, PARTS, README, TOOLS_PAGE, part_of, tools_page
+
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 CHANGING = [
     (r"digest [0-9a-f]{16}", "digest"),  # of the workspace too, which is another folder each time
@@ -25,7 +29,23 @@ def normalised(text: str) -> str:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_of_the_readme_is_what_is_made_today(name: str) -> None:
-    assert normalised(part_of(README.read_text(), name)[1]) == normalised(PARTS[name]())
+    page, made = PARTS[name]
+    assert normalised(part_of(page.read_text(), name)[1]) == normalised(made())
+
+
+def test_the_configuration_that_is_shown_is_one(tmp_path: Path) -> None:
+    settings = load_settings(Flags(str(tmp_path), config=str(EXAMPLES / "kairos.toml")), {})
+    assert (settings.model, settings.gate[0].argv, settings.servers[0].name) == (
+        "openai:gpt-5",
+        ("pytest", "..."),
+        "fetch",
+    )
+
+
+def test_every_file_that_is_linked_is_there() -> None:
+    for page in (README, *(README.parent / "docs").glob("*.md")):
+        for name in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / name).exists() or "instal" in name, f"{page.name}: {name}"
 
 
 def test_the_page_of_the_tools_is_what_is_made_today() -> None:
