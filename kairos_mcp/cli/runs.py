@@ -103,7 +103,8 @@ def _list_lines(flags: Flags, listing: _Listing) -> Iterator[str]:
     for report, row in zip(listing.reports, rows, strict=True):
         columns = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         goal = one_line(report.goal, _GOAL_CHARS) if report.goal else report.summary or ""
-        waiting = f" · waits for {report.describe_waiting(_SHOWN_KEYS)}" if report.waiting else ""
+        awaited = report.describe_waiting(_SHOWN_KEYS)
+        waiting = f" · waits {awaited}" if awaited else ""
         yield f"{columns}  {goal}{waiting}".rstrip()
     if listing.elsewhere:
         yield f"{count_of(listing.elsewhere, 'run')} of other workspaces: --all shows them"

@@ -183,7 +183,8 @@ def _status_line(run: JsonObject) -> str:
 def _format_row(report: RunReport) -> str:
     row = report.as_row()
     why = f" ({row['stop_reason']})" if row["stop_reason"] else ""
-    waiting = f", waits for {report.describe_waiting()}" if report.waiting else ""
+    awaited = report.describe_waiting()
+    waiting = f", waits {awaited}" if awaited else ""
     status = f"{row['flow']} {row['run_id']}: {row['status']}{why}, {count_of(row['rounds'], 'round')}{waiting}"
     return f"{status}, {_format_place(row)}, seq {row['seq']}: {_one_line(row['goal'])}"
 

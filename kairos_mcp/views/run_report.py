@@ -87,13 +87,21 @@ class RunReport:
         return any("after" in item for item in self.waiting)
 
     def describe_waiting(self, most: int | None = None) -> str:
-        """Say what the run waits for, and from whom; empty where it waits for nobody's answer. `most`: so many keys."""
+        """Say what the run waits for, and from whom; empty where it waits for nobody. `most`: so many keys."""
+        if self.status == "paused":
+            return self._describe_pause()
         keys: dict[str, list[str]] = {}
         for item in self.waiting[:most]:
             keys.setdefault(answered_by(item["kind"], self.route), []).append(f"{item['key']} ({item['kind']})")
-        texts = [f"{', '.join(waiting)} from {who}" for who, waiting in keys.items()]
+        texts = [f"for {', '.join(waiting)} from {who}" for who, waiting in keys.items()]
         left_out = 0 if most is None else max(0, len(self.waiting) - most)
-        return " and ".join([*texts, *([f"{left_out} more"] if left_out else [])])
+        return " and ".join([*texts, *([f"for {left_out} more"] if left_out else [])])
+
+    def _describe_pause(self) -> str:
+        if self.resume_at is not None:
+            return f"until {self.resume_at}"
+        resumes = self.next is not None and self.next["arguments"].get("action") == "resume"
+        return "to be resumed" if resumes else "for somebody who can go on with it"
 
     def as_row(self) -> JsonObject:
         """Return the run's entry in a list: what it is for, its status, and what it waits for by key and kind."""
