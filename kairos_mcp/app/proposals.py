@@ -65,5 +65,5 @@ def describe_proposal(made: Proposal) -> tuple[str, ...]:
 
 def _describe_effect(effect: str) -> list[str]:
     if effect == "read":
-        return ["It is stated to read only: agents may call it without asking anybody."]
+        return ["Once it is approved it counts as reading: agents may call it without asking anybody."]
     return [f"It is {effect}: the gate asks a person before each call, unless a rule says otherwise."]

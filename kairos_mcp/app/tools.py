@@ -19,7 +19,7 @@ from kairos_mcp.app.context import Operations
 from kairos_mcp.app.proposals import PIN_CHARS
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied, KairosError, NotFound, UnknownTool
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.messages import JsonObject, ToolSpec
+from kairos_mcp.core.messages import Effect, JsonObject, ToolSpec
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.proposal import Proposal, load_proposal, parse_proposal
@@ -137,6 +137,20 @@ class Tools(Operations):
                     ToolSummary(each.offered_name, "-", each.source, each.source, "registered", each.address, each.pin)
                 )
         return tuple(lines), (*registry.notes(("*",)), *await self.unused_gate_rules())
+
+    async def suggested_effects(self) -> tuple[dict[str, dict[str, Effect]], tuple[str, ...]]:
+        """Return what the annotations of the configured servers' tools suggest, by server and tool; and why a server
+        lists none. Starts the servers."""
+        from kairos_mcp.tools.mcp_servers import suggested_effect
+
+        _, notes = await self.list_all()
+        found: dict[str, dict[str, Effect]] = {}
+        for each in await self._pending_definitions():
+            suggested = found.setdefault(each.source.removeprefix("mcp:"), {})
+            if (effect := suggested_effect(each.row.body)) is not None:
+                suggested[each.row.name] = effect
+        missing = [server.name for server in self._settings.servers if server.name not in found]
+        return found, tuple(note for note in notes if note.startswith(tuple(missing)))
 
     async def details(self, name: str) -> ToolDetails:
         """Return the details of a tool by its name, or of a definition by SOURCE/NAME. Raises UnknownTool."""

@@ -123,6 +123,10 @@ def import_tools(
         str | None, typer.Option("--secret", metavar="REF", help="Where the key that it needs is kept, as env:NAME.")
     ] = None,
     reads: Annotated[bool, typer.Option("--reads", help="State that GET and HEAD only read.")] = False,
+    effects: Annotated[
+        bool,
+        typer.Option("--effects", help="Start the servers, and add as comments what their tools say that they do."),
+    ] = False,
     write: Annotated[bool, typer.Option("--write", help="Append the lines to the settings file.")] = False,
     as_json: AsJson = False,
     flags: StateFlags,
@@ -131,11 +135,13 @@ def import_tools(
     from kairos_mcp.cli.tools_import import OpenApiOptions, import_openapi, import_servers
 
     if openapi:
+        if effects:
+            raise typer.BadParameter("--effects is for servers; with --openapi it is --reads.")
         options = OpenApiOptions(tuple(operation or ()), server, secret, reads)
         return import_openapi(flags, file, options, write=write, as_json=as_json)
     if operation or server or secret or reads:
         raise typer.BadParameter("--operation, --server, --secret and --reads go with --openapi.")
-    return import_servers(flags, file, write=write, as_json=as_json)
+    return import_servers(flags, file, effects=effects, write=write, as_json=as_json)
 
 
 def _decide(flags: Flags, address: str, decision: DefinitionDecision, pin: str | None, *, as_json: bool) -> int:

@@ -1,6 +1,7 @@
 """Import servers from other programs' files, and HTTP tools from an OpenAPI document, as lines for the settings file.
 
-Nothing is started, and nothing is written without --write; then the whole settings file has to be valid.
+Nothing is started without --effects, and nothing is written without --write; then the whole settings file has to be
+valid.
 """
 
 from __future__ import annotations
@@ -8,15 +9,22 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.cli.exit_codes import COMPLETED
-from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.session import with_app
+from kairos_mcp.cli.settings import read_settings, settings_for_list
 from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.settings.settings import Flags
+from kairos_mcp.core.messages import Effect
+from kairos_mcp.settings.settings import Flags, ServerSetting
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.tools.config_import import ImportedServers
 
 MAX_BYTES = 20_000_000  # of a file
 FETCH_S = 30.0
@@ -43,9 +51,30 @@ class SettingsLines:
     notes: tuple[str, ...] = ()
 
 
-def import_servers(flags: Flags, source: str, *, write: bool, as_json: bool) -> int:
-    """Print the lines for the servers that a file of another program lists, or append them to the settings file."""
-    return _print_or_append(flags, _server_lines(source), write=write, as_json=as_json)
+def import_servers(flags: Flags, source: str, *, effects: bool, write: bool, as_json: bool) -> int:
+    """Print the lines for the servers that a file of another program lists, or append them to the settings file.
+
+    `effects`: start them, and add what the annotations of their tools suggest, as comments.
+    """
+    found = _read_servers(source)
+    suggested, notes = _suggested_effects(flags, found.servers) if effects else ({}, ())
+    lines = SettingsLines(
+        found.format_toml(suggested), tuple(server.name for server in found.servers), (*found.notes, *notes)
+    )
+    return _print_or_append(flags, lines, write=write, as_json=as_json)
+
+
+def _suggested_effects(
+    flags: Flags, servers: tuple[ServerSetting, ...]
+) -> tuple[Mapping[str, Mapping[str, Effect]], tuple[str, ...]]:
+    """Start the servers, and return what their tools' annotations suggest, and notes. What they list is not kept."""
+
+    async def ask(app: App) -> tuple[Mapping[str, Mapping[str, Effect]], tuple[str, ...]]:
+        return await app.tools.suggested_effects()
+
+    with tempfile.TemporaryDirectory(prefix="kairos-") as home:
+        settings = replace(settings_for_list(flags), home=Path(home), servers=servers, http_tools=(), gate=())
+        return with_app(settings, ask)
 
 
 def import_openapi(flags: Flags, source: str, options: OpenApiOptions, *, write: bool, as_json: bool) -> int:
@@ -68,27 +97,27 @@ def _print_or_append(flags: Flags, lines: SettingsLines, *, write: bool, as_json
         print_note(f"note: {note}")
     if written is None:
         print_line(lines.toml)
-        print_note("Put these lines into kairos.toml, or add --write. An effect that is not stated is irreversible.")
+        print_note(
+            "Put these lines into kairos.toml, or add --write. A server's tool without an effect is irreversible."
+        )
     else:
         print_line(f"written to {written}: {', '.join(lines.names)}")
     return COMPLETED
 
 
-def _server_lines(source: str) -> SettingsLines:
+def _read_servers(source: str) -> ImportedServers:
     from kairos_mcp.tools.config_import import read_claude_desktop, read_mcp_json, read_vscode
 
     file = Path(source)
     text = _read_text(file)
     if file.name == DESKTOP:
-        found = read_claude_desktop(text)
-    elif file.absolute().parent.name == ".vscode" and file.name == "mcp.json":
-        found = read_vscode(text)
-    elif file.name in (CLAUDE_CODE, "mcp.json"):
-        found = read_mcp_json(text)
-    else:
-        hint = f"Known are {CLAUDE_CODE}, {DESKTOP} and .vscode/mcp.json; with --openapi an OpenAPI document."
-        raise BadArguments("By its name this is no list of servers.", hint)
-    return SettingsLines(found.format_toml(), tuple(server.name for server in found.servers), found.notes)
+        return read_claude_desktop(text)
+    if file.absolute().parent.name == ".vscode" and file.name == "mcp.json":
+        return read_vscode(text)
+    if file.name in (CLAUDE_CODE, "mcp.json"):
+        return read_mcp_json(text)
+    hint = f"Known are {CLAUDE_CODE}, {DESKTOP} and .vscode/mcp.json; with --openapi an OpenAPI document."
+    raise BadArguments("By its name this is no list of servers.", hint)
 
 
 def _operation_lines(source: str, options: OpenApiOptions) -> SettingsLines:

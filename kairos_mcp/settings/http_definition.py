@@ -201,6 +201,12 @@ class HttpDefinition:
             yield f"the schema of a parameter is refused: {error.message.rstrip('.')}", error.hint
 
 
+def effect_unless_stated(method: Method) -> Literal["idempotent", "irreversible"]:
+    """Return the effect of a tool whose definition states none, by what HTTP says of the method: a GET or HEAD may be
+    repeated. That it only reads is for a person to say: such a call is made unasked."""
+    return "idempotent" if method in READ_METHODS else "irreversible"
+
+
 def fill_secrets(value: str, secrets: Mapping[str, str]) -> str:
     """Return a header's value with the known secrets filled in; references to others stay."""
     if is_reference(value):

@@ -22,7 +22,7 @@ from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
-from kairos_mcp.settings.http_definition import HttpDefinition, find_references
+from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition, find_references
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.settings.tables import HttpToolTable, ServerName, ServerTable, parse_http_tool
 
@@ -85,6 +85,8 @@ def parse_proposal(spec: JsonObject, redactor: Redactor) -> Proposal:
     Raises EgressDenied for a malformed URL.
     """
     _check_kind(spec)
+    if spec["kind"] == "http_tool" and "effect" not in spec and spec.get("method", "GET") in READ_METHODS:
+        spec = {**spec, "effect": "read"}  # the method suggests it; whoever approves the tool is shown it
     body = _canonical_body(spec)
     _check_keys(spec, redactor)
     proposal = load_proposal(body)

@@ -18,7 +18,7 @@ from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.scopes import Scope
-from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place
+from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place, effect_unless_stated
 from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, ServerSetting
 
 Text = Annotated[str, Field(min_length=1)]
@@ -148,7 +148,7 @@ class HttpToolTable(StrictTable):
     parameters: list[HttpParameterTable] = Field(default_factory=list, max_length=100)
     headers: dict[str, str] = Field(default_factory=dict, max_length=30)
     result: Annotated[str, Field(max_length=1_000)] = ""
-    effect: DeclaredEffect = "irreversible"
+    effect: DeclaredEffect | None = None
     timeout_s: float = 30.0
 
     def to_definition(self) -> HttpDefinition:
@@ -162,15 +162,18 @@ class HttpToolTable(StrictTable):
             parameters,
             tuple(self.headers.items()),
             self.result,
-            self.effect,
+            self.effect or effect_unless_stated(self.method),
             float(self.timeout_s),
         )
 
 
 def parse_http_tool(fields: JsonObject) -> HttpDefinition:
-    """Return the tool that a JSON object defines. Raises ConfigError, which names the place and quotes no value."""
+    """Return the tool that a row defines. Raises ConfigError, which names the place and quotes no value.
+
+    Without an effect it is irreversible: so it was shown to whoever approved it.
+    """
     try:
-        return HttpToolTable.model_validate(fields).to_definition()
+        return HttpToolTable.model_validate({"effect": "irreversible", **fields}).to_definition()
     except ValidationError as error:
         _, place, message = first_problem(error)
         valid = ", ".join(HttpToolTable.model_fields)

@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.messages import Effect
 from kairos_mcp.core.text import truncate
 from kairos_mcp.settings.settings import ServerSetting
 
@@ -30,9 +32,12 @@ class ImportedServers:
     servers: tuple[ServerSetting, ...]
     notes: tuple[str, ...] = ()
 
-    def format_toml(self) -> str:
-        """Write the servers as tables of kairos.toml."""
-        return "\n".join(_format_server(server) for server in self.servers)
+    def format_toml(self, suggested: Mapping[str, Mapping[str, Effect]] = MappingProxyType({})) -> str:
+        """Write the servers as tables of kairos.toml.
+
+        `suggested`: effects by server and tool, which become comments for a person to confirm.
+        """
+        return "\n".join(_format_server(server, suggested.get(server.name, {})) for server in self.servers)
 
 
 def read_mcp_json(text: str) -> ImportedServers:
@@ -205,8 +210,13 @@ def _strip_comments(text: str) -> str:
     return tokens.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
 
 
-def _format_server(server: ServerSetting) -> str:
-    return "\n".join((f"[servers.{server.name}]", *_server_lines(server))) + "\n"
+def _format_server(server: ServerSetting, suggested: Mapping[str, Effect]) -> str:
+    lines = [f"[servers.{server.name}]", *_server_lines(server)]
+    if suggested:
+        lines += ["# Its tools say this of themselves; remove the # here and before what you confirm."]
+        lines += [f"# [servers.{server.name}.effects]"]
+        lines += [f"# {_toml_string(name)} = {_toml_string(effect)}" for name, effect in sorted(suggested.items())]
+    return "\n".join(lines) + "\n"
 
 
 def _server_lines(server: ServerSetting) -> Iterator[str]:

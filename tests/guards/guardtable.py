@@ -685,6 +685,12 @@ APPROVALS = (
         COMMAND_RULES + "a_rule_on_paths_judges_a_command_by_its_folder",
     ),
     Guard(
+        "settings/tables.py",
+        'HttpToolTable.model_validate({"effect": "irreversible", **fields})',
+        "HttpToolTable.model_validate(fields)",
+        "registry/test_registering.py::test_a_GET_that_was_approved_when_it_was_shown_as_irreversible_stays_so",
+    ),
+    Guard(
         "store/rules.py",
         "if rule.folder == shape.folder and rule.covered.fits(shape)",
         "if rule.covered.fits(shape)",

@@ -442,11 +442,16 @@ name = "do"
 description = "Does."
 url = "https://api.test/do"
 method = "POST"
+[[http_tools]]
+name = "peek"
+description = "Looks too, which nobody has stated."
+url = "https://api.test/peek"
 """
     (tmp_path / "kairos.toml").write_text(given, encoding="utf-8")
     loaded = load_settings(Flags(home=str(tmp_path)), {})
     registry = ToolRegistry(network_tools(HttpClient(), loaded.http_tools, secret))
-    assert [(spec.name, spec.effect) for spec in registry.specs] == [("look", "read"), ("do", "irreversible")]
+    effects = [("look", "read"), ("do", "irreversible"), ("peek", "idempotent")]
+    assert [(spec.name, spec.effect) for spec in registry.specs] == effects
     assert [spec.name for spec in registry.select(None)] == ["look"]
     assert registry.specs[0].input_schema["properties"] == {"city": {"type": "string", "description": "Which"}}
 

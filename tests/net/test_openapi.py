@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_an_operation_becomes_a_tool_with_its_path_query_and_headers() -> None:
     assert (made.name, made.method, made.url) == ("pets_get", "GET", "https://eu.pets.test/v1/pets/{petId}")
     assert made.description == "One pet.\nAll of it.\nNot offered here: filter, session."
     assert made.headers == (("Authorization", "Bearer ${env:PETS}"),)
-    assert made.effect == "irreversible"
+    assert made.effect == "idempotent"
     assert [(each.name, each.place, each.wire_name, each.required) for each in made.parameters] == [
         ("petId", "path", "petId", True),
         ("expand", "query", "expand[]", False),
@@ -136,6 +137,17 @@ def test_an_operation_becomes_a_tool_with_its_path_query_and_headers() -> None:
 def test_only_what_is_said_to_read_reads() -> None:
     assert one(PETS, "pets.get", secret="env:PETS", reads=True).effect == "read"
     assert one(PETS, "createPet", reads=True).effect == "irreversible"
+
+
+def test_what_a_method_suggests_is_a_comment_to_be_confirmed() -> None:
+    looks, makes = one(PETS, "pets.get", secret="env:PETS"), one(PETS, "createPet")
+    text = format_http_tool(looks)
+    assert tomllib.loads(text)["http_tools"][0]["effect"] == "idempotent"
+    confirmed = text.replace('effect = "idempotent"\n# ', "")
+    assert tomllib.loads(confirmed)["http_tools"][0]["effect"] == "read"
+    assert "suggests" not in format_http_tool(makes) + format_http_tool(
+        one(PETS, "pets.get", secret="env:P", reads=True)
+    )
 
 
 def test_a_schema_stands_alone_afterwards() -> None:

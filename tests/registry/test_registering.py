@@ -191,6 +191,28 @@ async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_
     assert log.read_text().count("start") == 1
 
 
+async def test_a_proposed_GET_reads_once_a_person_has_approved_it_and_a_POST_does_not(desk: Desk) -> None:
+    async with watched(desk.place.settings()) as app:
+        for name, method in (("look", "GET"), ("make", "POST")):
+            proposed = {key: value for key, value in spec(name=name, method=method).items() if key != "effect"}
+            result = await app.tools.propose(proposed, ME)
+            shown = (await person(desk, "tools", "show", f"registered:{name}")).out
+            assert ("it counts as reading" in shown) == (method == "GET")
+            assert name not in {line.name for line in (await app.tools.list_all())[0] if line.state == "offered"}
+            await person(desk, *typed(result))
+        effects = {line.name: line.effect for line in (await app.tools.list_all())[0]}
+        assert (effects["look"], effects["make"]) == ("read", "irreversible")
+
+
+async def test_a_GET_that_was_approved_when_it_was_shown_as_irreversible_stays_so(desk: Desk) -> None:
+    async with watched(desk.place.settings()) as app:
+        await app.tools.propose(spec(), ME)
+        desk.place.rows("update definition set body = replace(body, '\"effect\":\"read\",', ''), state = 'approved'")
+        assert "effect" not in desk.place.rows("select body from definition")[0][0]
+    async with watched(desk.place.settings()) as app:
+        assert {line.name: line.effect for line in (await app.tools.list_all())[0]}["pet"] == "irreversible"
+
+
 async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk, pets: Pets) -> None:
     lists(desk, pets)
     url = f"http://{pets.host}/pets/{{id}}"

@@ -184,6 +184,34 @@ def test_each_program_s_file_is_known_by_its_name(desk: Desk, capsys: Any, path:
     assert tomllib.loads(said["toml"])["servers"]["files"]["args"] == ["a"]
 
 
+@pytest.mark.sandbox
+def test_what_tools_say_of_themselves_is_imported_as_comments_that_a_person_confirms(desk: Desk, capsys: Any) -> None:
+    log, listing = desk.place.workspace / "log", desk.place.workspace / "listing.json"  # what its sandbox shows
+    looks, sets = {"readOnlyHint": True}, {"readOnlyHint": False, "idempotentHint": True}
+    listing.write_text(
+        json.dumps([listed("look", annotations=looks), listed("set.it", annotations=sets), listed("echo")])
+    )
+    program, peer, *_ = desk.argv
+    server = {"command": program, "args": [peer, f"log={log}", f"listing={listing}"]}
+    (desk.place.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"files": server}}))
+    assert "look" not in desk("tools", "import", ".mcp.json").out
+    assert not log.exists()  # without being told to, nothing is started
+    flags = Flags(home=str(desk.place.home), workspaces=(str(desk.place.workspace),))
+    assert import_tools(str(desk.place.workspace / ".mcp.json"), effects=True, write=True, flags=flags) == 0
+    assert "approved" not in capsys.readouterr().err
+    assert tomllib.loads(desk.config.read_text())["servers"]["files"] == server  # nothing of it counts yet
+    assert not (desk.place.home / "kairos.db").exists()  # nor is anything pinned
+    confirmed = desk.config.read_text().replace("# [servers.", "[servers.").replace('# "', '"')
+    assert tomllib.loads(confirmed)["servers"]["files"]["effects"] == {"look": "read", "set.it": "idempotent"}
+
+
+def test_a_server_that_does_not_start_is_imported_without_suggestions(desk: Desk) -> None:
+    (desk.place.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"files": {"command": "/nowhere/x"}}}))
+    said = desk("tools", "import", ".mcp.json", "--effects")
+    assert (said.code, tomllib.loads(said.out)["servers"]) == (0, {"files": {"command": "/nowhere/x"}})
+    assert "files" in said.err
+
+
 def test_a_file_of_settings_that_would_break_stays_as_it_was(desk: Desk) -> None:
     desk.place.home.mkdir()
     desk.config.write_text('servers = { y = { command = "y" } }\n')

@@ -140,5 +140,6 @@ class RegistryCall(Arguments):
 class RegistryRegister(Arguments):
     spec: JsonObject = Field(
         description="{kind: http_tool, name, description, url, method?, parameters?: [{name, in, schema?}], headers?, "
-        "result?, effect?} or {kind: server, name, command, args?, env? | url, headers?}. Keys by name: env:NAME"
+        "result?, effect?} or {kind: server, name, command, args?, env? | url, headers?, effects?: {glob: effect}}. "
+        "Keys by name: env:NAME"
     )

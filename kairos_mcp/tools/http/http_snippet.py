@@ -7,19 +7,24 @@ import re
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.settings.http_definition import HttpDefinition
+from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def format_http_tool(definition: HttpDefinition) -> str:
-    """Write the table `[[http_tools]]` of kairos.toml that defines exactly this tool."""
+    """Write the table `[[http_tools]]` of kairos.toml that defines exactly this tool. What its method suggests stands
+    there as a comment, for a person to confirm."""
     lines = ["[[http_tools]]"]
     for name, value in definition.as_json().items():
         if name == "parameters":
             lines += ["parameters = [", *(f"  {_format_parameter(parameter)}," for parameter in value), "]"]
         else:
             lines.append(f"{name} = {_format_value(value)}")
+        if name == "effect" and value != "read" and definition.method in READ_METHODS:
+            lines.append(
+                f'# effect = "read"  # a {definition.method} suggests it: confirm it in place of the line above'
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,15 @@ from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule, parse_url
-from kairos_mcp.settings.http_definition import READ_METHODS, HttpDefinition, Method, Parameter, Place, is_plain_schema
+from kairos_mcp.settings.http_definition import (
+    READ_METHODS,
+    HttpDefinition,
+    Method,
+    Parameter,
+    Place,
+    effect_unless_stated,
+    is_plain_schema,
+)
 from kairos_mcp.tools.http.body import decode_body
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, operation_error, quote_document
@@ -109,8 +117,8 @@ def make_definitions(
 
     `server`: the URL to call, or the document's own URL if it was fetched, to which a relative server URL refers.
     `secret`: the reference (`env:NAME`) of the key that an operation needs. `reads`: a person states that GET and HEAD
-    only read; else every tool is irreversible, since the document alone is no promise. Raises ConfigError for an
-    operation that can't be a tool.
+    only read; else the method alone says whether a tool may be repeated, since the document is no promise. Raises
+    ConfigError for an operation that can't be a tool.
     """
     known: dict[str, ApiOperation] = {}
     for operation in list_operations(document):
@@ -144,7 +152,8 @@ def _build_definition(
                 parameter.required,
                 parameter.wire_name,
             )
-    effect: Effect = "read" if reads and operation.method in READ_METHODS else "irreversible"
+    reads_only = reads and operation.method in READ_METHODS
+    effect: Effect = "read" if reads_only else effect_unless_stated(operation.method)
     return HttpDefinition(
         tool_name(operation.id),
         _describe_operation(operation, left_out),

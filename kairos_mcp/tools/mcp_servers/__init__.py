@@ -10,7 +10,16 @@ launch      what is started with which environment, or which address; server_san
 
 from __future__ import annotations
 
+from kairos_mcp.tools.mcp_servers.definition import suggested_effect
 from kairos_mcp.tools.mcp_servers.resources import BackgroundLoop, ServerResources
 from kairos_mcp.tools.mcp_servers.source import McpServerSource, offered_name_of, pin_source, settle_pin_source
 
-__all__ = ["BackgroundLoop", "McpServerSource", "ServerResources", "offered_name_of", "pin_source", "settle_pin_source"]
+__all__ = [
+    "BackgroundLoop",
+    "McpServerSource",
+    "ServerResources",
+    "offered_name_of",
+    "pin_source",
+    "settle_pin_source",
+    "suggested_effect",
+]

@@ -147,6 +147,15 @@ def classify_effect(name: str, annotations: JsonObject, configured: Sequence[tup
     return max(by_glob, _least_effect(annotations), key=EFFECTS.index)
 
 
+def suggested_effect(body: str) -> Effect | None:
+    """Return the effect that a definition suggests by its annotations, None if none but irreversible. It counts only
+    once a person has stated it."""
+    annotations = json.loads(body).get("annotations") or {}
+    if annotations.get("readOnlyHint") is True:
+        return "read"
+    return "idempotent" if annotations.get("idempotentHint") is True else None
+
+
 def quote_server(text: str, limit: int = QUOTE_CHARS) -> str:
     """Quote a server's text on one line, with invisible characters spelled out, cut at `limit` characters."""
     visible = make_visible(text[:limit])[0].replace("\n", " ").replace("\t", " ")
