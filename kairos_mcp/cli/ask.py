@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairos_mcp.cli.output import DIGEST_CHARS, purpose_line, workspace_name
-from kairos_mcp.cli.terminal import DiffLine, diff_lines, print_note
+from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, fold, print_note
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
@@ -32,6 +33,8 @@ class Choice(NamedTuple):
     always: RuleScope | None = None
 
 
+_JOINED = "\0"  # stands for a space at which no line ends
+
 CHOICES = (
     Choice("y", "yes", "approve"),
     Choice("r", "always for this run", "approve", always="run"),
@@ -51,20 +54,21 @@ class TypedDecision:
     rule: RuleRequest | None = None
 
 
-def approval_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine]:
+def approval_lines(report: RunReport, item: JsonObject) -> Iterator[Line]:
     """What a run asks permission for: the change first, then what it is for, and what the decision is bound to."""
     yield f"{item['name']} ({item['effect']}) asks for permission:"
     yield from diff_lines(item["preview"])
-    yield purpose_line(report, workspace_name(report.workspace))
-    yield f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}"
+    yield Prose(purpose_line(report, workspace_name(report.workspace)))
+    yield Prose(f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}")
 
 
-def settlement_lines(report: RunReport, item: JsonObject) -> Iterator[str | DiffLine]:
+def settlement_lines(report: RunReport, item: JsonObject) -> Iterator[Line]:
     """A call of unknown outcome, and what it was for."""
-    yield f"Nobody knows whether this call of {item['name']} was made: its process ended during it. Look first."
+    what = f"Nobody knows whether this call of {item['name']} was made"
+    yield Prose(f"{what}: its process ended during it. Look first.")
     yield from diff_lines(json.dumps(item["arguments"], ensure_ascii=False, indent=2))
-    yield purpose_line(report, workspace_name(report.workspace))
-    yield f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}"
+    yield Prose(purpose_line(report, workspace_name(report.workspace)))
+    yield Prose(f"run {report.run_id} · {item['key']} · digest {item['digest'][:DIGEST_CHARS]}")
 
 
 _SETTLEMENTS: Mapping[str, Settlement | None] = {"l": None, "d": "already_done", "r": "reattempt"}
@@ -91,7 +95,7 @@ async def ask_about_approval(
         print_note(line)
     scopes = () if shape is None else ("run",) if report.workspace is None else ("run", "project")
     choices = [choice for choice in CHOICES if choice.always is None or choice.always in scopes]
-    question = ", ".join(f"{choice.label} [{choice.letter}]" for choice in choices) + "? "
+    question = _question(choices)
     while (typed := await keyboard.ask(question, fresh=True)) is not None:
         chosen = next((choice for choice in choices if typed.casefold() in (choice.letter, choice.label)), None)
         if chosen is None:
@@ -105,6 +109,12 @@ async def ask_about_approval(
             continue
         return TypedDecision(chosen.verdict, reason or None, rule)
     return None
+
+
+def _question(choices: Sequence[Choice]) -> str:
+    """The choices, on as many lines as the terminal needs; none of them is broken."""
+    words = ", ".join(f"{choice.label} [{choice.letter}]".replace(" ", _JOINED) for choice in choices)
+    return fold(words, columns_of(sys.stderr)).replace(_JOINED, " ") + "? "
 
 
 async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) -> RuleRequest | None:

@@ -11,7 +11,7 @@ from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING, exit_code_o
 from kairos_mcp.cli.follow import Follower, LeftByPerson, open_follower, print_ending
 from kairos_mcp.cli.output import purpose_line, shell_command, usage_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
-from kairos_mcp.cli.terminal import print_line, print_note
+from kairos_mcp.cli.terminal import Prose, print_line, print_note
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, Settings
@@ -100,9 +100,9 @@ async def _take_up(app: App, follower: Follower, continued: Conversation, flags:
         await app.control.resume(continued.run_id, PERSON)
         return _print_turn(await follower.follow(continued.run_id), follower, flags)
     report = await app.runs.report(continued.run_id, PERSON)
-    print_note(f"run {report.run_id} {purpose_line(report, workspace_name(report.workspace))}")
+    print_note(Prose(f"run {report.run_id} {purpose_line(report, workspace_name(report.workspace))}"))
     if report.summary:
-        print_note(f"\n{report.summary}")
+        print_note(Prose(f"\n{report.summary}"))
     return COMPLETED
 
 
@@ -112,10 +112,10 @@ def _print_turn(report: RunReport, follower: Follower, flags: Flags) -> int:
         return print_ending(report, flags)
     answer = report.summary or f"(no answer: {report.stop_reason})"
     if not follower.was_heard(report.run_id, answer):
-        print_line(f"\n{answer}")
+        print_line(Prose(f"\n{answer}"))
     for note in report.degraded if report.stop_reason not in ("assistant_stop", "no_tool_calls") else ():
-        print_note(f"note: {note}")
-    print_note(f"\n{usage_line(report)} · {report.run_id}")
+        print_note(Prose(f"note: {note}"))
+    print_note(Prose(f"\n{usage_line(report)} · {report.run_id}"))
     return COMPLETED
 
 

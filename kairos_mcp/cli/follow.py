@@ -13,7 +13,7 @@ from kairos_mcp.cli.exit_codes import exit_code_of
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
 from kairos_mcp.cli.output import call_line, ending_lines
 from kairos_mcp.cli.session import PERSON, with_app
-from kairos_mcp.cli.terminal import emit, escape_control, print_note
+from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, KairosError, NotWaiting
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
@@ -209,7 +209,7 @@ class Follower:
             if item.said is not None and not self.was_heard(run_id, item.said):
                 self._screen.print(item.said)
             if item.call is not None:
-                self._screen.print(call_line(item.call))
+                self._screen.print(call_line(item.call, self._screen.columns))
 
 
 class ProgressScreen:
@@ -232,6 +232,11 @@ class ProgressScreen:
     ) -> None:
         self.pause()
 
+    @property
+    def columns(self) -> int | None:
+        """How many characters fit on a line; None where it is no terminal."""
+        return columns_of(sys.stderr) if self._console.is_terminal else None
+
     def pause(self) -> None:
         """Take the moving line away, until the next beat."""
         if self._status is not None:
@@ -239,8 +244,8 @@ class ProgressScreen:
             self._status = None
 
     def print(self, text: str) -> None:
-        """Print a line that stays."""
-        self._console.print(escape_control(text))
+        """Print a text that stays."""
+        self._console.print(fold(escape_control(text), self.columns))
 
     def speak(self, piece: str, *, ends: bool) -> None:
         """Print a piece of a text to stdout, at once; `ends`: nothing more of it comes."""

@@ -12,7 +12,7 @@ from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal
 from kairos_mcp.cli.output import command_line_for, purpose_line, shell_command, workspace_name
 from kairos_mcp.cli.session import find_target_to_drive, person_for, with_app
 from kairos_mcp.cli.settings import settings_for_list
-from kairos_mcp.cli.terminal import emit, print_line, print_note
+from kairos_mcp.cli.terminal import Line, Prose, emit, print_line, print_note
 from kairos_mcp.core.identity import LOCAL, Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
@@ -96,14 +96,14 @@ def _items(report: RunReport) -> Iterator[JsonObject]:
         yield {**run, "kind": "pause", "why": report.next["why"] if report.next is not None else None}
 
 
-def _list_lines(reports: list[RunReport], notes: list[str], flags: Flags) -> Iterator[str]:
+def _list_lines(reports: list[RunReport], notes: list[str], flags: Flags) -> Iterator[Line]:
     """Two lines for each item: what waits and what for, and the command that shows it with the ways to decide."""
     if not reports and not notes:
         yield "Nothing waits for you."
     for report in reports:
         for item in _items(report):
             what = f"{item['kind']} of {item['name']}" if "name" in item else item["kind"]
-            yield f"{report.run_id} · {what} · {purpose_line(report, workspace_name(report.workspace))}"
+            yield Prose(f"{report.run_id} · {what} · {purpose_line(report, workspace_name(report.workspace))}")
             yield f"  {shell_command(flags, 'show', report.run_id)}"
     for note in notes:
-        yield command_line_for(flags).complete_all(note)
+        yield Prose(command_line_for(flags).complete_all(note))

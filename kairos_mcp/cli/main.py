@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED, USAGE
 from kairos_mcp.cli.hardening import protect_secrets
 from kairos_mcp.cli.serve import plain_serve, serve_stdio
-from kairos_mcp.cli.terminal import print_note
+from kairos_mcp.cli.terminal import Prose, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownRun, UnknownTool
 from kairos_mcp.settings.settings import unknown_variables
 
@@ -53,7 +53,7 @@ def run_command(words: Sequence[str]) -> int:
         from kairos_mcp.core.redaction import Redactor
 
         redacted = Redactor.from_environ(os.environ).redact_text(str(error)).text
-        print_note(f"error: {terminal_command_line(state_options(words)).complete_all(redacted)}")
+        print_note(Prose(f"error: {terminal_command_line(state_options(words)).complete_all(redacted)}"))
         return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
     except KeyboardInterrupt:
         return CANCELLED

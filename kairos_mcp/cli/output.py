@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.app.command_text import CommandLine, terminal_command_line
-from kairos_mcp.cli.terminal import DiffLine, diff_lines, one_line
+from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, one_line
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of, format_age, truncate
@@ -21,42 +22,45 @@ if TYPE_CHECKING:
 
 _CALL_SIGNS = {True: "+", False: "!"}
 _MESSAGE_CHARS = 2_000
+_PREVIEW_CHARS = 60
+_MIN_PREVIEW_CHARS = 10
 DIGEST_CHARS = 16  # as many are shown, and suffice to say what was shown
 
 
-def report_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
+def report_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     """All of a run, as `show` prints it, and the commands with which it goes on."""
     yield _heading(report)
-    yield purpose_line(report, report.workspace or "no workspace")
+    yield Prose(purpose_line(report, report.workspace or "no workspace"))
     yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
     for call in report.calls:
-        yield call_line(call)
+        yield call_line(call, columns_of(sys.stdout))
     yield from _note_lines(report)
-    yield usage_line(report)
+    yield Prose(usage_line(report))
     yield from _output_lines(report)
     yield from _next_lines(report, flags)
 
 
-def ending_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
+def ending_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     """A run that has come to rest: its output, notes and usage, and the commands with which it goes on."""
     yield from _output_lines(report)
     yield ""
     yield from _note_lines(report)
-    yield usage_line(report)
+    yield Prose(usage_line(report))
     yield _heading(report)
     if report.waiting:
-        yield purpose_line(report, workspace_name(report.workspace))
+        yield Prose(purpose_line(report, workspace_name(report.workspace)))
     yield from _next_lines(report, flags)
 
 
-def call_line(call: JsonObject) -> str:
-    """A tool call that was executed: `+` if it succeeded, `!` for an error, which the model was shown. Of one that a
-    remembered approval let through, its name."""
+def call_line(call: JsonObject, columns: int | None = None) -> str:
+    """A tool call that was executed: `+` if it succeeded, `!` for an error, which the model was shown; of one that a
+    remembered approval let through, its name. Its result is cut to fit into as many columns."""
     sign = _CALL_SIGNS[bool(call["ok"])]
-    preview = one_line(call["preview"], 60)
     where = f"round {call['round']}" if call["round"] else f"{' '.join(call['ref'].split('/')[:-1][:2]):<15}"
     rule = f"[{call['rule']}] " if "rule" in call else ""
-    return f"  {sign} {where}  {call['name']:<14} {call['ms']:>5} ms  {rule}{preview}"
+    begin = f"  {sign} {where}  {call['name']:<14} {call['ms']:>5} ms  {rule}"
+    room = _PREVIEW_CHARS if columns is None else min(_PREVIEW_CHARS, max(_MIN_PREVIEW_CHARS, columns - len(begin)))
+    return begin + one_line(call["preview"], room)
 
 
 def trace_line(item: JsonObject) -> str:
@@ -123,19 +127,19 @@ def usage_line(report: RunReport) -> str:
     )
 
 
-def _note_lines(report: RunReport) -> Iterator[str]:
+def _note_lines(report: RunReport) -> Iterator[Line]:
     for text in report.degraded:
-        yield f"note: {text}"
+        yield Prose(f"note: {text}")
     if report.status == "paused" and report.next is not None:
-        yield f"paused: {report.next['why']}"
+        yield Prose(f"paused: {report.next['why']}")
 
 
-def _output_lines(report: RunReport) -> Iterator[str]:
+def _output_lines(report: RunReport) -> Iterator[Line]:
     """Summary and output. Of a mandate's run only the mandate's status and the lessons: the summary has the cycles, and
     --json has everything."""
     if report.summary:
         yield ""
-        yield report.summary
+        yield Prose(report.summary)
     output: Any = report.output
     match output:
         case None | report.summary:
@@ -145,7 +149,7 @@ def _output_lines(report: RunReport) -> Iterator[str]:
             yield f"mandate {name}: {status}" + (f" ({output['reason']})" if "reason" in output else "")
             if report.summary is None:
                 yield from (_cycle_line(cycle) for cycle in output.get("cycles", ()))
-            yield from (f"lesson: {lesson}" for lesson in output.get("lessons", ()))
+            yield from (Prose(f"lesson: {lesson}") for lesson in output.get("lessons", ()))
         case _:
             yield ""
             yield "output " + json.dumps(output, ensure_ascii=False, indent=2)
@@ -160,7 +164,7 @@ def _cycle_line(cycle: JsonObject) -> str:
     return f"- cycle {cycle['cycle']}: {status}{verdict}"
 
 
-def _next_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
+def _next_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     """What a run waits for, and the commands with which a person goes on."""
     for item in report.waiting:
         yield ""
@@ -175,19 +179,21 @@ def _next_lines(report: RunReport, flags: Flags) -> Iterator[str | DiffLine]:
                 yield f"\n  {shell_command(flags, 'resume', report.run_id)}"
 
 
-def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str | DiffLine]:
+def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line]:
     """A waiting item, and the exact command that answers it."""
     if item.keys() == {"key", "kind"}:  # the run's flow has changed since: nobody can answer it, the report says why
-        yield f"waiting: {item['key']} ({item['kind']})"
+        yield Prose(f"waiting: {item['key']} ({item['kind']})")
         return
     if item["kind"] == "approval":
-        yield f"waiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})"
+        yield Prose(
+            f"waiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})"
+        )
         yield from diff_lines(item["preview"])
         yield f"digest {item['digest'][:DIGEST_CHARS]}"
         yield ""
         yield from _either_command(item["command"], "approve", "deny")
         return
-    yield f"waiting: {item['key']} ({item['kind']})"
+    yield Prose(f"waiting: {item['key']} ({item['kind']})")
     match item["kind"]:
         case "completion":
             yield from _conversation_lines(item["messages"])

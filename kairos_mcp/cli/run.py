@@ -17,7 +17,7 @@ from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import shell_command
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
-from kairos_mcp.cli.terminal import print_line, print_note
+from kairos_mcp.cli.terminal import Prose, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import canonical_json
@@ -91,7 +91,7 @@ def run(
             raise ConfigError("No model is configured, so there is nobody to talk to.", _how_to_give_a_model(settings))
         return converse(flags, settings, request, continued)
     if lacks_model and not as_json:
-        print_note(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}")
+        print_note(Prose(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}"))
     return print_ending(_run_planner(settings, request, quiet=as_json), flags, as_json=as_json)
 
 

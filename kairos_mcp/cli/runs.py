@@ -13,7 +13,7 @@ from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Principal, R
 from kairos_mcp.cli.output import age_since, command_line_for, report_lines, trace_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.settings import read_settings, settings_for_list
-from kairos_mcp.cli.terminal import emit, one_line, print_note
+from kairos_mcp.cli.terminal import Line, Prose, emit, one_line, print_note
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
@@ -84,7 +84,7 @@ class _Listing(NamedTuple):
     elsewhere: int
 
 
-def _list_lines(flags: Flags, listing: _Listing) -> Iterator[str]:
+def _list_lines(flags: Flags, listing: _Listing) -> Iterator[Line]:
     """A line for each run: short id, age, workspace, flow, status, goal, what it waits for and from whom. One that
     can't be read has no goal, and its summary says what can be done."""
     if not listing.reports and not listing.elsewhere:
@@ -105,7 +105,7 @@ def _list_lines(flags: Flags, listing: _Listing) -> Iterator[str]:
         goal = one_line(report.goal, _GOAL_CHARS) if report.goal else report.summary or ""
         awaited = report.describe_waiting(_SHOWN_KEYS)
         waiting = f" · waits {awaited}" if awaited else ""
-        yield f"{columns}  {goal}{waiting}".rstrip()
+        yield Prose(f"{columns}  {goal}{waiting}".rstrip(), margin=2)
     if listing.elsewhere:
         yield f"{count_of(listing.elsewhere, 'run')} of other workspaces: --all shows them"
 

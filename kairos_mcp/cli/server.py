@@ -91,7 +91,21 @@ def _health_lines(health: JsonObject, indent: str = "") -> Iterator[str]:
             case dict():
                 yield label
                 yield from _health_lines(value, indent + "  ")
+            case [{"pid": _}, *_]:
+                yield label
+                yield from (f"{indent}  {_describe_server(server)}" for server in value)
             case list():
                 yield f"{label}: {', '.join(map(str, value)) or 'none'}"
+            case bool():
+                yield f"{label}: {'yes' if value else 'no'}"
+            case int():
+                yield f"{label}: {value:,}"
             case _:
                 yield f"{label}: {value}"
+
+
+def _describe_server(server: JsonObject) -> str:
+    """A living server: its number, by which `--release` takes its runs away, its process, and what it has."""
+    what = "command" if server["via"] == "command" else "server"
+    stopped = ", stopped" if server["stopped"] else ""
+    return f"{server['number']}: {what}, process {server['pid']}, {count_of(server['runs'], 'open run')}{stopped}"

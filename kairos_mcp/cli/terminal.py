@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,18 @@ class DiffLine:
     text: str
 
 
-def emit(value: Any, text: Iterable[str | DiffLine], *, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Text to be read, not to be pasted: on a terminal its lines end between words, and go on after `margin` spaces."""
+
+    text: str
+    margin: int = 0
+
+
+Line = str | DiffLine | Prose
+
+
+def emit(value: Any, text: Iterable[Line], *, as_json: bool) -> None:
     """Print a command's result: `value` as one JSON document, or the lines of `text`, which are made only then."""
     if as_json:
         print_json(value)
@@ -32,7 +44,7 @@ def emit(value: Any, text: Iterable[str | DiffLine], *, as_json: bool) -> None:
             print_line(line)
 
 
-def print_line(line: str | DiffLine) -> None:
+def print_line(line: Line) -> None:
     """Print a line of the result to stdout."""
     _print(_render(line, sys.stdout), sys.stdout)
 
@@ -42,7 +54,7 @@ def print_json(value: Any) -> None:
     _print(json.dumps(value, indent=2, ensure_ascii=True), sys.stdout)
 
 
-def print_note(line: str | DiffLine) -> None:
+def print_note(line: Line) -> None:
     """Print something that is not the result to stderr."""
     _print(_render(line, sys.stderr), sys.stderr)
 
@@ -64,11 +76,43 @@ def escape_control(text: str) -> str:
     return text.replace("\r\n", "\n").translate(_ESCAPES)
 
 
-def _render(line: str | DiffLine, stream: TextIO) -> str:
+def columns_of(stream: TextIO) -> int | None:
+    """How many characters fit on a line of this terminal; None where it is none, or does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def fold(text: str, columns: int | None, margin: int = 0) -> str:
+    """The text with line breaks between words, so that no line is longer, if no word is. A command in backticks stays
+    whole, so that it can be copied. A line goes on below where it began, or after `margin` spaces."""
+    if columns is None:
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _fold_line(line, columns, margin))
+
+
+def _fold_line(line: str, columns: int, least: int) -> Iterator[str]:
+    margin = " " * min(max(least, len(line) - len(line.lstrip())), columns // 2)
+    current = ""
+    for word in _WORDS.findall(line):
+        if current.strip() and not word.isspace() and len(current) + len(word) > columns:
+            yield current.rstrip()
+            current = margin
+        current += word
+    yield current.rstrip()
+
+
+_WORDS = re.compile(r"\s+|(?:`[^`]*`|\S)+")
+
+
+def _render(line: Line, stream: TextIO) -> str:
     """A line as this stream shows it."""
     match line:
         case str():
             return escape_control(line)
+        case Prose(text, margin):
+            return fold(escape_control(text), columns_of(stream), margin)
         case DiffLine(text):
             colour = _COLOURS.get(text[:1]) if _shows_colours(stream) else None
             escaped = escape_control(text)

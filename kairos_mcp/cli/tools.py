@@ -14,7 +14,7 @@ from kairos_mcp.cli.options import AllFlags, AsJson, StateFlags
 from kairos_mcp.cli.output import shell_command
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings, settings_here
-from kairos_mcp.cli.terminal import DiffLine, diff_lines, emit, one_line, print_note
+from kairos_mcp.cli.terminal import Line, diff_lines, emit, one_line, print_note
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.settings.settings import Flags
 
@@ -162,7 +162,7 @@ def _read_details(flags: Flags, name: str) -> ToolDetails:
     return with_app(settings_here(flags), read_tool)
 
 
-def _details_lines(details: ToolDetails, flags: Flags) -> Iterator[str | DiffLine]:
+def _details_lines(details: ToolDetails, flags: Flags) -> Iterator[Line]:
     yield details.name
     offered = details.offered
     if offered is None:
@@ -181,7 +181,7 @@ def _details_lines(details: ToolDetails, flags: Flags) -> Iterator[str | DiffLin
     yield from _pending_lines(details, flags)
 
 
-def _pending_lines(details: ToolDetails, flags: Flags) -> Iterator[str | DiffLine]:
+def _pending_lines(details: ToolDetails, flags: Flags) -> Iterator[Line]:
     """The definition that waits, with its difference from the approved one, and the commands that decide about it."""
     pending = _pending_definition(details)
     if pending is None:

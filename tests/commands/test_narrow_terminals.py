@@ -1,0 +1,81 @@
+"""What is printed reads well on terminals of 60 and of 100 columns; commands stay whole, to be copied."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from commands.conftest import Shell
+from commands.test_asked_in_place import QUESTION, rows, terminal, writes
+from support.script_lines import looks, says
+
+from kairos_mcp.cli.terminal import fold
+
+GOAL = "Look through the whole folder, find what has no test yet, and write down what there is to do about it"
+ANSWER = "There is a file without a test, and it would be good to write one; the other file needs none. " * 3
+LINES = (
+    looks(),
+    writes("new.txt", said="Now I write down what I have found in the folder, as I was told."),
+    says(ANSWER),
+)
+COMMAND = re.compile(r"^  \S+ (-m kairos_mcp )?(show|approve|deny|resume|run|answer) ")
+
+
+def too_long(text: str, columns: int) -> list[str]:
+    """Lines that the terminal has to break, other than commands, single words and the line that moves."""
+    settled = re.sub(r".*[⠀-⣿] [^\n]*", "", text)
+    return [line for line in settled.splitlines() if len(line) > columns and " " in line and not COMMAND.match(line)]
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_no_line_is_broken_by_the_terminal(kairos: Shell, columns: int) -> None:
+    words = ("run", GOAL, "--tools", "write_file", "--tools", "list_files")
+    with terminal(kairos, *words, lines=LINES, columns=columns) as person:
+        person.shows(QUESTION)
+        for looking in (["inbox"], ["runs"], ["show", "last"]):
+            with terminal(kairos, *looking, columns=columns) as other:
+                if looking == ["inbox"]:
+                    other.shows(QUESTION)
+                    other.types("l")
+                other.ends()
+                assert too_long(other.text, columns) == [], looking
+        person.types("y")
+        assert person.ends() == 0
+        assert too_long(person.text, columns) == []
+        assert ANSWER.rsplit(maxsplit=1)[-1] in person.text
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "lines"),
+    [
+        ("one two three", 7, ["one two", "three"]),
+        ("one two three", 100, ["one two three"]),
+        ("one two three", None, ["one two three"]),
+        ("  one two", 5, ["  one", "  two"]),
+        ("a `kairos-mcp show last` b", 8, ["a", "`kairos-mcp show last`", "b"]),
+        ("unbreakable", 4, ["unbreakable"]),
+        ("a  b\n\nc", 3, ["a", "b", "", "c"]),
+        ("", 5, [""]),
+    ],
+)
+def test_lines_end_between_words_and_never_within_a_command(text: str, columns: int | None, lines: list[str]) -> None:
+    assert fold(text, columns).split("\n") == lines
+
+
+def test_what_goes_into_a_pipe_is_not_folded(kairos: Shell) -> None:
+    with terminal(kairos, "run", GOAL, lines=(says(ANSWER),)) as person:
+        assert person.ends() == 0
+    assert f"\n{ANSWER}\n" in kairos("show", "last").out
+
+
+def test_the_status_names_who_has_the_file_open_in_words(kairos: Shell) -> None:
+    with terminal(
+        kairos, "run", "-i", "--tools", "write_file", "Go.", lines=(writes("new.txt"), says("Ok."))
+    ) as person:
+        person.shows(QUESTION)
+        ((number, pid),) = rows(kairos, "select id, pid from owner")
+        shown = kairos("status")
+        assert f"servers\n  {number}: command, process {pid}, 0 open runs\nruns\n  total: 1\n" in shown.out
+        assert "{" not in shown.out
+        assert "exists: yes" in shown.out
+        assert [server["pid"] for server in kairos("status", "--json").json["servers"]] == [pid]
