@@ -18,6 +18,19 @@ from pathlib import Path
 PROGRAM_NAME = "kairos-mcp"
 COMMAND_GROUPS = ("mandate", "tools", "token")  # their commands have two words, and options stand behind both
 WITHOUT_STATE = ("--help", "--version", "serve")  # what needs no state folder, or is given its own
+_COMMANDS_OF_TOOLS = (
+    (r"run_status without run_ids", "runs"),
+    (r"run_status(?: with its run_id)?", "show RUN"),
+    (r"run_trace(?: view=events)?", "show RUN --view events"),
+    (r"run_continue", "answer RUN"),
+    (r'planner_run continues(?:="[^"]*")?', "run -i --continue RUN"),
+    (r"mandate_save", "mandate save FILE"),
+    (r"mandate_list", "mandate list"),
+    (r"registry_search(?: names=\[[^]]*\])?", "tools list"),
+    (r"budget_status(?: without a scope)?", "budget"),
+)
+"""How a person does what a hint tells a model to do with a tool of ours: the first pattern that fits counts."""
+_TOOL = re.compile("|".join(rf"\b({pattern})(?!\w)" for pattern, _ in _COMMANDS_OF_TOOLS))
 _COMMAND = re.compile(rf"`{PROGRAM_NAME} ([^`\n]+)`")
 
 
@@ -45,6 +58,17 @@ class CommandLine:
     def complete_all(self, text: str) -> str:
         """Make each command in backticks in a text ready to paste."""
         return _COMMAND.sub(lambda found: f"`{self.complete(found[0][1:-1])}`", text)
+
+
+def name_commands(text: str, run_id: str | None = None) -> str:
+    """Put commands in the place of the tools that a hint names, for a person in a terminal. `run_id`: of the run that
+    the hint is about."""
+
+    def command(found: re.Match[str]) -> str:
+        _, words = _COMMANDS_OF_TOOLS[(found.lastindex or 1) - 1]
+        return f"`{PROGRAM_NAME} {words.replace('RUN', run_id or 'RUN')}`"
+
+    return _TOOL.sub(command, text)
 
 
 def terminal_command_line(options: Iterable[str] = ()) -> CommandLine:

@@ -31,7 +31,7 @@ ALLOWED_ANYWHERE = ("pause", "cancel")  # stopping a run is allowed wherever its
 PICK_UP_TIMEOUT_S = 3 * IDLE_POLL_S  # how long a command waits for a server to go on with what it wrote
 NOT_COMPARED = frozenset(
     (
-        *("home", "config_dirs", "config_file", "origins"),  # paths
+        *("home", "config_dirs", "config_file", "config_hash", "origins"),  # paths
         *("workspaces", "tools", "route", "durability", "keep_days"),  # no step of a run depends on these
     )
 )
@@ -212,6 +212,10 @@ class Control(Operations):
             raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
         return await self._store.submit(lambda session: ownership.release_runs(session, owner))
 
+    async def outdated_servers(self) -> list[tuple[int, list[str]]]:
+        """Return the living servers that began before the settings file was changed, with what differs for them."""
+        return await self._store.read(lambda session: outdated_servers(session, self._settings))
+
     async def find_server(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """Return the settings of the server that goes on with this run, and whether it lives. Raises UnknownRun."""
 
@@ -238,6 +242,21 @@ def differing_settings(settings: Settings, serves: ServedRuns) -> list[str]:
     """Return the names of the settings that differ from that server's."""
     own = _setting_digests(settings)
     return [name for name in own if serves.settings.get(name) != own[name]]
+
+
+def outdated_servers(session: Session, settings: Settings) -> list[tuple[int, list[str]]]:
+    """Return the living servers that began before the settings file was changed, by process, with the settings that
+    differ for them now. `settings`: as they are read now."""
+    file = settings.config_file
+    if file is None:
+        return []
+    changed_at = file.stat().st_mtime_ns // 10**6
+    living = ownership.list_serving(session, settings.home)
+    return [
+        (pid, names)
+        for pid, started_at, served in living
+        if started_at < changed_at and (names := differing_settings(settings, served))
+    ]
 
 
 def _setting_digests(settings: Settings) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, Unreadable
 from kairos_mcp.core.messages import Completion
@@ -55,6 +56,10 @@ _REBUILT_NOTE = "A text of this run was damaged in the state file; it was made a
 MAX_LOADED_SPECS = 16  # cached; the spec of a run that waits for its client is needed with every request
 
 
+if TYPE_CHECKING:
+    from kairos_mcp.tools.mcp_servers.source import ServerTrial
+
+
 class RunFactory:
     """The parts that runs share in this server, each made at first use and closed at the end."""
 
@@ -84,6 +89,10 @@ class RunFactory:
             names = ", ".join(path.name for path in known) or "none"
             raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
         return str(found[0])
+
+    def try_servers(self, within_s: float) -> list[ServerTrial]:
+        """Start each configured server once more, as for a run in the first workspace; blocks."""
+        return self._tool_sources.try_servers(self.find_workspace(None), within_s)
 
     async def registry(self, workspace: str | None) -> ToolRegistry:
         """Return the tools of this moment: what a person approved or removed by a command counts at once."""

@@ -30,6 +30,7 @@ from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
+from kairos_mcp.settings.load import find_changed_file
 from kairos_mcp.specs import build, load_ooda
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import approvals, queries, report_queries, settlements
@@ -199,7 +200,16 @@ class Runs(Operations):
             self._pool.stall_error(run.n) or stopped,
             tuple(self._pool.failed_attempts(run.n)),
         )
-        return ServerView(owner_lives, trouble, missing, attached, at=self._clock(), backing_off=backing_off)
+        changed = None if self._context.is_command else find_changed_file(self._settings)
+        return ServerView(
+            owner_lives,
+            trouble,
+            missing,
+            attached,
+            at=self._clock(),
+            backing_off=backing_off,
+            changed_file=None if changed is None else changed.name,
+        )
 
     async def wait(
         self,

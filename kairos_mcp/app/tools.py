@@ -10,9 +10,9 @@ import asyncio
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import unified_diff
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kairos_mcp.app import proposals
 from kairos_mcp.app.context import Operations
@@ -27,6 +27,9 @@ from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
 from kairos_mcp.tools.http.addresses import describe_local
 from kairos_mcp.tools.registry import NAMED_WAIT_S
+
+if TYPE_CHECKING:
+    from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 CLIENT_CHARS = 60  # of a client's name, beside a proposal
 DefinitionDecision = Literal["approved", "removed"]
@@ -245,6 +248,12 @@ class Tools(Operations):
         if (what := describe_local(url)) is not None:
             listed = f'A person can list it in the settings: private_hosts = ["{url.host}:{url.port}"].'
             raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
+
+    async def try_servers(self, within_s: float) -> list[ServerTrial]:
+        """Start each configured server once more and see whether it lists its tools; what it wrote to stderr is
+        redacted. Nothing of it is pinned or stored."""
+        trials = await asyncio.to_thread(self._factory.try_servers, within_s)
+        return [replace(trial, stderr=self._factory.redactor.redact_text(trial.stderr).text) for trial in trials]
 
     async def source_notes(self) -> tuple[str, ...]:
         """Return the notes that the sources have made so far: no server is started."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.cli.doctor_checks import Finding, check_environment
-from kairos_mcp.cli.doctor_programs import check_interpreters
+from kairos_mcp.cli.doctor_programs import check_interpreters, check_servers
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson
 from kairos_mcp.cli.output import command_line_for
@@ -49,6 +49,7 @@ def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
             *check_environment(settings, os.environ),
             *check_interpreters(settings),
             *_check_store(settings),
+            *check_servers(settings),
         ]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
@@ -92,6 +93,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
             f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {count_of(health['runs']['total'], 'run')}"
         )
         yield Finding("store", "ok", f"{health['store']}: {size}")
+    yield from _check_outdated_servers(settings)
     yield from _check_room(health, settings)
     yield from _check_tools(settings)
 
@@ -109,6 +111,18 @@ def _check_tools(settings: Settings) -> Iterator[Finding]:
         return
     for note in notes:
         yield Finding("tools", "note", note)
+
+
+def _check_outdated_servers(settings: Settings) -> Iterator[Finding]:
+    """Name the servers that still use what the settings file held when they began."""
+
+    async def list_outdated(app: App) -> list[tuple[int, list[str]]]:
+        return await app.control.outdated_servers()
+
+    for pid, names in with_app(settings, list_outdated):
+        text = f"{settings.config_file} was changed after the server of process {pid} began; it differs in"
+        cure = "Restart it: end its host, or the connection to it, and begin again."
+        yield Finding("servers", "note", f"{text} {', '.join(names)}", cure)
 
 
 def _check_room(health: JsonObject, settings: Settings) -> Iterator[Finding]:

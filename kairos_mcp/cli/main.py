@@ -49,10 +49,11 @@ def run_command(words: Sequence[str]) -> int:
 
         return run_app(list(words))
     except KairosError as error:
-        from kairos_mcp.app.command_text import state_options, terminal_command_line
+        from kairos_mcp.app.command_text import name_commands, state_options, terminal_command_line
         from kairos_mcp.core.redaction import Redactor
 
-        redacted = Redactor.from_environ(os.environ).redact_text(str(error)).text
+        told = f"{error.message} {name_commands(error.hint, error.run_id)}".rstrip()
+        redacted = Redactor.from_environ(os.environ).redact_text(told).text
         print_note(Prose(f"error: {terminal_command_line(state_options(words)).complete_all(redacted)}"))
         return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
     except KeyboardInterrupt:

@@ -94,7 +94,7 @@ class Settings:
     largest part of a file that one call reads. `shown_chars`: how much of a tool's output a model is shown; the rest is
     kept under a ref. `config_dirs`: searched for prompts, the last one first. `skills`: further folders of skills,
     which take precedence over ours and the user's. `instructions`: further globs of L1 paths; `command_writes`: those
-    L1 paths that programs may write all the same.
+    L1 paths that programs may write all the same. `config_hash`: of the settings file as it was read.
     """
 
     home: Path
@@ -134,6 +134,7 @@ class Settings:
     limits: Limits = DEFAULT_CAPS
     day: Limits = DEFAULT_DAY
     config_file: Path | None = None
+    config_hash: str | None = None
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
     def read_prompt(self, name: str) -> str:
@@ -221,7 +222,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]
 
 
 CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in DAY_CAPS))
-_NOT_IN_FILE = ("home", "config_dirs", "limits", "day", "config_file", "origins")
+_NOT_IN_FILE = ("home", "config_dirs", "limits", "day", "config_file", "config_hash", "origins")
 SETTINGS = (*(each.name for each in fields(Settings) if each.name not in _NOT_IN_FILE), *CAP_NAMES)
 """Every setting that a file may hold, limits one by one; not `home`, which holds the file."""
 

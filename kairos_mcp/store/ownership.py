@@ -116,6 +116,12 @@ def list_living(session: Session, home: Path) -> list[LivingServer]:
     return _only_living(home, session.rows(f"{_SERVERS} order by id"))
 
 
+def list_serving(session: Session, home: Path) -> list[tuple[int, int, ServedRuns]]:
+    """Return process, time of its first call (ms since 1970) and what it serves of each living server."""
+    found = session.rows("select lock, pid, started_at, serves from owner where serves is not null order by id")
+    return [(pid, at, decode(ServedRuns, text)) for lock, pid, at, text in list(found) if is_alive(home, lock)]
+
+
 def find_serving(session: Session, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
     """Return what the server of this folder serves, and whether that server is alive.
 

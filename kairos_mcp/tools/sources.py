@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kairos_mcp.settings.settings import ServerSetting
     from kairos_mcp.tools.entry_points import EntryPointSource
     from kairos_mcp.tools.mcp_servers import McpServerSource, ServerResources
+    from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,16 @@ class ToolSources:
         """Return the sources for runs in this workspace, servers ordered by name. Starts no server."""
         folder = Path(workspace) if workspace is not None else None
         return [*self._server_sources(folder), *self._package_sources(), self._registered_source(folder)]
+
+    def try_servers(self, workspace: str | None, within_s: float) -> list[ServerTrial]:
+        """Start each configured server once more, side by side, to see whether it lists its tools; blocks."""
+        folder = Path(workspace) if workspace is not None else None
+        servers = [self._server_source(setting, folder) for setting in self._settings.servers]
+        if not servers:
+            return []
+        deadline = time.monotonic() + within_s
+        with ThreadPoolExecutor(len(servers)) as threads:
+            return list(threads.map(lambda server: server.try_start(deadline), servers))
 
     async def refresh(self) -> None:
         """Update all sources with what any process registered, approved or removed; reads the state file once, if it

@@ -120,6 +120,7 @@ class ServerView:
     `trouble`: the error that stopped the run here. `lacks`: what this server lacks to go on with a run that no server
     owns. `attached`: the start found this run, and did not make it. `decides`: who may decide about approvals, for
     this caller. `at`: now, in milliseconds since 1970. `backing_off`: failed attempts that are repeated after a pause.
+    `changed_file`: the settings file, if it was changed after this server began.
     `answered`: the keys that this call answered, word for word as they are recorded.
     """
 
@@ -130,6 +131,7 @@ class ServerView:
     decides: Decides = "person"
     at: int = 0
     backing_off: tuple[BackOff, ...] = ()
+    changed_file: str | None = None
     caller: Caller = LOCAL_CALLER
     answered: Collection[str] = ()
 
@@ -377,6 +379,8 @@ def _degraded_notes(
     if view.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
+    if view.changed_file is not None:
+        texts.append(f"{view.changed_file} was changed after this server began: a restart makes it count.")
     if view.trouble is not None:
         texts.append(f"The run stands still: {view.trouble}" if run.outcome is None else str(view.trouble))
     texts += _held_up_calls(session, run, waits)

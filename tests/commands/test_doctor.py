@@ -6,8 +6,10 @@ import json
 import platform
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from kairos_mcp.settings.settings import SETTINGS
@@ -142,3 +144,18 @@ def test_interpreters_of_a_workspace_are_tried_as_a_run_starts_them(kairos) -> N
     (kairos.state / "kairos.toml").write_text(cure[cure.index("command_reads") : cure.index("]") + 1] + "\n")
     state, text, _ = tried()
     assert (state, text.endswith(".venv/bin/python runs (Python 3.99)")) == ("ok", True)
+
+
+def test_a_server_that_can_not_be_started_is_named_with_what_it_wrote(kairos) -> None:
+    """It is tried beside what runs use: nothing of it is pinned."""
+    kairos.state.mkdir(mode=0o700, exist_ok=True)
+    broken = [sys.executable, "-c", "import sys; sys.exit('no such account: nobody@example.org')"]
+    (kairos.state / "kairos.toml").write_text(
+        f"[servers.broken]\ncommand = {json.dumps(broken[0])}\nargs = {json.dumps(broken[1:])}\nsandbox = false\n"
+    )
+    findings = kairos("doctor", "--json", "--workspace", ".").json["findings"]
+    (found,) = [each for each in findings if each["matter"] == "servers" and "could not be started" in each["text"]]
+    assert "no such account: nobody@example.org" in found["text"]
+    assert sys.executable in found["cure"]
+    with closing(apsw.Connection(str(kairos.state / "kairos.db"))) as state:
+        assert list(state.execute("select * from definition")) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -640,3 +641,39 @@ async def test_runs_go_on_as_ever_where_reads_wait_and_others_write_meanwhile(pl
     assert place.rows("select count(*) from mark left join answer on mark = mark.id where answer.mark is null") == [
         (1,)
     ]
+
+
+async def test_a_settings_file_that_was_changed_after_the_server_began_is_named(place: Place) -> None:
+    place.home.mkdir(mode=0o700)
+    file = place.home / "kairos.toml"
+    file.write_text("default_rounds = 3\n")
+
+    async def notes(app: Any) -> list[str]:
+        run_id = await started(app, route="caller")
+        return [note for note in (await app.runs.report(run_id, ME)).degraded if "restart" in note]
+
+    async with watched(place.settings()) as app:
+        assert await notes(app) == []
+        file.write_text("default_rounds = 4\n")
+        assert await notes(app) == ["kairos.toml was changed after this server began: a restart makes it count."]
+        file.write_text("default_rounds = 3\n")
+        assert await notes(app) == []
+    file.unlink()
+    async with watched(place.settings()) as app:
+        assert await notes(app) == []
+        file.write_text("default_rounds = 3\n")
+        assert len(await notes(app)) == 1
+
+
+async def test_a_server_that_began_before_the_settings_file_changed_is_known_to_others(place: Place) -> None:
+    place.home.mkdir(mode=0o700)
+    file = place.home / "kairos.toml"
+    file.write_text("default_rounds = 3\n")
+    async with watched(place.settings()) as app:
+        await started(app, route="caller")
+        async with watched(place.settings()) as other:
+            assert await other.control.outdated_servers() == []
+        file.write_text("default_rounds = 4\n")
+        os.utime(file, (4_000_000_000, 4_000_000_000))
+        async with watched(place.settings()) as other:
+            assert await other.control.outdated_servers() == [(os.getpid(), ["default_rounds"])]

@@ -18,8 +18,9 @@ from support.stdio_server import StdioClient
 
 import kairos_mcp
 from kairos_mcp.app.app import App
-from kairos_mcp.app.command_text import CommandLine
+from kairos_mcp.app.command_text import COMMAND_GROUPS, CommandLine, name_commands
 from kairos_mcp.cli.command_table import COMMANDS, GROUPS
+from kairos_mcp.cli.main import run_command
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Caller
@@ -152,3 +153,20 @@ async def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(plac
             placeholders.refuse_placeholders({"a": [{"b": f" {word} "}]})
     placeholders.refuse_placeholders({"content": f"It says {placeholders.ANSWER} there", "digest": "x"})
     assert ME.is_local
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"),
+    [
+        ("run_status without run_ids lists the newest runs.", "`kairos-mcp runs` lists the newest runs."),
+        ("run_status shows what waits now.", "`kairos-mcp show run-1` shows what waits now."),
+        ('planner_run continues="run-1" goes on from it.', "`kairos-mcp run -i --continue run-1` goes on from it."),
+        ("mandate_save makes one. Saved: none.", "`kairos-mcp mandate save FILE` makes one. Saved: none."),
+        ('registry_search names=["a"] shows the schema.', "`kairos-mcp tools list` shows the schema."),
+        ("Ask a person; planner_runs is no tool.", "Ask a person; planner_runs is no tool."),
+    ],
+)
+def test_a_person_is_told_commands_where_a_model_is_told_tools(hint: str, told: str) -> None:
+    assert name_commands(hint, "run-1") == told
+    words = told.partition("`kairos-mcp ")[2].partition("`")[0].split()
+    assert not words or run_command([*words[: 2 if words[0] in COMMAND_GROUPS else 1], "--help"]) == 0

@@ -57,6 +57,17 @@ class _KnownTools:
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ServerTrial:
+    """How a start of a server went: `problem` None if it listed its `tools`. `stderr`: the last of what it wrote, for a
+    person, never for a model."""
+
+    name: str
+    problem: str | None
+    tools: int
+    stderr: str
+
+
 class McpServerSource:
     """The tools of one configured server, for one workspace."""
 
@@ -75,6 +86,7 @@ class McpServerSource:
         self._first_use = False
         self._built_tools: dict[tuple[str, str], Tool] = {}
         self._client: ServerClient | None = None
+        self._on_listing: Callable[[ServerListing], None] = self._pin_listing
         self._set_tools(resources.definitions.read_source(self._pin_source), None)
 
     # -- as a source of the registry ---------------------------------------------------------------------------------
@@ -136,6 +148,22 @@ class McpServerSource:
         if self._first_use:
             notes.append(f"{self.name}: its tools were approved as it listed them now, at first use.")
         return tuple(notes)
+
+    def try_start(self, deadline: float) -> ServerTrial:
+        """Start the server once more, list its tools, and end it. Nothing is pinned, and nothing of it is offered."""
+        trial = McpServerSource(self._setting, self._workspace, self._resources)
+        trial._on_listing = lambda listing: None
+        problem: str | None = None
+        try:
+            trial._run_in_loop(lambda client: client.ensure_listed(deadline), deadline)
+        except KairosError as error:
+            problem = error.message
+        except (StillWaiting, CancelledError):
+            problem = f"{self.name} did not answer in time."
+        listing = trial._client.listing if trial._client is not None else None
+        stderr = trial.stderr()
+        trial.close()
+        return ServerTrial(self.name, problem, len(listing.definitions) if listing is not None else 0, stderr)
 
     def stderr(self) -> str:
         """Return the last of what the server wrote to stderr; for a person, never for a model."""
@@ -221,7 +249,7 @@ class McpServerSource:
             if self._client is None:
                 resolve = partial(resolve_address, self._setting, self._workspace, self._resources)
                 self._client = ServerClient(
-                    self.name, self._setting.tools, resolve, self._pin_listing, self._resources.redact
+                    self.name, self._setting.tools, resolve, self._on_listing, self._resources.redact
                 )
                 self._resources.loop.add_closer(self._client.close)
             return self._client
