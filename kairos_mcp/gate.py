@@ -17,7 +17,6 @@ workspace, nobody knows whose it is: a call that writes there asks a person, as 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -25,14 +24,15 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 
-from kairos_mcp.core.command_patterns import RUN_COMMAND, ProgramNames, fits_pattern, format_pattern
+from kairos_mcp.core.command_patterns import RUN_COMMAND, ProgramNames
 from kairos_mcp.core.env_files import is_env_file
-from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
+from kairos_mcp.core.errors import Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import plain_path
-from kairos_mcp.core.patterns import compile_glob, may_match_prefix
+from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.risk import Risk, raise_risk, table_risk
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
+from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
 from kairos_mcp.tools.skills import READ_SKILL
@@ -44,7 +44,6 @@ MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  
 
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], GateVerdict]
-PathTest = Callable[[str], bool]
 
 _DECISION_PHRASES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
 
@@ -95,7 +94,7 @@ def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unlisted_prefi
         names = (RUN_COMMAND,) if rule.argv else all_names
         fits = any(fnmatchcase(name, rule.tools) for name in names)
         if not fits and (rule.argv or not any(may_match_prefix(rule.tools, prefix) for prefix in prefixes)):
-            description = _CompiledRule.compile(rule).description
+            description = CompiledRule.compile(rule).description
             close = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
             suggestion = f"; {close[0]!r} may be meant" if close else ""
             notes.append(
@@ -121,7 +120,7 @@ class Gate:
         find_program: FindProgram | None = None,
     ) -> None:
         """Compile the rules. Raises ConfigError for a glob that can't be read."""
-        self._rules = [_CompiledRule.compile(rule) for rule in rules]
+        self._rules = [CompiledRule.compile(rule) for rule in rules]
         self._scope_of = lru_cache(maxsize=1_024)(scope_of) if scope_of is not None else None  # a call is judged twice
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
@@ -230,7 +229,7 @@ class Gate:
         """Return the risk of the call; see risk_of."""
         return self._call_facts(call).risk
 
-    def _call_facts(self, call: GatedCall) -> _CallFacts:
+    def _call_facts(self, call: GatedCall) -> CallFacts:
         tool = call.tool
         touched = call.touched or self._paths.find(tool, call.arguments)
         inside = tuple(dict.fromkeys((*touched.inside, *call.preview_paths)))
@@ -239,7 +238,7 @@ class Gate:
         if tool is not None and tool.source != "caller":
             unknown_scopes: list[Scope] = ["L1"] * (len(touched.outside) + len(touched.unresolved))
             scopes = (*scopes, *unknown_scopes, "L0") if touched.has_own_files else (*scopes, *unknown_scopes)
-        return _CallFacts(
+        return CallFacts(
             name=tool.name if tool is not None else "",
             effect=tool.effect if tool is not None else "irreversible",
             paths=inside,
@@ -255,7 +254,7 @@ class Gate:
             command=_command_of(call),
         )
 
-    def _may_remember(self, facts: _CallFacts) -> bool:
+    def _may_remember(self, facts: CallFacts) -> bool:
         """Return whether a person who is asked about this call may answer for further ones: not where they are always
         to be asked."""
         touched = facts.touched
@@ -267,7 +266,7 @@ class Gate:
             rule.setting.verdict != "allow" and rule.concerns_folders(touched.folders, facts) for rule in self._rules
         )
 
-    def _ask_if_needed(self, verdict: GateRuling, allowed_by: _CompiledRule | None, facts: _CallFacts) -> GateRuling:
+    def _ask_if_needed(self, verdict: GateRuling, allowed_by: CompiledRule | None, facts: CallFacts) -> GateRuling:
         """Turn "allow" into "ask" for a call that no rule can allow, or only one that names its path (`allowed_by`)."""
         touched, names_paths = facts.touched, allowed_by is not None and bool(allowed_by.setting.paths)
         if verdict.decision != "allow" or facts.is_caller_tool:
@@ -309,7 +308,7 @@ class Gate:
             return None
 
 
-def _own_file_reason(facts: _CallFacts) -> str:
+def _own_file_reason(facts: CallFacts) -> str:
     """Say why a call is denied that writes the server's own files, or a path that can't be told from one."""
     for path in facts.paths:
         if odd := [character for character in path if not character.isprintable()]:
@@ -347,156 +346,14 @@ def approval_digest(
     return sha256(canonical_json(request).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """The program of a call, by its names, and its arguments."""
-
-    names: ProgramNames
-    arguments: tuple[str, ...]
-
-
-def _command_of(call: GatedCall) -> _Command | None:
+def _command_of(call: GatedCall) -> Command | None:
     """Return the command in a call of run_command; by the program's name alone where nobody looked for its file."""
     argv = call.arguments.get("argv") if is_command(call.tool) else None
     if not isinstance(argv, list) or not argv or not all(isinstance(part, str) for part in argv):
         return None  # the tool refuses it
     program, *arguments = argv
     names = call.program or ProgramNames(all=(program, program.rpartition("/")[2]))
-    return _Command(names, tuple(arguments))
-
-
-@dataclass(frozen=True, slots=True)
-class _CallFacts:
-    """A call as rules see it. `folded_paths`: its paths without case, as some file systems read them."""
-
-    name: str
-    effect: str
-    paths: tuple[str, ...]
-    folded_paths: tuple[str, ...]
-    scopes: tuple[Scope, ...]
-    risk: Risk
-    agent: str
-    mandate: str
-    touched: TouchedSet
-    has_instructions: bool
-    has_hidden_text: bool
-    is_caller_tool: bool
-    command: _Command | None
-
-
-@dataclass(frozen=True, slots=True)
-class _CompiledRule:
-    """A rule with its globs compiled."""
-
-    setting: GateRule
-    globs: tuple[PathTest, ...]
-    folded_globs: tuple[PathTest, ...]
-    absolute_globs: tuple[PathTest, ...]
-
-    @staticmethod
-    def compile(setting: GateRule) -> _CompiledRule:
-        """Compile the globs of a configured rule. Raises ConfigError for one that can't be read."""
-        try:
-            return _CompiledRule(
-                setting,
-                tuple(compile_glob(text) for text in setting.paths),
-                tuple(compile_glob(text.casefold()) for text in setting.paths),
-                tuple(compile_glob(text) for text in setting.paths if text.startswith("/")),
-            )
-        except BadArguments as error:
-            raise ConfigError(
-                f"A rule of the gate has a glob that can't be read: {error.message}", error.hint
-            ) from None
-
-    @property
-    def description(self) -> str:
-        rule = self.setting
-        narrowed = [f'"{", ".join(rule.paths)}"'] if rule.paths else []
-        narrowed += [f'"{format_pattern(rule.argv)}"'] if rule.argv else []
-        narrowed += [part for part in (rule.scope, rule.effect, rule.risk and f"{rule.risk} risk") if part]
-        where = f" on {', '.join(narrowed)}" if narrowed else ""
-        return f'the rule {rule.verdict} "{rule.tools}"{where}'
-
-    def applies_to(self, tool: ToolSpec) -> bool:
-        return fnmatchcase(tool.name, self.setting.tools) and self.setting.effect in (None, tool.effect)
-
-    @property
-    def restricts_paths(self) -> bool:
-        return self.setting.verdict != "allow" and bool(self.setting.paths or self.setting.scope)
-
-    @property
-    def is_by_name_alone(self) -> bool:
-        rule = self.setting
-        narrowing = (rule.scope, rule.risk, rule.agent, rule.mandate)
-        return not rule.paths and not rule.argv and narrowing == (None, None, None, None)
-
-    def matches(self, facts: _CallFacts) -> bool:
-        if not self.fits_call(facts) or not self._fits_command(facts.command):
-            return False
-        return self._allows_all(facts) if self.setting.verdict == "allow" else self._touches_any(facts)
-
-    def _fits_command(self, command: _Command | None) -> bool:
-        rule = self.setting
-        if not rule.argv:
-            return True
-        if command is None:
-            return False
-        names = command.names.safe if rule.verdict == "allow" else command.names.all
-        return fits_pattern(rule.argv, names, command.arguments)
-
-    def fits_call(self, facts: _CallFacts) -> bool:
-        """Return whether the rule applies to this call, whatever its paths."""
-        rule = self.setting
-        return (
-            fnmatchcase(facts.name, rule.tools)
-            and rule.effect in (None, facts.effect)
-            and rule.risk in (None, facts.risk)
-            and (rule.agent is None or fnmatchcase(facts.agent, rule.agent))
-            and (rule.mandate is None or fnmatchcase(facts.mandate, rule.mandate))
-        )
-
-    def _allows_all(self, facts: _CallFacts) -> bool:
-        """Return whether an allow rule covers the whole call: every path, and an irreversible effect only if named."""
-        rule = self.setting
-        if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name and not rule.argv:
-            return False
-        if rule.scope is not None and set(facts.scopes) != {rule.scope}:
-            return False
-        if not rule.paths:
-            return True
-        touched = facts.touched
-        inside = all(any(fits(path) for fits in self.globs) for path in facts.paths)
-        outside = all(self.allows_outside(path) for path in touched.outside)
-        return inside and outside and not touched.unresolved and bool(facts.paths or touched.outside)
-
-    def allows_outside(self, path: str) -> bool:
-        """Return whether a glob of this rule that begins with a slash matches this path outside the workspace."""
-        return any(fits(path.lstrip("/")) for fits in self.absolute_globs)
-
-    def concerns_folders(self, folders: Sequence[str], facts: _CallFacts) -> bool:
-        """Return whether this rule is about something in one of these folders: by the text before its wildcard."""
-        rule = self.setting
-        if not folders or not rule.paths or not self.fits_call(facts):
-            return False
-        prefixes = [re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0].casefold() for text in rule.paths]
-        folder_prefixes = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
-        return any("/" in text and text.startswith(folder_prefixes) for text in prefixes if not text.startswith("/"))
-
-    def _touches_any(self, facts: _CallFacts) -> bool:
-        """Return whether a deny or ask rule matches any part of the call, or might.
-
-        A glob for what a folder holds matches the folder too; one without a slash matches names anywhere, also outside
-        the workspace.
-        """
-        rule = self.setting
-        if rule.scope is not None and rule.scope not in facts.scopes:
-            return False
-        if not rule.paths or facts.touched.unresolved:
-            return True
-        outside = [path.lstrip("/").casefold() for path in facts.touched.outside]
-        return any(
-            fits(path) or fits(f"{path}/") for fits in self.folded_globs for path in (*facts.folded_paths, *outside)
-        )
+    return Command(names, tuple(arguments))
 
 
 def _reads_at_paths(tool: ToolSpec) -> bool:
@@ -507,7 +364,7 @@ def _reads_at_paths(tool: ToolSpec) -> bool:
     return "path" in properties or "edits" in properties
 
 
-def _reads_env_file(tool: ToolSpec, facts: _CallFacts) -> bool:
+def _reads_env_file(tool: ToolSpec, facts: CallFacts) -> bool:
     if facts.effect != "read" or facts.is_caller_tool or (tool.source == "builtin" and tool.name in NAME_LISTING_TOOLS):
         return False
     touched = facts.touched

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.core.command_patterns import (
+    GLOB_CHARS,
+    MAX_GLOBS,
     OPEN_END,
     check_pattern,
     fits_pattern,
@@ -76,6 +78,23 @@ def test_law_a_pattern_that_is_shown_is_read_as_the_same(globs):
 )
 def test_a_bare_name_and_a_path_are_told_apart(pattern, names, fits):
     assert fits_pattern([pattern], names, []) == fits
+
+
+def test_one_of_several_names_is_enough_and_an_empty_pattern_matches_nothing():
+    assert fits_pattern(["pytest", "-q"], ["/usr/bin/pytest", "pytest"], ["-q"])
+    assert not fits_pattern([], ["pytest"], [])
+
+
+def test_a_pattern_has_bounds():
+    assert check_pattern(["x"] * MAX_GLOBS) is None
+    assert check_pattern(["x"] * (MAX_GLOBS + 1)) is not None
+    assert check_pattern(["x", "a" * GLOB_CHARS]) is None
+    assert check_pattern(["x", "a" * (GLOB_CHARS + 1), "b"]) is not None
+    assert (MAX_GLOBS, GLOB_CHARS) == (100, 1_000)
+
+
+def test_a_pattern_is_shown_as_it_is_typed():
+    assert format_pattern(["pytest", "tests/[ab]*.py", "a b", "..."]) == "pytest tests/[ab]*.py 'a b' ..."
 
 
 @pytest.mark.parametrize("text", ["", "...", "pytest ... -q", "'", "x " * 101])

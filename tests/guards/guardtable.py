@@ -587,7 +587,7 @@ APPROVALS = (
         GATE + "deny_wins_then_the_first_that_matches",
     ),
     Guard(
-        "gate.py",
+        "gate_rules.py",
         'if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name and not rule.argv:',
         "if False:",
         GATE + "TENANCY_010_a_broad_allowance_does_not_cover_what_can_not_be_undone",
@@ -642,7 +642,7 @@ APPROVALS = (
         REMEMBERED + "a_plan_of_one_file_is_remembered_for_the_file_and_one_of_two_is_not",
     ),
     Guard(
-        "gate.py",
+        "gate_rules.py",
         'names = command.names.safe if rule.verdict == "allow" else command.names.all',
         "names = command.names.all",
         COMMAND_RULES + "a_program_is_allowed_by_a_safe_name_and_denied_by_any",
@@ -781,7 +781,7 @@ APPROVALS = (
         TOUCHED + "a_writing_call_with_a_path_that_nobody_can_resolve_counts_as_one_on_instructions",
     ),
     Guard(
-        "gate.py",
+        "gate_rules.py",
         "if not rule.paths or facts.touched.unresolved:",
         "if not rule.paths:",
         TOUCHED + "what_can_not_be_resolved_matches_each_deny_and_ask_rule_with_paths",

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+_GATE = (
+    "approvals/test_gate_alone.py",
+    "approvals/test_gate.py",
+    "approvals/test_touched_paths.py",
+    "approvals/test_command_rules.py",
+)
 LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/strict_json.py": ("flows/test_decoding.py",),
     "core/replay.py": ("core/test_runner.py",),
     "budget/units.py": ("core/test_reserve.py",),
     "budget/reservation.py": ("core/test_reserve.py",),
     "store/reservations.py": ("budgets/test_reservations.py",),
-    "gate.py": ("approvals/test_gate_alone.py", "approvals/test_gate.py", "approvals/test_touched_paths.py"),
+    "gate.py": _GATE,
+    "gate_rules.py": _GATE,
+    "core/command_patterns.py": ("core/test_command_patterns.py",),
+    "tools/commands/program_names.py": ("core/test_command_patterns.py",),
     "core/risk.py": ("approvals/test_gate.py", "approvals/test_gate_alone.py"),
     "app/answer_checks.py": ("core/test_answering.py",),
     "server/http_guard.py": ("http/test_guard_alone.py",),

@@ -1,0 +1,164 @@
+"""One rule of the gate with its globs compiled, and a call as rules see it: whether the rule applies to the call.
+
+A rule that allows has to cover all of a call; one that asks or denies needs to match any part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from kairos_mcp.core.command_patterns import ProgramNames, fits_pattern, format_pattern
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.patterns import compile_glob
+from kairos_mcp.core.risk import Risk
+from kairos_mcp.core.scopes import Scope
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.tools.touched_paths import TouchedSet
+
+PathTest = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The program of a call, by its names, and its arguments."""
+
+    names: ProgramNames
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """A call as rules see it. `folded_paths`: its paths without case, as some file systems read them."""
+
+    name: str
+    effect: str
+    paths: tuple[str, ...]
+    folded_paths: tuple[str, ...]
+    scopes: tuple[Scope, ...]
+    risk: Risk
+    agent: str
+    mandate: str
+    touched: TouchedSet
+    has_instructions: bool
+    has_hidden_text: bool
+    is_caller_tool: bool
+    command: Command | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """A rule with its globs compiled."""
+
+    setting: GateRule
+    globs: tuple[PathTest, ...]
+    folded_globs: tuple[PathTest, ...]
+    absolute_globs: tuple[PathTest, ...]
+
+    @staticmethod
+    def compile(setting: GateRule) -> CompiledRule:
+        """Compile the globs of a configured rule. Raises ConfigError for one that can't be read."""
+        try:
+            return CompiledRule(
+                setting,
+                tuple(compile_glob(text) for text in setting.paths),
+                tuple(compile_glob(text.casefold()) for text in setting.paths),
+                tuple(compile_glob(text) for text in setting.paths if text.startswith("/")),
+            )
+        except BadArguments as error:
+            raise ConfigError(
+                f"A rule of the gate has a glob that can't be read: {error.message}", error.hint
+            ) from None
+
+    @property
+    def description(self) -> str:
+        rule = self.setting
+        narrowed = [f'"{", ".join(rule.paths)}"'] if rule.paths else []
+        narrowed += [f'"{format_pattern(rule.argv)}"'] if rule.argv else []
+        narrowed += [part for part in (rule.scope, rule.effect, rule.risk and f"{rule.risk} risk") if part]
+        where = f" on {', '.join(narrowed)}" if narrowed else ""
+        return f'the rule {rule.verdict} "{rule.tools}"{where}'
+
+    def applies_to(self, tool: ToolSpec) -> bool:
+        return fnmatchcase(tool.name, self.setting.tools) and self.setting.effect in (None, tool.effect)
+
+    @property
+    def restricts_paths(self) -> bool:
+        return self.setting.verdict != "allow" and bool(self.setting.paths or self.setting.scope)
+
+    @property
+    def is_by_name_alone(self) -> bool:
+        rule = self.setting
+        narrowing = (rule.scope, rule.risk, rule.agent, rule.mandate)
+        return not rule.paths and not rule.argv and narrowing == (None, None, None, None)
+
+    def matches(self, facts: CallFacts) -> bool:
+        if not self.fits_call(facts) or not self._fits_command(facts.command):
+            return False
+        return self._allows_all(facts) if self.setting.verdict == "allow" else self._touches_any(facts)
+
+    def _fits_command(self, command: Command | None) -> bool:
+        rule = self.setting
+        if not rule.argv:
+            return True
+        if command is None:
+            return False
+        names = command.names.safe if rule.verdict == "allow" else command.names.all
+        return fits_pattern(rule.argv, names, command.arguments)
+
+    def fits_call(self, facts: CallFacts) -> bool:
+        """Return whether the rule applies to this call, whatever its paths."""
+        rule = self.setting
+        return (
+            fnmatchcase(facts.name, rule.tools)
+            and rule.effect in (None, facts.effect)
+            and rule.risk in (None, facts.risk)
+            and (rule.agent is None or fnmatchcase(facts.agent, rule.agent))
+            and (rule.mandate is None or fnmatchcase(facts.mandate, rule.mandate))
+        )
+
+    def _allows_all(self, facts: CallFacts) -> bool:
+        """Return whether an allow rule covers the whole call: every path, and an irreversible effect only if named."""
+        rule = self.setting
+        if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name and not rule.argv:
+            return False
+        if rule.scope is not None and set(facts.scopes) != {rule.scope}:
+            return False
+        if not rule.paths:
+            return True
+        touched = facts.touched
+        inside = all(any(fits(path) for fits in self.globs) for path in facts.paths)
+        outside = all(self.allows_outside(path) for path in touched.outside)
+        return inside and outside and not touched.unresolved and bool(facts.paths or touched.outside)
+
+    def allows_outside(self, path: str) -> bool:
+        """Return whether a glob of this rule that begins with a slash matches this path outside the workspace."""
+        return any(fits(path.lstrip("/")) for fits in self.absolute_globs)
+
+    def concerns_folders(self, folders: Sequence[str], facts: CallFacts) -> bool:
+        """Return whether this rule is about something in one of these folders: by the text before its wildcard."""
+        rule = self.setting
+        if not folders or not rule.paths or not self.fits_call(facts):
+            return False
+        prefixes = [re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0].casefold() for text in rule.paths]
+        folder_prefixes = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
+        return any("/" in text and text.startswith(folder_prefixes) for text in prefixes if not text.startswith("/"))
+
+    def _touches_any(self, facts: CallFacts) -> bool:
+        """Return whether a deny or ask rule matches any part of the call, or might.
+
+        A glob for what a folder holds matches the folder too; one without a slash matches names anywhere, also outside
+        the workspace.
+        """
+        rule = self.setting
+        if rule.scope is not None and rule.scope not in facts.scopes:
+            return False
+        if not rule.paths or facts.touched.unresolved:
+            return True
+        outside = [path.lstrip("/").casefold() for path in facts.touched.outside]
+        return any(
+            fits(path) or fits(f"{path}/") for fits in self.folded_globs for path in (*facts.folded_paths, *outside)
+        )
