@@ -12,7 +12,7 @@ from kairos_mcp.cli.follow import Follower, LeftByPerson, open_follower, print_e
 from kairos_mcp.cli.output import purpose_line, shell_command, usage_line, workspace_name
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.terminal import Prose, print_line, print_note
-from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.core.errors import BadArguments, UnknownRun
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, Settings
 
@@ -79,9 +79,15 @@ def converse(flags: Flags, settings: Settings, request: PlannerRequest, continue
             goal = request.goal or await _read_goal(follower)
             following = request
             while code not in (WAITING, CANCELLED) and goal:
-                newest = await begin_planner(app, replace(following, goal=goal, continues=newest))
-                code = _print_turn(await follower.follow(newest, from_start=True), follower, flags)
-                following = replace(following, key=None)
+                try:
+                    newest = await begin_planner(app, replace(following, goal=goal, continues=newest))
+                except BadArguments as refused:  # of this line; the next one may be better
+                    if not sys.stdin.isatty():
+                        raise
+                    print_note(Prose(f"error: {refused}"))
+                else:
+                    code = _print_turn(await follower.follow(newest, from_start=True), follower, flags)
+                    following = replace(following, key=None)
                 goal = "" if code in (WAITING, CANCELLED) else await _read_goal(follower)
         return code
 

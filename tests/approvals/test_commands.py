@@ -109,3 +109,15 @@ async def test_the_owner_of_the_folder_decides_for_a_principal_by_name(place):
     assert DIFF.splitlines()[-1] in kairos(place, "show", run_id, "--principal", "alice").stdout
     kairos(place, "approve", "--principal", "alice", run_id, KEY, "--json")
     assert verdicts(place) == [("approve", "alice", "command", None)]
+
+
+async def test_a_whole_id_finds_whose_run_it_is_and_a_short_name_only_the_own_ones(place):
+    async with open_asking_app(place) as app:
+        run_id = await waiting(app, place, caller=Caller("alice"))
+    for words in (("approve", run_id[:10], KEY, "--digest", "0" * 64), ("show", "last"), ("cancel", run_id[:10])):
+        assert kairos(place, *words).returncode == 2, words
+    assert verdicts(place) == [(None, None, None, None)]
+    assert run_id in kairos(place, "show", run_id[:10], "--principal", "alice").stdout
+    assert kairos(place, "show", run_id, "--principal", "bob").returncode == 2
+    kairos(place, "deny", run_id, KEY, "--json")
+    assert verdicts(place) == [("deny", "alice", "command", None)]

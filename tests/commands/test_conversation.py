@@ -129,6 +129,35 @@ def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> 
     assert kairos("cancel", run_id).code == 0
 
 
+def test_a_killed_conversation_is_taken_up_where_it_was(kairos: Shell) -> None:
+    with terminal(kairos, *TALK, "Do it.", lines=(looks(), {**says("All done."), "delay_s": 1.0})) as person:
+        person.shows("list_files")
+        awaited(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
+        person.kills()
+    with terminal(kairos, "run", "-i", "--continue") as person:
+        person.shows("All done.")
+        person.shows(PROMPT)
+        person.leaves()
+        assert person.ends() == 0
+    assert rows(kairos, "select count(*), count(outcome) from run") == [(1, 1)]
+    assert [path for (path,) in rows(kairos, "select path from mark order by id")] == [
+        *("round-1", "round-1/call-1", "round-2"),
+    ]
+
+
+def test_a_line_that_is_refused_does_not_end_it(kairos: Shell) -> None:
+    scripted(kairos, says("Ok."))
+    kairos("run", "First.", "--key", "k", **script_of(kairos))
+    with terminal(kairos, "run", "-i", "--key", "k") as person:
+        person.shows(PROMPT)
+        person.types("Another goal under that key.")
+        person.shows("error: ")
+        person.shows(PROMPT)
+        person.leaves()
+        assert person.ends() == 0
+    assert len(ids(kairos)) == 1
+
+
 def test_continue_goes_with_a_conversation_alone(kairos: Shell) -> None:
     assert kairos("run", "--continue").code == 2
     assert kairos("run", "-i", "--continue").code == 2
