@@ -15,7 +15,6 @@ from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import Line, Prose, emit, print_line, print_note
 from kairos_mcp.core.identity import LOCAL, Caller
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def _decide_all(settings: Settings, reports: list[RunReport], caller: Caller) ->
         decided = []
         async with open_follower(app, caller) as follower:
             for at, report in enumerate(reports):
-                print_note(f"\n{at + 1} of {count_of(len(reports), 'run')} that wait for you")
+                print_note(f"\n{at + 1} of {len(reports)}")
                 if await follower.decide_waiting(report, with_settlements=True):
                     decided.append(report.run_id)
         return decided

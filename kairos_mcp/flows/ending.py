@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,15 +70,24 @@ class LoopRecord:
         return summarize_record(self.rounds, self.calls, self.last_text)
 
 
-def summarize_record(rounds: int, calls: Counter[tuple[str, bool]], last_text: str) -> str:
+def _count_calls(count: int) -> str:
+    return f"{count} calls"  # of one call too: a record is replayed in the words in which it was made
+
+
+def summarize_record(
+    rounds: int,
+    calls: Counter[tuple[str, bool]],
+    last_text: str,
+    count_calls: Callable[[int], str] = _count_calls,
+) -> str:
     """Write a summary without a model: rounds, calls by tool in order of first use, and the model's last text.
 
-    `calls`: how many, by (tool, whether they succeeded).
+    `calls`: how many, by (tool, whether they succeeded). `count_calls` words a number of them.
     """
     lines = [f"Made from the record, not by a model. Rounds: {rounds}."]
     for tool in dict.fromkeys(tool for tool, _ in calls):
         failed = calls[tool, False]
-        lines.append(f"- {tool}: {calls[tool, True] + failed} calls" + (f", {failed} failed" if failed else ""))
+        lines.append(f"- {tool}: {count_calls(calls[tool, True] + failed)}" + (f", {failed} failed" if failed else ""))
     if last_text:
         left_out = len(last_text) - _MAX_TEXT_CHARS
         lines += ["Last text of the model:", last_text[:_MAX_TEXT_CHARS]]

@@ -143,3 +143,13 @@ def test_a_run_is_rerouted_and_goes_on(kairos: Shell) -> None:
     assert (said.code, said.json["route"]) == (3, "caller")
     assert kairos("deny", "last", "--digest", said.json["waiting"][0]["digest"], **script_of(kairos)).code == 3
     assert rows(kairos, "select path, route from waiting join mark on mark.id = mark, run") == [("round-2", "caller")]
+
+
+def test_one_call_is_one_call(kairos: Shell) -> None:
+    kairos("run", "Think.", "--route", "caller", "--json")
+    kairos("answer", "last", json.dumps({"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}))
+    assert kairos("cancel", "last").code == 0
+    shown = kairos("show", "last").out
+    assert "1 tool call ·" in shown
+    assert shown.endswith("- list_files: 1 call\n")
+    assert kairos("replay", "last").code == 0
