@@ -88,20 +88,27 @@ class RunReport:
 
     def describe_waiting(self, most: int | None = None) -> str:
         """Say what the run waits for, and from whom; empty where it waits for nobody. `most`: so many keys."""
-        if self.status == "paused":
-            return self._describe_pause()
         keys: dict[str, list[str]] = {}
         for item in self.waiting[:most]:
             keys.setdefault(answered_by(item["kind"], self.route), []).append(f"{item['key']} ({item['kind']})")
         texts = [f"for {', '.join(waiting)} from {who}" for who, waiting in keys.items()]
         left_out = 0 if most is None else max(0, len(self.waiting) - most)
-        return " and ".join([*texts, *([f"for {left_out} more"] if left_out else [])])
+        items = " and ".join([*texts, *([f"for {left_out} more"] if left_out else [])])
+        if self.status != "paused":
+            return items
+        return f"{self._describe_pause()}, then {items}" if items else self._describe_pause()
 
     def _describe_pause(self) -> str:
-        if self.resume_at is not None:
-            return f"until {self.resume_at}"
-        resumes = self.next is not None and self.next["arguments"].get("action") == "resume"
-        return "to be resumed" if resumes else "for somebody who can go on with it"
+        """Say what ends the pause."""
+        match self.next:
+            case _ if self.resume_at is not None:
+                return f"until {self.resume_at}"
+            case {"arguments": {"action": "resume"}}:
+                return "to be resumed"
+            case {"tool": "run_status"}:
+                return "for a server that can go on with it"
+            case _:
+                return "for a person"
 
     def as_row(self) -> JsonObject:
         """Return the run's entry in a list: what it is for, its status, and what it waits for by key and kind."""

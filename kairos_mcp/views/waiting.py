@@ -136,8 +136,9 @@ def _new_part(path: str, step: RequestCompletion, sent: Sent, answered: Collecti
         "tools": before.tools and not added,
         "schema": step.output_schema,
     }
+    unchanged = [name for name, has in known.items() if has]
     item: JsonObject = {"after": after, "messages": [message for message in messages if len(message) > 1]}
-    return item | ({"tools": added} if added else {}) | {"unchanged": [name for name, has in known.items() if has]}
+    return item | ({"tools": added} if added else {}) | ({"unchanged": unchanged} if unchanged else {})
 
 
 def _new_message(message: Message) -> JsonObject:

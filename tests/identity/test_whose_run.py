@@ -232,7 +232,7 @@ async def test_runs_that_wait_are_a_line_each_by_a_beginning_that_no_other_has(t
     assert "Look around. · waits for round-1 (completion) from the caller" in look
     assert "waits for round-1/call-1/approval (approval) from a person" in change
     two.said("pause", "run-abcdef9")
-    assert "Look around. · waits to be resumed" in two.said("runs").out
+    assert "Look around. · waits to be resumed, then for round-1 (completion)" in two.said("runs").out
 
 
 async def saved(app: App, **more: Any) -> dict[str, Any]:
