@@ -290,6 +290,35 @@ async def test_a_call_of_the_callers_own_tool_is_handed_out_under_a_rule(place):
     assert [row[2] for row in let_through(place)] == ["command", "rule", None]
 
 
+async def test_a_rule_that_can_not_be_read_lets_nothing_through_and_doctor_names_it(place):
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
+        await approved(app, await begun(app), FOR_PROJECT)
+    (place.workspace / "a.txt").write_text("alpha\n")
+    ((readable,),) = place.rows("select covered from rule")
+    place.rows("update rule set covered = '{'")
+    settings = place.settings(EDIT, says("done"))
+    assert await status_of_new_run(settings) == "input_required"
+    async with App.open(settings, via="mcp") as app:
+        assert await app.rules.list_all(PERSON) == []
+        (damage,) = (await app.health(thorough=True))["damage"]
+        assert "remembered approval" in damage
+        assert "rule 1" in damage
+    place.rows("update rule set covered = ?", readable)  # what a test leaves has no damage
+
+
+async def test_a_rule_for_a_run_goes_with_the_run_and_one_for_the_project_stays(place):
+    again = edits("a.txt", "omega", "alpha")
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
+        await approved(app, await begun(app), FOR_RUN)
+    async with App.open(place.settings(again, says("done")), via="mcp") as app:
+        await approved(app, await begun(app, "back"), FOR_PROJECT)
+        place.rows("update run set ended_at = 0")
+        assert (await app.runs.prune(30, shrink=False)).runs == 2
+        assert [listed.rule.description for listed in await app.rules.list_all(PERSON)] == ["edit_file: a.txt"]
+    assert rows_of_rules(place) == [("edit_file", 1, 1, "local", "command")]
+    assert await status_of_new_run(place.settings(EDIT, says("done"))) == "completed"
+
+
 async def test_an_expired_approval_is_renewed_by_a_rule(place):
     """The first run's question expired; meanwhile such edits were allowed. Once resumed, it goes on unasked."""
     settings = place.settings(EDIT, says("done"))

@@ -135,6 +135,19 @@ def test_a_persons_word_begins_another_stretch(place, kairos):
     assert place.rows(cap)[0][0] == 62
 
 
+def test_a_remembered_approval_is_no_persons_word_and_begins_no_stretch(place, kairos):
+    script(place, *MENDED)
+    saved(place, kairos, checkpoint_every=3)
+    kairos("mandate", "run", "links", code=3)
+    cap = "select cap_model_calls, spent_model_calls from account where scope = 'run'"
+    ((run_id,),) = place.rows("select id from run")
+    kairos("approve", run_id, "cycle-1/act/call-1/approval", "--always", "run", code=0)
+    assert "oen" not in page(place)
+    assert "trhee" not in page(place)  # the edits of the other cycles were made unasked
+    assert place.rows("select through, count(*) from approval group by 1 order by 1") == [("command", 1), ("rule", 2)]
+    assert place.rows(cap) == [(62, 9)]  # as the one approval left it
+
+
 def test_what_is_due_is_run_once_for_each_time(place, kairos):
     lines = [line for _ in range(2) for line in cycle({"content": '{"action": "noop", "reason": "all well"}'})]
     script(place, *lines)
