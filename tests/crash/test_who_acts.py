@@ -14,6 +14,7 @@ import pytest
 from support.app import Place
 from support.forked_program import run
 from support.stdio_server import StdioClient
+from support.terminal import Terminal
 
 CALL = {"name": "run_command", "arguments": {"argv": ["sh", "-c", "echo made >> made.txt"]}}
 WITHIN_S = 60.0
@@ -106,3 +107,29 @@ def test_a_server_of_another_folder_is_not_waited_for(place: Place, tmp_path: Pa
         stranger.call("run_status")
         assert kairos(place, "approve", run_id, key, KAIROS_SCRIPT=str(place.script)).returncode == 0
     assert made(place)
+
+
+def test_what_is_decided_in_place_is_carried_out_by_the_living_server(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = {"name": "run_command", "arguments": {"argv": ["sh", "-c", "echo made >> made.txt; seq 1 900"]}}
+    lines: list[dict[str, Any]] = [{"content": "", "tool_calls": [counts]}, {"content": "done", "finish": "stop"}]
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setenv("KAIROS_COMMANDS", "bare")
+    monkeypatch.setenv("KAIROS_SHOWN_CHARS", "900")  # by which its results can be told from the command's
+    with StdioClient.start(place) as server:
+        server.call("planner_run", goal="first", route="caller", wait_s=0)  # it is awake
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+        environ = {"KAIROS_HOME": str(place.home), "KAIROS_SCRIPT": str(place.script), "KAIROS_COMMANDS": "bare"}
+        words = ("run", "make", "--tools", "run_command")
+        with Terminal(*words, folder=place.workspace, environ=plain | environ) as person:
+            person.shows("later [l]? ")
+            assert not made(place)
+            person.types("y")
+            person.shows("done")
+            assert person.ends() == 0
+    assert (place.workspace / "made.txt").read_text() == "made\n"
+    ((size,),) = place.rows(
+        "select length(json_extract(body, '$.content')) from answer join mark on mark.id = mark where kind = 'call'"
+    )
+    assert size < 1_500
