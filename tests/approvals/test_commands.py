@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
 from typing import Any
 
 import pytest
-from support.app import Place
+from support.app import Place, says, started
 from support.forked_program import run
 from support.reviewers import DIFF, KEY, open_asking_app, verdicts, waiting
 
+from kairos_mcp.app.command_text import COMMAND_GROUPS
+from kairos_mcp.cli import respond, rules
+from kairos_mcp.cli.command_table import GROUPS
+from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.identity import Caller
+from kairos_mcp.settings.settings import Flags
 
+WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
 EVIL = "--- a.txt\n+++ a.txt\n+\x1b[2Jrm -rf \u202e/"
 
 
@@ -121,3 +129,54 @@ async def test_a_whole_id_finds_whose_run_it_is_and_a_short_name_only_the_own_on
     assert kairos(place, "show", run_id, "--principal", "bob").returncode == 2
     kairos(place, "deny", run_id, KEY, "--json")
     assert verdicts(place) == [("deny", "alice", "command", None)]
+
+
+async def _waits(place: Place, line: dict[str, Any], tool: str) -> str:
+    async with open_asking_app(place, line, says("done")) as app:
+        return await started(app, tools=(tool,))
+
+
+def test_what_is_remembered_is_made_listed_and_removed_by_commands(place, capsys):
+    """In this process: each is what the program does with the same words."""
+    run_id, flags = asyncio.run(_waits(place, WRITES, "write_file")), Flags(home=str(place.home))
+
+    def listed(**more: Any) -> list[dict[str, Any]]:
+        assert rules.list_rules(as_json=True, flags=more.pop("flags", flags), **more) == 0
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rules"]
+        return found
+
+    for refused in ({"pattern": "touch *"}, {"pattern": "touch *", "always": "run"}):
+        with pytest.raises(BadArguments, match="pattern"):
+            respond.approve(run_id, KEY, flags=flags, **refused)
+    assert verdicts(place) == [(None, None, None, None)]
+    assert respond.approve(run_id, KEY, always="project", flags=flags) == 0
+    said = capsys.readouterr().out
+    assert "(rule 1): write_file: new.txt" in said
+    (remove,) = [line.strip() for line in said.splitlines() if " remove " in line]
+    (found,) = listed(flags=Flags(home=str(place.home), workspaces=(str(place.workspace),)))
+    assert (found["rule"], found["path"], found["workspace"]) == (1, "new.txt", str(place.workspace))
+    assert [each["rule"] for each in listed(everywhere=True)] == [1]
+    assert listed(flags=Flags(home=str(place.home), workspaces=(str(place.root),))) == []
+    assert listed(everywhere=True, principal="x") == []
+    with pytest.raises(NotFound):
+        rules.remove(1, principal="x", flags=flags)
+    assert ran(*shlex.split(remove)[1:]).returncode == 0  # as it is shown
+    assert listed(everywhere=True) == []
+    with pytest.raises(NotFound):
+        rules.remove(1, flags=flags)
+
+
+def test_each_group_of_commands_has_its_options_behind_both_words():
+    assert set(COMMAND_GROUPS) == set(GROUPS)
+
+
+@pytest.mark.sandbox
+def test_the_pattern_of_a_command_is_typed_where_nobody_is_there_to_confirm_it(place, capsys):
+    runs = {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["true", "a b"]}}]}
+    run_id, flags = asyncio.run(_waits(place, runs, "run_command")), Flags(home=str(place.home))
+    with pytest.raises(BadArguments) as refused:
+        respond.approve(run_id, KEY, always="project", flags=flags)
+    assert verdicts(place) == [(None, None, None, None)]
+    (pattern,) = re.findall(r"--pattern (.+)\.$", refused.value.hint)
+    assert respond.approve(run_id, KEY, always="project", pattern=shlex.split(pattern)[0], flags=flags) == 0
+    assert place.rows("select json_extract(covered, '$.argv') from rule") == [('["true","a b"]',)]
