@@ -102,7 +102,7 @@ def test_what_is_no_choice_is_asked_again_and_what_was_typed_before_the_question
         assert verdicts(kairos) == [(None, None, None, None)]
 
 
-@pytest.mark.parametrize("way", ["later", "Ctrl-D", "Ctrl-C"])
+@pytest.mark.parametrize("way", ["later", pytest.param("Ctrl-D", marks=pytest.mark.slow), "Ctrl-C"])
 def test_later_leaves_it_open_with_the_exact_command(kairos: Shell, way: str) -> None:
     with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
         person.shows(QUESTION)

@@ -9,7 +9,7 @@ import re
 import pytest
 from commands.conftest import Shell
 from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts, writes
-from commands.test_short_names import script_of
+from commands.test_short_names import script_of, slow
 from support.provider_server import calls, chat, standin
 from support.provider_streams import chat_events, streams
 from support.script_lines import looks, says
@@ -66,7 +66,7 @@ def test_what_was_said_once_is_printed_once(kairos: Shell) -> None:
         assert person.text.count("All done.") == 1
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [False, slow(True)])
 def test_it_is_taken_up_again(kairos: Shell, named: bool) -> None:
     scripted(kairos, says("Ok."))
     kairos("run", "-i", "First.", **script_of(kairos))
@@ -164,7 +164,7 @@ def test_continue_goes_with_a_conversation_alone(kairos: Shell) -> None:
     assert not kairos.state.exists()
 
 
-@pytest.mark.parametrize("words", [["run", "Look."], ["run", "-i"], ["run", "-i", "Look."]])
+@pytest.mark.parametrize("words", [["run", "Look."], ["run", "-i"], slow(["run", "-i", "Look."])])
 def test_without_a_model_that_is_said_at_once_and_how_to_give_one(kairos: Shell, words: list[str]) -> None:
     said = kairos(*words)
     first = said.err.splitlines()[0]
@@ -175,7 +175,7 @@ def test_without_a_model_that_is_said_at_once_and_how_to_give_one(kairos: Shell,
         assert (said.code, " answer " in said.out) == (3, True)
 
 
-@pytest.mark.parametrize("words", [["--route", "caller"], ["--json"]])
+@pytest.mark.parametrize("words", [["--route", "caller"], slow(["--json"])])
 def test_it_is_not_said_to_who_asked_for_that_or_reads_json(kairos: Shell, words: list[str]) -> None:
     said = kairos("run", "Look.", *words)
     assert (said.code, "No model" in said.err) == (3, False)

@@ -6,7 +6,7 @@ import pytest
 from commands.conftest import Shell
 from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts, writes
 from commands.test_resume import END, MAKES, killed
-from commands.test_short_names import script_of
+from commands.test_short_names import script_of, slow
 from support.script_lines import says
 
 
@@ -72,7 +72,7 @@ def test_a_paused_run_is_listed_and_not_asked_about(kairos: Shell) -> None:
         assert person.ends() == 0
 
 
-@pytest.mark.parametrize("words", [["inbox"], ["settle", "last"], ["settle", "last", "already_done"]])
+@pytest.mark.parametrize("words", [["inbox"], slow(["settle", "last"]), slow(["settle", "last", "already_done"])])
 def test_a_lost_call_is_settled_where_it_is_shown(kairos: Shell, words: list[str]) -> None:
     kairos.state.mkdir(mode=0o700)
     rule = 'commands = "bare"\n[[gate]]\ntools = "run_command"\nverdict = "allow"\n'

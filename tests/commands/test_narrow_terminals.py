@@ -7,6 +7,7 @@ import re
 import pytest
 from commands.conftest import Shell
 from commands.test_asked_in_place import QUESTION, rows, terminal, writes
+from commands.test_short_names import slow
 from support.script_lines import looks, says
 
 from kairos_mcp.cli.terminal import fold
@@ -27,7 +28,7 @@ def too_long(text: str, columns: int) -> list[str]:
     return [line for line in settled.splitlines() if len(line) > columns and " " in line and not COMMAND.match(line)]
 
 
-@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize("columns", [60, slow(100)])
 def test_no_line_is_broken_by_the_terminal(kairos: Shell, columns: int) -> None:
     words = ("run", GOAL, "--tools", "write_file", "--tools", "list_files")
     with terminal(kairos, *words, lines=LINES, columns=columns) as person:

@@ -11,6 +11,10 @@ from commands.test_asked_in_place import CHANGE, rows, scripted, terminal, verdi
 from support.script_lines import says
 
 
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def asking(kairos: Shell, *lines: dict[str, Any]) -> tuple[str, str, str]:
     """A run that waits for an approval: its id, the key, the digest."""
     environ = scripted(kairos, *(lines or (writes("new.txt"), says("All done."))))
@@ -29,7 +33,7 @@ def ended(kairos: Shell, goal: str = "Look.") -> str:
     )
 
 
-@pytest.mark.parametrize("command", ["show", "replay", "export", "budget"])
+@pytest.mark.parametrize("command", ["show", *(slow(name) for name in ("replay", "export", "budget"))])
 def test_a_run_is_found_by_a_beginning_and_by_last(kairos: Shell, command: str) -> None:
     first, newest = ended(kairos), ended(kairos, "Look again.")
     for name, found in ((first[:9], first), (first.removeprefix("run-")[:6], first), ("last", newest)):
@@ -66,7 +70,7 @@ def test_nothing_is_made_where_no_run_ever_was(kairos: Shell) -> None:
     assert not kairos.state.exists()
 
 
-@pytest.mark.parametrize("words", [["last"], ["{run}"], ["{beginning}", "{key}"]])
+@pytest.mark.parametrize("words", [["last"], slow(["{run}"]), slow(["{beginning}", "{key}"])])
 def test_without_a_terminal_a_short_name_decides_only_with_the_digest(kairos: Shell, words: list[str]) -> None:
     run_id, key, digest = asking(kairos)
     named = [word.format(run=run_id, beginning=run_id[:12], key=key) for word in words]
@@ -85,7 +89,7 @@ def test_the_digest_that_suffices_is_shown(kairos: Shell) -> None:
     assert f"digest {digest[:16]}\n" in kairos("show", run_id).out
 
 
-@pytest.mark.parametrize(("typed", "verdict"), [("y", "approve"), ("n", None), ("", None)])
+@pytest.mark.parametrize(("typed", "verdict"), [("y", "approve"), ("n", None), slow("", None)])
 def test_on_a_terminal_a_short_name_shows_the_item_and_asks(kairos: Shell, typed: str, verdict: str | None) -> None:
     asking(kairos)
     with terminal(kairos, "approve", "last") as person:
