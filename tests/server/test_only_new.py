@@ -307,3 +307,44 @@ async def test_three_waiting_runs_are_listed_with_a_line_each(place: Place, era:
         assert max(len(text), size(body)) < 2_500
         for run in runs:
             await answers(door, run, says("done"))
+
+
+SOURCE = "".join(
+    f"def part_{n}(value):\n    '''Return the part number {n} of a value.'''\n    return value[{n}:{n + 1}]\n\n\n"
+    for n in range(40)
+)
+CHECKS = """from parts import *
+
+for n in range(40):
+    assert globals()[f'part_{n}']('x' * 99) == 'x', n
+print('40 passed')
+"""
+FIX_CHARS = 25_000  # at most, for a fix of one line with its tests
+
+
+async def test_a_fix_of_one_line_with_its_tests_is_cheap_and_takes_two_decisions(place: Place, era: str) -> None:
+    (place.workspace / "parts.py").write_text(SOURCE.replace("value[7:8]", "value[7:7]"))
+    (place.workspace / "check.py").write_text(CHECKS)
+    edit = {"path": "parts.py", "old_string": "value[7:7]", "new_string": "value[7:8]"}
+    turns = [
+        {"tool_calls": [{"name": "file_tree", "arguments": {}}]},
+        reads("check.py", "parts.py"),
+        {"tool_calls": [{"name": "edit_file", "arguments": edit}]},
+        {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["python3", "check.py"]}}]},
+        says("part_7 returned nothing; it returns one character now, and all 40 checks pass."),
+    ]
+    person = Person([accepts(decision="approve")] * 2)
+    tools = ["file_tree", "read_file", "edit_file", "run_command"]
+    goal = {"goal": "python3 check.py fails. Mend it.", "route": "caller", "limits": {"rounds": 9}, "tools": tools}
+    async with (
+        App.open(place.settings(commands="bare"), via="mcp") as app,
+        connect_person(app, era, person) as door,
+    ):
+        meter = Meter(door)
+        run = await meter.call("planner_run", goal)
+        for turn in turns:
+            (item,) = run["waiting"]
+            run = await meter.call("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: turn}})
+    assert (run["status"], len(person.seen)) == ("completed", 2)
+    assert (place.workspace / "parts.py").read_text() == SOURCE
+    assert sum(meter.shown) <= FIX_CHARS, meter.shown
