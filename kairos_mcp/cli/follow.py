@@ -98,6 +98,7 @@ class Follower:
         self._left: set[str] = set()  # digests of what the person left for later
         self._shown: dict[str, set[str]] = {}  # by run: the steps that were shown
         self._heard: dict[tuple[str, str], str] = {}  # by run and step: what was shown of it while it was said
+        self._said: set[tuple[str, str]] = set()  # of these, those of which an attempt has ended
 
     async def follow(self, run_id: str, *, from_start: bool = False) -> RunReport:
         """Return the run's report once it rests and nobody decides anything more. Ctrl-C cancels the run, or raises
@@ -135,8 +136,14 @@ class Follower:
     def hear(self, spoken: SpokenText) -> None:
         """Show what a model says, while it says it."""
         step = (spoken.run_id, spoken.path)
+        if spoken.text and step in self._said:  # its first attempt was no answer, and it is asked again
+            self._said.discard(step)
+            self._heard[step] = ""
+            self._screen.print("That broke off; it is asked again:")
         self._heard[step] = self._heard.get(step, "") + spoken.text
         self._screen.speak(spoken.text, ends=spoken.ends)
+        if spoken.ends and self._heard[step]:
+            self._said.add(step)
 
     def was_heard(self, run_id: str, text: str) -> bool:
         """Whether a text of a run was shown while it was said."""

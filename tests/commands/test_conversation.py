@@ -215,3 +215,18 @@ async def test_a_providers_words_are_shown_as_they_come_and_no_secret_among_them
             assert person.text.count("First words") == 1
             assert person.text.count("I look around.") == 1
     assert [bool(body["stream"]) for body in provider.bodies] == [True, True]
+
+
+async def test_words_that_broke_off_are_followed_by_the_whole_answer(kairos: Shell) -> None:
+    events = list(chat_events(chat("First words, then the end."), 5))
+    async with standin() as provider:
+        provider.will(streams(events[:3]), streams(events))
+        given = {"KAIROS_MODEL": "openai:small", "KAIROS_BASE_URL": provider.openai}
+        with Terminal("run", "-i", "Tell me.", folder=kairos.folder, environ=kairos.environ(**given)) as person:
+            await asyncio.to_thread(person.shows, "That broke off; it is asked again:")
+            await asyncio.to_thread(person.shows, "First words, then the end.")
+            await asyncio.to_thread(person.shows, PROMPT)
+            person.leaves()
+            assert await asyncio.to_thread(person.ends) == 0
+            assert person.text.count("then the end.") == 1
+    assert rows(kairos, "select count(*) from attempt") == [(1,)]
