@@ -385,3 +385,9 @@ def test_a_tool_of_a_server_that_was_not_asked_yet_may_bear_any_name_that_begins
     glob: str, idle: bool
 ) -> None:
     assert bool(unused_rules([GateRule(glob, "deny")], ["read_file"], ["files__"])) == idle
+
+
+def test_a_rule_for_another_effect_is_not_about_the_tool() -> None:
+    asked = ToolSpec("ask_person", "", {"type": "object"}, "irreversible", source="caller")
+    assert gate(GateRule("*", "deny", SECRETS)).reads_file_system(asked)
+    assert not gate(GateRule("*", "deny", SECRETS, effect="checked")).reads_file_system(asked)

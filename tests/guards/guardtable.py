@@ -712,7 +712,7 @@ APPROVALS = (
         "store/rules.py",
         "and tool = ? and pin = ?",
         "and (tool = ? or pin <> ?)",
-        REMEMBERED + "an_edit_approved_for_the_project_covers_its_file_and_no_other",
+        "registry/test_offers.py::test_a_remembered_approval_is_for_the_definition_that_was_approved",
     ),
     Guard(
         "app/answers.py",

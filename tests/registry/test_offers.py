@@ -20,6 +20,7 @@ from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec, canonical_js
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.registry import NAMED_WAIT_S
 from kairos_mcp.tools.selection import MAX_SHOWN_TOOLS, SEARCH_SPEC, describe_tool
@@ -271,3 +272,28 @@ def _source(app: App) -> str:
     from kairos_mcp.tools.mcp_servers import pin_source
 
     return pin_source(app.settings.servers[0])
+
+
+async def test_a_remembered_approval_is_for_the_definition_that_was_approved(desk: Desk) -> None:
+    """The same arguments and nothing else; and once the tool is another one, a person is asked about it again."""
+    settings = desk.place.settings(servers=(desk.server(effects=()),))
+    key = "call-1/approval"
+
+    async def status(app: App, **given: Any) -> str:
+        return (await rests(app, await app.runs.start_call("x__write", given, ME))).status
+
+    async with watched(settings) as app:
+        await met(app)
+        run_id = await app.runs.start_call("x__write", {"text": "a"}, ME)
+        await rests(app, run_id)
+        await app.answers.decide(run_id, key, "approve", None, PERSON, rule=RuleRequest("project"))
+        assert (await rests(app, run_id)).status == "completed"
+        assert [await status(app, text="a"), await status(app, text="b")] == ["completed", "input_required"]
+    desk.lists(listed("write", "Writes it, and more."))
+    async with watched(settings) as app:
+        await status(app, text="a")  # only now the server is asked: it is let through, and not made
+        assert results(desk)[-1]["code"] == "tool_not_offered"
+        (pending,) = await app.tools.list_waiting()
+        await app.tools.decide(pending.address, "approved", pending.row.hash, PERSON)
+        assert await status(app, text="a") == "input_required"
+    assert desk.place.rows("select count(*) from approval where through = 'rule'") == [(2,)]
