@@ -198,7 +198,7 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
         case "completion":
             yield from _conversation_lines(item["messages"])
             if item["tools"]:
-                yield f"  tools: {', '.join(tool['name'] for tool in item['tools'])}"
+                yield Prose(f"  tools: {', '.join(tool['name'] for tool in item['tools'])}")
             template: JsonObject = {"content": placeholders.ANSWER}
         case "tool_call":
             yield f"  {item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
@@ -222,10 +222,10 @@ def _either_command(command: str, decision: str, other: str) -> Iterator[str]:
     yield f"  {shlex.join(words)}"
 
 
-def _conversation_lines(messages: Iterable[JsonObject]) -> Iterator[str]:
+def _conversation_lines(messages: Iterable[JsonObject]) -> Iterator[Line]:
     for message in messages:
         shown = truncate(message["content"], _MESSAGE_CHARS, "… ({left_out} characters left out)")
-        yield f"  {message['role']}: {shown}".replace("\n", "\n    ")
+        yield Prose(f"  {message['role']}: {shown}".replace("\n", "\n    "), margin=4)
         for call in message.get("tool_calls") or ():
             yield f"    calls {_format_call(call)}"
 

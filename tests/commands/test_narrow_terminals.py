@@ -80,3 +80,11 @@ def test_the_status_names_who_has_the_file_open_in_words(kairos: Shell) -> None:
         assert "{" not in shown.out
         assert "exists: yes" in shown.out
         assert [server["pid"] for server in kairos("status", "--json").json["servers"]] == [pid]
+
+
+def test_a_request_that_waits_for_whoever_reads_it_is_folded_and_its_command_is_not(kairos: Shell) -> None:
+    with terminal(kairos, "run", GOAL, "--route", "caller", lines=(says("unused"),), columns=60) as person:
+        assert person.ends() == 3
+        assert too_long(person.text, 60) == []
+        (command,) = [line for line in person.text.splitlines() if " answer " in line]
+        assert len(command) > 60
