@@ -9,7 +9,7 @@ from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, s
 from kairos_mcp.app.context import Operations
 from kairos_mcp.core import placeholders, redact_values
 from kairos_mcp.core.decision_rights import Settlement, Verdict
-from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
@@ -61,6 +61,12 @@ class Answers(Operations):
                 )
             except (NotWaiting, AlreadyAnswered) as stale:
                 raise type(stale)(stale.message, _describe_waiting(run, found.waits), run_id=run.id) from stale
+        if deposits and run.paused is not None and run.resume_at is None and run.outcome is None:
+            raise Stale(
+                f"The run is paused, and takes no answers: {run.paused}",
+                'Go on with it first, by run_control action="resume"; then answer.',
+                run_id=run.id,
+            )
         if deposits or decided or settled:
             await self._submit_responses(run, deposits, decided, caller, drive=drive, settled=settled)
 

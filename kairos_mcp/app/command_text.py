@@ -23,6 +23,7 @@ _COMMANDS_OF_TOOLS = (
     (r"run_status(?: with its run_id)?", "show RUN"),
     (r"run_trace(?: view=events)?", "show RUN --view events"),
     (r"run_continue", "answer RUN"),
+    (r'run_control action="resume"', "resume RUN"),
     (r'planner_run continues(?:="[^"]*")?', "run -i --continue RUN"),
     (r"mandate_save", "mandate save FILE"),
     (r"mandate_list", "mandate list"),

@@ -92,6 +92,7 @@ class Spec:
     `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
     None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
+    `singular`: summaries from the record say "1 call"; None in older specs, whose summaries say "1 calls".
     `dialect` is that of a provider; None in older specs: the one in the settings.
     """
 
@@ -130,3 +131,4 @@ class Spec:
     joining: tuple[str, ...] | None = None
     checks_first: bool | None = None
     looks_first: bool | None = None
+    singular: bool | None = None

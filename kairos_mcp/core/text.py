@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 
 LONG_LINE = 400  # characters: beyond it a terminal or a dialog wraps a line out of sight
 LONG_SPACE = 40  # characters of space in a row, or empty lines
@@ -49,6 +50,17 @@ def truncate(text: str, limit: int, marker: str = "…") -> str:
 def count_of(count: int, word: str, words: str | None = None) -> str:
     """Return a count with its noun in the right number: `1 call`, `2,000 calls`. `words`: an irregular plural."""
     return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
+MAX_NEAREST = 5
+_MATCHED_CHARS = 64  # of a name from outside, whose length is anybody's
+
+
+def nearest_names(name: str, names: Sequence[str]) -> list[str]:
+    """Return the few of these names that are most like one that is not among them, the nearest first."""
+    from difflib import get_close_matches  # only when needed: the time to start is measured
+
+    return get_close_matches(name[:_MATCHED_CHARS], names, n=MAX_NEAREST, cutoff=0.0)
 
 
 def format_age(seconds: float) -> str:

@@ -18,7 +18,7 @@ from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
-from kairos_mcp.core.text import count_of, make_visible
+from kairos_mcp.core.text import count_of, make_visible, nearest_names
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, is_command, tool_pin
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
@@ -158,7 +158,7 @@ def gate_denial(call: GatedCall, because: str) -> ToolResult:
 
 def denial_result(row: ApprovalRow) -> ToolResult:
     """Return the result of a call that a person denied, with their comment."""
-    comment = f" They say: {row.feedback}" if row.feedback else ""
+    comment = f' They say: "{row.feedback}".' if row.feedback else ""
     return error_result(
         Denied(f"A person denied {row.tool}; nothing was changed.{comment}", "Do it otherwise, or go on without.")
     )
@@ -258,8 +258,8 @@ class ToolAccess:
     def check_call(self, call: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
         """The error of a call that can't be made, or None. `at`: milliseconds since 1970."""
         if spec is None:
-            names = ", ".join(tool.name for tool in self.offered) or "none"
-            return ToolNotOffered(f"{call.name[:80]!r} was not offered.", f"Tools of this run: {names[:2000]}.")
+            near = ", ".join(nearest_names(call.name, [tool.name for tool in self.offered])) or "none"
+            return ToolNotOffered(f"{call.name[:80]!r} was not offered.", f"Nearest tools of this run: {near}.")
         if call.unreadable is not None:
             return BadArguments(f"{spec.name}: {call.unreadable}.", "Send the arguments as one JSON object.")
         if spec.source == "caller":

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
 from kairos_mcp.core.steps import CompletionAnswer, Failure, Flow, Mechanical, Refused, RequestCompletion, Unknown
 from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.loop_guards import StalledLoop, TurnKind
 from kairos_mcp.flows.planner_input import PlannerInput, render_prompt
 from kairos_mcp.flows.structured_output import (
@@ -39,6 +40,7 @@ class LoopRecord:
     last_text: str = ""  # the last text of the model that could be read
     calls: Counter[tuple[str, bool]] = field(default_factory=Counter)  # how many, by (tool, whether they succeeded)
     notes: list[str] = field(default_factory=list)
+    counts_alike: bool = False  # for the summary, see `summarize_record`
 
     def record_turn(self, turn: Completion, kind: TurnKind) -> None:
         """Count a round and keep its text."""
@@ -67,27 +69,23 @@ class LoopRecord:
 
     def summary(self) -> str:
         """Return the summary that is made from the record."""
-        return summarize_record(self.rounds, self.calls, self.last_text)
-
-
-def _count_calls(count: int) -> str:
-    return f"{count} calls"  # of one call too: a record is replayed in the words in which it was made
+        return summarize_record(self.rounds, self.calls, self.last_text, counts_alike=self.counts_alike)
 
 
 def summarize_record(
-    rounds: int,
-    calls: Counter[tuple[str, bool]],
-    last_text: str,
-    count_calls: Callable[[int], str] = _count_calls,
+    rounds: int, calls: Counter[tuple[str, bool]], last_text: str, *, counts_alike: bool = False
 ) -> str:
     """Write a summary without a model: rounds, calls by tool in order of first use, and the model's last text.
 
-    `calls`: how many, by (tool, whether they succeeded). `count_calls` words a number of them.
+    `calls`: how many, by (tool, whether they succeeded). `counts_alike`: one call is worded as "1 calls", as records of
+    older runs have it.
     """
     lines = [f"Made from the record, not by a model. Rounds: {rounds}."]
     for tool in dict.fromkeys(tool for tool, _ in calls):
         failed = calls[tool, False]
-        lines.append(f"- {tool}: {count_calls(calls[tool, True] + failed)}" + (f", {failed} failed" if failed else ""))
+        number = calls[tool, True] + failed
+        counted = f"{number} calls" if counts_alike else count_of(number, "call")
+        lines.append(f"- {tool}: {counted}" + (f", {failed} failed" if failed else ""))
     if last_text:
         left_out = len(last_text) - _MAX_TEXT_CHARS
         lines += ["Last text of the model:", last_text[:_MAX_TEXT_CHARS]]

@@ -26,7 +26,12 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     """Run the whole loop. Tool calls, guards, compaction and endings have a file each."""
     prompts, tools = planner_input.prompts, planner_input.tools
     conversation, usage = planner_input.opening_conversation(), ContextUsage.at_start(planner_input)
-    guards, record, predecessor, has_asked_back = LoopGuards(prompts), LoopRecord(), None, False
+    guards, record, predecessor, has_asked_back = (
+        LoopGuards(prompts),
+        LoopRecord(counts_alike=planner_input.counts_alike),
+        None,
+        False,
+    )
     for number in count(1):
         name = f"round-{number}"
         if usage.is_full(conversation):

@@ -63,7 +63,8 @@ class Prompts:
 class PlannerInput:
     """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt.
 
-    `looks_first`: a first answer without any tool call is asked back once.
+    `looks_first`: a first answer without any tool call is asked back once. `counts_alike`: of an older
+    spec, whose summaries say "1 calls".
     """
 
     system: str
@@ -75,6 +76,7 @@ class PlannerInput:
     max_tokens: int
     prompts: Prompts
     looks_first: bool = False
+    counts_alike: bool = False
 
     def opening_conversation(self) -> Conversation:
         """Return what the first round is asked with: system prompt, history, user prompt."""

@@ -18,6 +18,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.text import nearest_names
 from kairos_mcp.server.call import ClientCapabilities, ResumedRequest, ServerCall, WaitPolicy, current_principal
 from kairos_mcp.server.client_requests import take_responses
 from kairos_mcp.server.handlers import Result
@@ -54,7 +55,8 @@ async def dispatch(
     """The result of a call, an error's as well. Raises MCPError for a tool that does not exist."""
     tool = TOOLS_BY_NAME.get(params.name)
     if tool is None:
-        raise MCPError(wire.INVALID_PARAMS, f"Unknown tool. This server has: {', '.join(TOOLS_BY_NAME)}.")
+        near = ", ".join(nearest_names(params.name, list(TOOLS_BY_NAME)))
+        raise MCPError(wire.INVALID_PARAMS, f"Unknown tool. The nearest of this server: {near}.")
     try:
         arguments = validate_arguments(tool.arguments, params.arguments)
         client, resumed = ClientCapabilities.from_context(ctx), ResumedRequest.from_sealed(params.request_state)

@@ -143,7 +143,9 @@ async def run_control(call: ServerCall, arguments: runs.RunControl) -> wire.Call
         await call.app.control.request(
             arguments.run_id, arguments.action, call.caller, limits=arguments.limits, route=arguments.route
         )
-    return results.run_result(await call.app.runs.report(arguments.run_id, call.caller), steered=True)
+    # Who pauses a run, or extends it, has its requests, and does not answer them next.
+    shows_items = arguments.action not in ("pause", "extend")
+    return results.run_result(await call.app.runs.report(arguments.run_id, call.caller, full=shows_items), steered=True)
 
 
 async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallToolResult:

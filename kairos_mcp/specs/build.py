@@ -146,6 +146,7 @@ def build_planner_spec(
         dialect=dialect,
         joining=(request.tools or ()) if offer.finds_late_tools else None,
         looks_first=(is_short and offers_files(offer.shown)) or None,
+        singular=True,
     )
     notes = (
         *choice.notes,
@@ -228,6 +229,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         max_tokens=spec.max_tokens,
         prompts=_load_prompts(text(spec.prompts_text)),
         looks_first=bool(spec.looks_first),
+        counts_alike=not spec.singular,
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)

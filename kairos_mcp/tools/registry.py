@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolSet, ToolSpec
-from kairos_mcp.core.text import truncate
+from kairos_mcp.core.text import nearest_names, truncate
 from kairos_mcp.tools.selection import SearchPage, describe_tool, list_categories, related_tools, search_page
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
 NAMED_WAIT_S = 30  # for a source with a tool that is named exactly; hosts give up on a call after about 60 s
 DEFAULT_WAIT_S = 3  # for other sources; tools that come later can still be found by the search
-SHOWN_NAMES = 20
 QUOTED_CHARS = 120  # how much of a caller's own words an error repeats
 
 
@@ -252,12 +250,9 @@ class ToolRegistry:
             return UnknownTool(reason, "Go on without it.")
         if found_notes := [note for source in self._sources if source.may_match((name,)) for note in source.notes()]:
             return UnknownTool(f"No tool matches {_quote_name(name)}. {' '.join(found_notes[:2])}", "Go on without it.")
-        close = get_close_matches(name[:GLOB_CHARS], list(self._tools), n=3, cutoff=0.5)
-        names = ", ".join(close or list(self._tools)[:SHOWN_NAMES]) or "none"
-        return UnknownTool(
-            f"No tool matches {_quote_name(name)}.",
-            f"Near: {names}." if close else f"There are {len(self._tools)}: {names}; registry_search lists them.",
-        )
+        near = ", ".join(nearest_names(name, list(self._tools))) or "none"
+        hint = f"Nearest of {len(self._tools)}: {near}; registry_search lists all."
+        return UnknownTool(f"No tool matches {_quote_name(name)}.", hint)
 
 
 def _is_glob(name: str) -> bool:

@@ -15,7 +15,6 @@ from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.step_path import call_path, sort_key
 from kairos_mcp.core.steps import Answer, RecordedStep, Refused, RequestCompletion, Unknown
-from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ending import summarize_record
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.tool_calls import AnsweredCall, reject_calls, turn_messages
@@ -97,7 +96,7 @@ def summarize_run(record: Sequence[StepRow]) -> str:
                 calls[row.path if call is None else call.name, not result.is_error] += 1
             case _:
                 pass
-    summary = summarize_record(rounds, calls, last_text, lambda count: count_of(count, "call"))
+    summary = summarize_record(rounds, calls, last_text)
     return summary if not lost else f"{summary}\nSteps whose answers can't be read: {lost}."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ import pytest
 from support.app import (
     ASK,
     ME,
+    PERSON,
     WITHIN_S,
     Place,
     answered,
@@ -128,15 +130,19 @@ async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -
 # -- control requests ---------------------------------------------------------------------------------------------
 
 
-async def test_a_paused_run_takes_answers_and_goes_on_when_it_is_resumed(place: Place) -> None:
+async def test_a_paused_run_takes_no_answers_until_it_is_resumed(place: Place) -> None:
     async with watched(place.settings()) as app:
         run_id = await started(app, route="caller")
         await app.control.request(run_id, "pause", ME)
         assert (await rests(app, run_id)).status == "paused"
-        assert (await answered(app, run_id, round_1=READS)).status == "paused"
-        assert place.rows("select path from mark where kind = 'call'") == []
+        with pytest.raises(Stale) as refused:
+            await app.answers.submit(run_id, {"round-1": READS}, ME)
+        assert 'run_control action="resume"' in refused.value.hint
+        assert place.rows("select path from mark where kind = 'call' union select body from answer") == []
         await app.control.request(run_id, "resume", ME)
-        assert [item["key"] for item in (await rests(app, run_id)).waiting] == ["round-2"]
+        assert [item["key"] for item in (await answered(app, run_id, round_1=READS)).waiting] == ["round-2"]
+        await app.control.request(run_id, "pause", ME)
+        await app.answers.submit(run_id, {"round-1": READS}, ME)  # what it has is no answer to a paused run
 
 
 async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Place) -> None:
@@ -677,3 +683,27 @@ async def test_a_server_that_began_before_the_settings_file_changed_is_known_to_
         os.utime(file, (4_000_000_000, 4_000_000_000))
         async with watched(place.settings()) as other:
             assert await other.control.outdated_servers() == [(os.getpid(), ["default_rounds"])]
+
+
+async def test_a_comment_on_a_denial_stands_apart_from_our_own_sentence(place: Place) -> None:
+    write = {"tool_calls": [{"name": "write_file", "arguments": {"path": "n.txt", "content": "1 + 1"}}]}
+    async with watched(place.settings(write, says("done"))) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("x", tools=("write_file",)), ME)).run_id
+        (item,) = (await rests(app, run_id)).waiting
+        await app.answers.decide(run_id, item["key"], "deny", "no sums", PERSON)
+        await rests(app, run_id)
+    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+    assert 'They say: "no sums". Do it otherwise' in json.loads(body)["content"]
+
+
+async def test_a_tool_that_was_not_offered_is_answered_with_the_nearest(place: Place) -> None:
+    async with watched(place.settings({"tool_calls": [{"name": "read_fil", "arguments": {}}]}, says("done"))) as app:
+        run_id = await started(app)
+        await rests(app, run_id)
+        with pytest.raises(UnknownTool) as unknown:
+            await app.runs.start_call("read_fil", {}, ME)
+    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+    for told in (json.loads(body)["content"], unknown.value.hint):
+        names = told.partition(": ")[2]
+        assert names.startswith("read_file, ")
+        assert names.count(", ") == 4

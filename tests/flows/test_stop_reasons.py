@@ -124,3 +124,10 @@ def test_a_final_text_after_a_limit_with_a_schema_is_decoded_once_without_repair
     assert (bad.outcome.stop_reason, bad.outcome.output, bad.outcome.summary) == ("max_rounds", None, "three")
     assert bad.request("closing").output_schema == ANSWER_SCHEMA
     assert len(bad.outcome.notes) == 1
+
+
+@pytest.mark.parametrize(("counts_alike", "worded"), [(False, "- look: 1 call\n"), (True, "- look: 1 calls\n")])
+def test_one_call_is_counted_as_one_but_in_specs_of_before(counts_alike: bool, worded: str) -> None:
+    refused = Refused("model_calls", 1, 1)
+    run = _run(turn(call("look"), content="I look."), refused, refused, counts_alike=counts_alike)
+    assert worded in run.outcome.summary

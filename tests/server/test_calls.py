@@ -264,3 +264,17 @@ async def test_without_a_workspace_there_are_no_file_tools_and_the_server_says_s
         assert "--workspace" in (client.raw.instructions or "")
         error = await client.refused("registry_call", {"name": "read_file", "arguments": {"path": "x"}})
         assert error["code"] == "unknown_tool"
+
+
+async def test_a_run_that_is_steered_is_told_briefly(settings, connect):
+    """Who pauses or extends a run has its requests, and needs none of their text again."""
+    async with connect(settings) as client:
+        waiting = await client.ask("planner_run", {"goal": "say hello " * 400, "route": "caller"})
+        run_id = waiting["run_id"]
+        paused = await client.ask("run_control", {"run_id": run_id, "action": "pause"})
+        assert paused["status"] == "paused"
+        extended = await client.ask("run_control", {"run_id": run_id, "action": "extend", "limits": {"rounds": 2}})
+        for result in (paused, extended):
+            assert [set(item) for item in result["waiting"]] == [{"key", "kind"}]
+        resumed = await client.ask("run_control", {"run_id": run_id, "action": "resume"})
+        assert resumed["waiting"][0]["messages"]

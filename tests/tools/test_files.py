@@ -239,3 +239,26 @@ def test_listings_that_run_out_of_time_say_so(desk: Desk) -> None:
     for result in (desk.call("list_files", glob="*", seconds=0), desk.call("file_tree", seconds=0)):
         assert not result.is_error
         assert result.data["partial"]
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "shown"),
+    [
+        ("one\ntwo\n", {}, "1\tone\n2\ttwo\n"),
+        ("one\n\nthree", {"start_line": 2}, "2\t\n3\tthree"),
+        ("one\r\ntwo\r\n", {"start_line": 2, "end_line": 2}, "2\ttwo\r\n"),
+        ("", {}, ""),
+    ],
+)
+def test_lines_are_numbered_where_that_is_asked_for(desk: Desk, text: str, asked: dict[str, int], shown: str) -> None:
+    desk.write({"a.txt": text.encode()})
+    result = read(desk, "a.txt", line_numbers=True, **asked)
+    assert result.content == shown
+    assert result.data["sha256"] == sha256(text.encode()).hexdigest()
+    assert read(desk, "a.txt", line_numbers=False).content == text
+
+
+def test_lines_of_a_large_file_are_numbered_as_they_stand_in_it(desk: Desk) -> None:
+    desk.write({"large": (b"x" * 99 + b"\n") * (READ_BYTES // 50)})
+    first = read(desk, "large", start_line=900, end_line=901, line_numbers=True).content
+    assert first.startswith("900\t" + "x" * 99 + "\n901\t")

@@ -23,14 +23,18 @@ BOM = b"\xef\xbb\xbf"  # the byte order mark, which is not part of the text
 READ_SPEC = ToolSpec(
     "read_file",
     "Read a text file of the workspace, or a range of its lines (counted from 1, both ends included).\n"
-    "Returns plain text without line numbers. A range that exceeds the file is clamped to it. The result's data has "
-    "the number of lines and the SHA-256 of the whole file.",
+    "Returns plain text, without line numbers unless they are asked for. A range that exceeds the file is clamped to "
+    "it. The result's data has the number of lines and the SHA-256 of the whole file.",
     {
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": "File path relative to the workspace"},
             "start_line": {"type": "integer", "description": "First line to read; default 1"},
             "end_line": {"type": "integer", "description": "Last line to read; default: the last line of the file"},
+            "line_numbers": {
+                "type": "boolean",
+                "description": "Put each line's number and a tab before it; they are not part of the file",
+            },
         },
         "required": ["path"],
         "additionalProperties": False,
@@ -57,6 +61,7 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
         end: int | None = arguments.get("end_line")
         if start is not None and end is not None and start > end:
             raise BadArguments(f"start_line {start} is after end_line {end}.", "Both ends are included.")
+        numbered = bool(arguments.get("line_numbers"))
         with workspace.open_file(arguments["path"]) as opened:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
@@ -68,10 +73,10 @@ def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
                     raise TooLarge(
                         f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
                     )
-                return _read_env_file(opened.path, head, start, end)
+                return _read_env_file(opened.path, head, start, end, numbered=numbered)
             if opened.size <= read_bytes:
-                return _read_range(opened.path, head, start, end)
-            return _read_part(opened, head, start, end, stop_time(ctx))
+                return _read_range(opened.path, head, start, end, numbered=numbered)
+            return _read_part(opened, head, start, end, stop_time(ctx), numbered=numbered)
 
     return Tool(READ_SPEC, read_file, examples=({"path": "README.md"}, {"path": "a.py", "start_line": 40}))
 
@@ -89,7 +94,7 @@ def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
     return LineRange(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
 
 
-def _read_range(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
+def _read_range(path: str, content: bytes, start: int | None, end: int | None, *, numbered: bool) -> ToolResult:
     lines = content.count(b"\n") + (0 if content.endswith(b"\n") or not content else 1)
     lines_asked = clamp(start, end, lines)
     body = content.removeprefix(BOM)
@@ -106,14 +111,15 @@ def _read_range(path: str, content: bytes, start: int | None, end: int | None) -
     }
     if lines_asked.clamped:
         data["clamped"] = lines_asked.clamped
-    return _text_result(body, data, [lines_asked.clamped] if lines_asked.clamped and lines else [])
+    notes = [lines_asked.clamped] if lines_asked.clamped and lines else []
+    return _text_result(body, data, notes, numbered=numbered)
 
 
-def _read_env_file(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
+def _read_env_file(path: str, content: bytes, start: int | None, end: int | None, *, numbered: bool) -> ToolResult:
     """Show a file like `.env`: names and comments, no values. The hash is the real file's, so that an edit can state
     it."""
     plain = redact_env_file(content.decode("utf-8", "replace"))
-    result = _read_range(path, plain.text.encode(), start, end)
+    result = _read_range(path, plain.text.encode(), start, end, numbered=numbered)
     data = {**result.data, "bytes": len(content), "sha256": sha256(content).hexdigest(), "masked": plain.count}
     note = f"{count_of(plain.count, 'value')} of {shorten_path(path)} are not shown" if plain.count else ""
     notes = [*data.get("notes", []), *([note] if note else [])]
@@ -124,7 +130,9 @@ def _read_env_file(path: str, content: bytes, start: int | None, end: int | None
     )
 
 
-def _read_part(opened: OpenedFile, head: bytes, start: int | None, end: int | None, deadline: float) -> ToolResult:
+def _read_part(
+    opened: OpenedFile, head: bytes, start: int | None, end: int | None, deadline: float, *, numbered: bool
+) -> ToolResult:
     """Read lines of a file that is larger than what one call reads; its number of lines stays unknown."""
     offset, line = _seek_line(opened, start, deadline) if start is not None and start > 1 else (0, 1)
     body = opened.read(len(head), offset) if offset else head
@@ -150,7 +158,7 @@ def _read_part(opened: OpenedFile, head: bytes, start: int | None, end: int | No
         "sha256": None,
         "clamped": "; ".join(notes),
     }
-    return _text_result(b"\n".join(rows).removeprefix(BOM if not offset else b""), data, notes)
+    return _text_result(b"\n".join(rows).removeprefix(BOM if not offset else b""), data, notes, numbered=numbered)
 
 
 def _seek_line(opened: OpenedFile, number: int, deadline: float) -> tuple[int, int]:
@@ -177,7 +185,12 @@ def _seek_line(opened: OpenedFile, number: int, deadline: float) -> tuple[int, i
     return begins, line
 
 
-def _text_result(body: bytes, data: JsonObject, notes: list[str]) -> ToolResult:
+def _text_result(body: bytes, data: JsonObject, notes: list[str], *, numbered: bool) -> ToolResult:
+    if numbered and body:
+        lines = body.removesuffix(b"\n").split(b"\n")
+        ended = body.endswith(b"\n")
+        body = b"\n".join(b"%d\t%b" % numbered_line for numbered_line in enumerate(lines, data["start_line"]))
+        body += b"\n" * ended
     try:
         text = body.decode()
     except UnicodeDecodeError:
