@@ -76,7 +76,7 @@ def converse(flags: Flags, settings: Settings, request: PlannerRequest, continue
                 print_note(f"{model} in {request.workspace}; Ctrl-D leaves")
             if continued is not None:
                 code = await _take_up(app, follower, continued, flags)
-            goal = request.goal or await _read_goal(follower)
+            goal = "" if code in (WAITING, CANCELLED) else request.goal or await _read_goal(follower)
             following = request
             while code not in (WAITING, CANCELLED) and goal:
                 try:

@@ -14,7 +14,14 @@ from kairos_mcp.cli.keyboard import Keyboard, is_person_there
 from kairos_mcp.cli.output import call_line, ending_lines
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note
-from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, KairosError, NotWaiting
+from kairos_mcp.core.errors import (
+    AlreadyAnswered,
+    ApprovalExpired,
+    ApprovalMismatch,
+    BadArguments,
+    KairosError,
+    NotWaiting,
+)
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags, Settings
@@ -95,10 +102,10 @@ class Follower:
         self._screen = screen
         self._asks = asks
         self._keeps_runs = keeps_runs
-        self._left: set[str] = set()  # digests of what the person left for later
-        self._shown: dict[str, set[str]] = {}  # by run: the steps that were shown
-        self._heard: dict[tuple[str, str], str] = {}  # by run and step: what was shown of it while it was said
-        self._said: set[tuple[str, str]] = set()  # of these, those of which an attempt has ended
+        self._later: set[str] = set()  # digests of items that the person leaves for later
+        self._shown_steps: dict[str, set[str]] = {}  # by run: the steps that were shown
+        self._spoken_texts: dict[tuple[str, str], str] = {}  # by run and step: what was shown of it while it was said
+        self._ended_attempts: set[tuple[str, str]] = set()  # of these, those of which an attempt has ended
 
     async def follow(self, run_id: str, *, from_start: bool = False) -> RunReport:
         """Return the run's report once it rests and nobody decides anything more. Ctrl-C cancels the run, or raises
@@ -106,7 +113,7 @@ class Follower:
         import anyio
 
         if from_start:
-            self._shown.setdefault(run_id, set())
+            self._shown_steps.setdefault(run_id, set())
         was_cancelled = False
 
         async def cancel() -> None:
@@ -136,18 +143,18 @@ class Follower:
     def hear(self, spoken: SpokenText) -> None:
         """Show what a model says, while it says it."""
         step = (spoken.run_id, spoken.path)
-        if spoken.text and step in self._said:  # its first attempt was no answer, and it is asked again
-            self._said.discard(step)
-            self._heard[step] = ""
+        if spoken.text and step in self._ended_attempts:  # its first attempt was no answer, and it is asked again
+            self._ended_attempts.discard(step)
+            self._spoken_texts[step] = ""
             self._screen.print("That broke off; it is asked again:")
-        self._heard[step] = self._heard.get(step, "") + spoken.text
+        self._spoken_texts[step] = self._spoken_texts.get(step, "") + spoken.text
         self._screen.speak(spoken.text, ends=spoken.ends)
-        if spoken.ends and self._heard[step]:
-            self._said.add(step)
+        if spoken.ends and self._spoken_texts[step]:
+            self._ended_attempts.add(step)
 
     def was_heard(self, run_id: str, text: str) -> bool:
         """Whether a text of a run was shown while it was said."""
-        return any(run == run_id and heard.strip() == text.strip() for (run, _), heard in self._heard.items())
+        return any(run == run_id and heard.strip() == text.strip() for (run, _), heard in self._spoken_texts.items())
 
     async def decide_waiting(self, report: RunReport, *, with_settlements: bool = False) -> bool:
         """Ask about each approval that the run waits for, and store what is decided; return whether anything was.
@@ -157,15 +164,15 @@ class Follower:
         has_decided = False
         for item in report.waiting:
             is_asked = item["kind"] == "approval" or (with_settlements and item["kind"] == "settle")
-            if not is_asked or "digest" not in item or item["digest"] in self._left:
+            if not is_asked or "digest" not in item or item["digest"] in self._later:
                 continue
             self._screen.pause()
             try:  # with drive=False, since first all that waits is decided
                 if not await self._decide(report, item):
-                    self._left.add(item["digest"])
+                    self._later.add(item["digest"])
                     continue
-            except (AlreadyAnswered, NotWaiting, ApprovalExpired, ApprovalMismatch) as late:  # others may decide too
-                print_note(late.message)
+            except (AlreadyAnswered, NotWaiting, ApprovalExpired, ApprovalMismatch, BadArguments) as refused:
+                print_note(refused.message)  # others may decide too, and be first
             has_decided = True
         return has_decided
 
@@ -205,8 +212,8 @@ class Follower:
         """Print what was done and is not shown yet."""
         if self._screen.is_quiet:
             return
-        newest = 0 if run_id in self._shown else -FIRST_STEPS  # at the first look what was done before is cut
-        shown = self._shown.setdefault(run_id, set())
+        newest = 0 if run_id in self._shown_steps else -FIRST_STEPS  # at the first look what was done before is cut
+        shown = self._shown_steps.setdefault(run_id, set())
         try:
             done = await self._app.runs.progress(run_id, self._caller, shown, LOOK_STEPS)
         except KairosError:  # a damaged row: the report says what is to be said

@@ -101,6 +101,11 @@ def test_left_at_a_question_it_is_taken_up_at_that_question(kairos: Shell) -> No
         assert person.ends() == 3
     with terminal(kairos, "run", "-i", "--continue") as person:
         person.shows(QUESTION)
+        person.types("l")  # and left once more
+        assert person.ends() == 3
+        assert PROMPT not in person.text
+    with terminal(kairos, "run", "-i", "--continue") as person:
+        person.shows(QUESTION)
         person.types("y")
         person.shows("All done.")
         person.shows(PROMPT)
