@@ -50,4 +50,4 @@ def test_what_the_package_needs_states_the_least_version_and_is_what_is_installe
     marker = Requirement(requirement).marker
     if marker is not None and not marker.evaluate():
         pytest.skip(f"not needed here: {marker}")
-    assert distribution(name_of(requirement)).metadata["Name"].lower().replace("_", "-") == name_of(requirement)
+    assert name_of(distribution(name_of(requirement)).metadata["Name"]) == name_of(requirement)
