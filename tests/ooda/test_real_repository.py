@@ -52,7 +52,7 @@ def place_of(root: Path) -> Place:
 
 def settings_of(place: Place, *lines: Mapping[str, Any], **changes: Any) -> Settings:
     """Edits and the suite run unasked; a program may see where this Python lies, wherever that is."""
-    lies = tuple(dict.fromkeys((sys.prefix, sys.base_prefix)))
+    lies = tuple(dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix))))
     return place.settings(*lines, gate=FREE, command_reads=lies, **changes)
 
 
