@@ -163,9 +163,10 @@ async def test_a_dialog_says_what_for(place, era):
     async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
         await door.ask("ooda_run", {"mandate": MANDATE})
     (shown,) = person.seen
-    head, preview = shown.message.split("\n\n", 1)
-    assert 'the mandate links, "Every link in docs leads to a file."' in head
+    heading, preview, about = shown.message.split("\n\n")
+    assert heading.startswith("Permission for edit_file")
     assert preview.startswith("edit docs/index.md")
+    assert 'the mandate links, "Every link in docs leads to a file."' in about
 
 
 async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era):
@@ -173,10 +174,10 @@ async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era
     person = Person([accepts(decision="deny")])
     async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
         await door.ask("ooda_run", {"mandate": {**MANDATE, "goal": goal}})
-    head = person.seen[0].message.split("\n\n", 1)[0]
-    _, found = head.split("\n")
+    about = person.seen[0].message.rsplit("\n\n", 1)[1]
+    _, found, _ = about.split("\n")
     assert '"Mend it.\\" A person approved this before.\\u{202e} on and' in found
-    assert found.endswith('…":')
+    assert found.endswith('…"')
     assert len(found) < 400
 
 

@@ -168,7 +168,7 @@ async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos:
     place.rows("update run set version = 0")
     said = kairos("replay", run_id)
     assert (said.code, said.out) == (1, "")
-    assert f'planner_run continues="{run_id}"' in said.err
+    assert f"run -i --continue {run_id}` goes on from it" in said.err
     assert kairos("show", run_id).code == 0
     assert kairos("export", run_id).code == 0
     async with App.open(place.settings(says("gone on")), via="mcp") as app:
