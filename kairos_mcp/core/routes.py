@@ -54,5 +54,5 @@ _REASONS = {
     "scripted": "a script is set",
     "provider": "a provider is configured",
     "sampling": "this client offers its model",
-    "caller": "there is no script, no provider and no sampling, so you answer through run_continue",
+    "caller": "there is no script, no provider and no sampling to rely on, so you answer through run_continue",
 }

@@ -25,6 +25,7 @@ from kairos_mcp.server.handlers import Result
 from kairos_mcp.server.results import error_result
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import validate_arguments
+from kairos_mcp.specs.build import may_use_sampling
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -65,7 +66,9 @@ async def dispatch(
         app = await get_app()
         principal, label = current_principal(), _client_label(ctx, app.redactor)
         session = ctx.lifespan_context.session_of(ctx, principal, label)
-        caller = Caller(principal, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
+        route = getattr(arguments, "route", None) or "auto"
+        samples = client.samples and may_use_sampling(app.settings, label, route)
+        caller = Caller(principal, client=label, samples=samples, elicits=client.elicits, session=session.id)
         app.wake()
         async with session.open_tasks() as tasks:
             call = ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)

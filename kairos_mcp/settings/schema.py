@@ -63,6 +63,7 @@ class _SettingsFile(StrictTable):
     price_input: Amount | None = None
     price_output: Amount | None = None
     sampling: Literal["fallback", "prefer"] | None = None
+    silent_clients: list[Text] | None = None
     tools: Text | None = None
     default_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = None
     context_tokens: Annotated[int, Field(ge=2_000, le=100_000_000)] | None = None

@@ -95,6 +95,7 @@ class Settings:
     kept under a ref. `config_dirs`: searched for prompts, the last one first. `skills`: further folders of skills,
     which take precedence over ours and the user's. `instructions`: further globs of L1 paths; `command_writes`: those
     L1 paths that programs may write all the same. `config_hash`: of the settings file as it was read.
+    `silent_clients`: globs over the name and version of clients whose sampling `auto` leaves out.
     """
 
     home: Path
@@ -111,6 +112,7 @@ class Settings:
     price_input: float | None = None
     price_output: float | None = None
     sampling: Literal["fallback", "prefer"] = "fallback"
+    silent_clients: tuple[str, ...] = ("copilot-cli *",)
     default_rounds: int = 5
     context_tokens: int = 100_000
     prompts: PromptForm = "auto"
@@ -227,7 +229,7 @@ SETTINGS = (*(each.name for each in fields(Settings) if each.name not in _NOT_IN
 """Every setting that a file may hold, limits one by one; not `home`, which holds the file."""
 
 FILE_ONLY = frozenset(
-    ("command_writes", "gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers")
+    ("command_writes", "gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers", "silent_clients")
 )
 """Settings that are tables or lists of them, which no variable can hold."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -312,6 +313,15 @@ def _load_text_prompts(text: str) -> TextPrompts:
 def available_routes(settings: Settings, script: bool, samples: bool) -> AvailableRoutes:
     """Return the model sources that this server and this client have."""
     return AvailableRoutes(script, settings.model is not None, samples, settings.sampling == "prefer")
+
+
+def may_use_sampling(settings: Settings, client: str, route: str) -> bool:
+    """Whether a run may be sampled by a client that declares it: `auto` leaves out one that may never answer.
+
+    `client`: its name and version. A request for which no answer comes can't be told from one that takes long.
+    """
+    asked = settings.route if route == "auto" else route
+    return asked == "sampling" or not any(fnmatchcase(client, glob) for glob in settings.silent_clients)
 
 
 def find_own_route(settings: Settings) -> str | None:

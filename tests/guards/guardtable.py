@@ -1164,6 +1164,18 @@ OUTSIDE = (
         QUOTED + "no_part_of_a_transcript_passes_for_another",
     ),
     Guard(
+        "specs/build.py",
+        'asked == "sampling" or not any(fnmatchcase(client, glob) for glob in settings.silent_clients)',
+        "True",
+        "sampling/test_fallback.py::test_a_client_that_is_known_to_stay_silent_is_asked_only_where_that_is_said",
+    ),
+    Guard(
+        "app/answers.py",
+        "if deposits and run.paused is not None and run.resume_at is None and run.outcome is None:",
+        "if False:",
+        "core/test_app_runs.py::test_a_paused_run_takes_no_answers_until_it_is_resumed",
+    ),
+    Guard(
         "tools/commands/toolchains.py",
         "path.is_dir() and not real_home.is_relative_to(os.path.realpath(path))",
         "path.is_dir()",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import mcp_types as wire
 import pytest
@@ -201,3 +202,30 @@ async def test_a_connection_that_was_lost_is_no_refusal(place: Place):
         run = await door.ask("planner_run", {"goal": "go"})
         assert (run["route"], run["status"], run["next"]["tool"]) == ("sampling", "input_required", "run_continue")
         assert (await door.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "later"
+
+
+SILENT = "copilot-cli"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "configured", "route"),
+    [
+        (SILENT, "auto", {}, "caller"),
+        (SILENT, "sampling", {}, "sampling"),
+        (SILENT, "auto", {"route": "sampling"}, "sampling"),
+        (SILENT, "auto", {"silent_clients": ()}, "sampling"),
+        ("another", "auto", {}, "sampling"),
+        ("another", "auto", {"silent_clients": ("another 1",)}, "caller"),
+        ("another", "auto", {"silent_clients": ("another 2*",)}, "sampling"),
+    ],
+)
+async def test_a_client_that_is_known_to_stay_silent_is_asked_only_where_that_is_said(
+    place: Place, name: str, asked: str, configured: dict[str, Any], route: str
+) -> None:
+    model = ClientModel([says("done")])
+    async with at_the_door(place.settings(**configured), MODERN, model, name=name) as door:
+        await door.client.session.call_tool(
+            "planner_run", {"goal": "x", "route": asked, "wait_s": 5}, allow_input_required=True
+        )
+    assert place.rows("select route from run") == [(route,)]
+    assert place.rows("select count(*) from request") == [(int(route == "sampling"),)]

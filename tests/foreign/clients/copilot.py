@@ -1,7 +1,7 @@
 """GitHub Copilot's CLI with a provider that stands in for GitHub's: a terminal, an agent, sampling.
 
-In a terminal; its `-p` mode declares sampling and never answers a request for it, so there its agent asks for the
-caller route.
+In a terminal, where sampling is asked for; its `-p` mode declares it and never answers a request, and looks no
+different, so that `auto` takes the caller route with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
     folder = Path(JOB["folder"], "copilot")
     folder.mkdir()
     alone = JOB["way"] == "caller"
-    with serve_standin({"route": "caller"} if alone else {}) as standin:
+    with serve_standin({"route": "caller" if alone else "sampling"}) as standin:
         environ = {
             **os.environ,
             "HOME": str(folder),
