@@ -54,9 +54,12 @@ def export(
     run: Run,
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="Where to; without it to stdout.")] = None,
     *,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     flags: AllFlags,
 ) -> int:
     """Write a run as JSON Lines, to keep or to verify elsewhere with `replay FILE`."""
+    if file is not None and not force and os.path.lexists(file):
+        raise BadArguments(f"{file} exists.", "Name another one; --force replaces it.")
     target = find_target(flags, run, salvage=True)
 
     async def write(app: App) -> int:

@@ -208,7 +208,13 @@ def test_the_command_carries_a_run_away_and_verifies_it_without_a_store(
     file = tmp_path / "run.jsonl"
     assert kairos("export", run_id, str(file)).code == 0
     assert file.stat().st_mode & 0o777 == 0o600
-    assert kairos("export", run_id).out.encode() == file.read_bytes()
+    exported = file.read_bytes()
+    assert kairos("export", run_id).out.encode() == exported
+    file.write_bytes(b"what was there")
+    refused = kairos("export", run_id, str(file))
+    assert (refused.code, "--force" in refused.err, file.read_bytes()) == (2, True, b"what was there")
+    assert kairos("export", run_id, str(file), "--force").code == 0
+    assert file.read_bytes() == exported
     elsewhere = tmp_path / "elsewhere"
     said = kairos("replay", str(file), KAIROS_HOME=str(elsewhere))
     assert (said.code, "all identical" in said.out) == (0, True)
