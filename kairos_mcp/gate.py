@@ -42,6 +42,11 @@ NAME_LISTING_TOOLS = frozenset({"list_files", "file_tree"})  # they show names a
 DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherwise
 MULTI_FILE_EDITS = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # they may edit several files
 
+WORKSPACE_TOOLS = (
+    NAME_LISTING_TOOLS | MULTI_FILE_EDITS | {"read_file", "search_files", "edit_file", "write_file", RUN_COMMAND}
+)
+"""The built-in tools that are there only with a workspace."""
+
 ScopeOf = Callable[[str], Scope]
 Default = Callable[[JsonObject], GateVerdict]
 
@@ -85,10 +90,11 @@ class GatedCall:
 def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unlisted_prefixes: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each rule whose glob matches no tool: a deny rule with a typing error protects nothing.
 
-    `known`: the names of tools. `unlisted_prefixes`: how the names begin of tools that are not listed yet, such as
+    `known`: the names of tools; the built-in ones for a workspace count also where there is none, since rules are kept
+    for all folders. `unlisted_prefixes`: how the names begin of tools that are not listed yet, such as
     those of a server that was never started.
     """
-    all_names, prefixes = (*known, *DENIED_BY_DEFAULT, *MULTI_FILE_EDITS), tuple(unlisted_prefixes)
+    all_names, prefixes = (*known, *DENIED_BY_DEFAULT, *WORKSPACE_TOOLS), tuple(unlisted_prefixes)
     notes = []
     for rule in rules:
         names = (RUN_COMMAND,) if rule.argv else all_names

@@ -13,8 +13,9 @@ from support.app import place_in
 from support.forked_program import run
 from support.waiting import awaited
 
-from kairos_mcp.gate import unused_rules
+from kairos_mcp.gate import WORKSPACE_TOOLS, unused_rules
 from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.tools import builtin_tools
 
 RULES = """
 [[gate]]
@@ -87,3 +88,16 @@ def test_the_start_of_a_server_names_it_on_stderr(words: list[str], tmp_path: Pa
 )
 def test_a_tool_that_was_not_met_yet_gives_no_false_alarm(glob: str, idle: bool) -> None:
     assert bool(unused_rules([GateRule(glob, "deny")], ["edit_file", "read_file"], ["files__"])) == idle
+
+
+@pytest.mark.parametrize(
+    ("glob", "idle"),
+    [("edit_*", False), ("read_file", False), ("run_command", False), ("file_tree", False), ("edits_*", True)],
+)
+def test_the_tools_of_a_workspace_are_known_where_there_is_none(glob: str, idle: bool) -> None:
+    assert bool(unused_rules([GateRule(glob, "allow", paths=("docs/**",))], [], [])) == idle
+
+
+def test_the_tools_that_need_a_workspace_are_these(tmp_path: Path) -> None:
+    without, within = ({tool.spec.name for tool in builtin_tools(folder, read_bytes=9)} for folder in (None, tmp_path))
+    assert within - without == WORKSPACE_TOOLS
