@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ class HostFormat(NamedTuple):
     """A format of hosts' files. All three raise ValueError for a text that is not of this format.
 
     `parse`: the text's values. `set_entry(text, section, name, entry)`: the text with this entry in the table
-    `section`. `remove_entry(text, section, name)`: the text without an entry that is in it.
+    `section`. `remove_entry(text, section, name)`: the text without an entry that is in it,
+    and without the section where nothing is left in it.
     """
 
     parse: Callable[[str], JsonObject]
@@ -39,8 +41,8 @@ def _remove_in_toml(text: str, section: str, name: str) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)
-    document[section].remove(name)
-    return tomlkit.dumps(document)
+    del document[section][name]
+    return re.sub(r"\n\r?\n\Z", "\n", tomlkit.dumps(document))  # the blank line that stood before it goes with it
 
 
 def _edit_yaml(text: str, edit: Callable[[Any], None]) -> str:
@@ -78,7 +80,12 @@ def _set_in_yaml(text: str, section: str, name: str, entry: JsonObject) -> str:
 
 
 def _remove_in_yaml(text: str, section: str, name: str) -> str:
-    return _edit_yaml(text, lambda document: document[section].pop(name))
+    def edit(document: Any) -> None:
+        del document[section][name]
+        if not document[section]:
+            del document[section]
+
+    return _edit_yaml(text, edit)
 
 
 JSON = HostFormat(jsonc.parse, jsonc.set_entry, jsonc.remove_entry)

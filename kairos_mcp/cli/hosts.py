@@ -23,11 +23,13 @@ GOOSE_TIMEOUT_S = 600  # of one call: a call of ours may wait so long
 class Host:
     """One host.
 
-    `users_file` and `projects_file`: where it lists servers for all projects, and for the one in the current folder
-    (None: it has no such file). `section`: under which key. `open_folder`: how an entry for all projects names the
-    folder that is open; None if it can't. `then`: what a person does after the file was changed.
+    `name`: as its makers write it. `users_file` and `projects_file`: where it lists servers for all projects, and for
+    the one in the current folder (None: it has no such file). `section`: under which key. `open_folder`: how an entry
+    for all projects names the folder that is open; None if it can't. `then`: what a person does after the entry was
+    added.
     """
 
+    name: str
     users_file: Callable[[Mapping[str, str], Path], Path]
     projects_file: str | None
     section: str
@@ -76,12 +78,14 @@ def _config_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 HOSTS: dict[HostName, Host] = {
     "claude-desktop": Host(
+        "Claude Desktop",
         lambda environ, home: _application_folder(environ, home) / "Claude" / "claude_desktop_config.json",
         None,
         "mcpServers",
         "Restart Claude Desktop.",
     ),
     "claude-code": Host(
+        "Claude Code",
         lambda environ, home: Path(environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json",
         ".mcp.json",
         "mcpServers",
@@ -90,6 +94,7 @@ HOSTS: dict[HostName, Host] = {
         make_entry=_typed_entry,
     ),
     "vscode": Host(
+        "VS Code",
         lambda environ, home: _application_folder(environ, home) / "Code" / "User" / "mcp.json",
         ".vscode/mcp.json",
         "servers",
@@ -98,6 +103,7 @@ HOSTS: dict[HostName, Host] = {
         make_entry=_typed_entry,
     ),
     "cursor": Host(
+        "Cursor",
         lambda _environ, home: home / ".cursor" / "mcp.json",
         ".cursor/mcp.json",
         "mcpServers",
@@ -105,6 +111,7 @@ HOSTS: dict[HostName, Host] = {
         open_folder="${workspaceFolder}",
     ),
     "codex": Host(
+        "Codex",
         lambda environ, home: Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml",
         ".codex/config.toml",  # read in projects that the user trusts
         "mcp_servers",
@@ -113,6 +120,7 @@ HOSTS: dict[HostName, Host] = {
         written_as=TOML,
     ),
     "gemini": Host(
+        "Gemini CLI",
         lambda _environ, home: home / ".gemini" / "settings.json",
         ".gemini/settings.json",
         "mcpServers",
@@ -120,12 +128,14 @@ HOSTS: dict[HostName, Host] = {
         open_folder=".",
     ),
     "zed": Host(
+        "Zed",
         lambda environ, home: _config_folder(environ, home) / "zed" / "settings.json",
         ".zed/settings.json",
         "context_servers",
         "The agent panel's settings show it.",
     ),
     "goose": Host(
+        "goose",
         lambda environ, home: _config_folder(environ, home) / "goose" / "config.yaml",
         None,
         "extensions",

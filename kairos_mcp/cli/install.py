@@ -88,7 +88,9 @@ def _write_entry(host: Host, file: Path, entry: JsonObject, *, force: bool) -> i
             "Nothing was changed; --force replaces it and keeps a copy of the file.",
         )
     copy = found.set_entry(host.section, ENTRY, entry)
-    _print_changed(file, copy, host.then)
+    print_line(f"Written: {file}")
+    _print_copy(copy)
+    print_note(host.then)
     return COMPLETED
 
 
@@ -98,16 +100,16 @@ def _remove_entry(host: Host, file: Path) -> int:
         print_line(f"{file} has no entry {ENTRY!r}; nothing was changed.")
         return COMPLETED
     copy = found.remove_entry(host.section, ENTRY)
-    _print_changed(file, copy, host.then)
+    print_line(f"Removed: {ENTRY} from {file}")
+    _print_copy(copy)
+    print_note(f"Restart {host.name}: the server that it has started runs until then.")
     print_note("State and settings of Kairos stay where they are.")
     return COMPLETED
 
 
-def _print_changed(file: Path, copy: Path | None, then: str) -> None:
-    print_line(f"Written: {file}")
+def _print_copy(copy: Path | None) -> None:
     if copy is not None:
         print_line(f"As it was before: {copy}")
-    print_note(then)
 
 
 def _program() -> list[str]:

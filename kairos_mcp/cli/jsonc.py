@@ -50,8 +50,23 @@ def set_entry(text: str, section: str, name: str, value: JsonObject) -> str:
 
 
 def remove_entry(text: str, section: str, name: str) -> str:
-    """Return the text without this entry, which is in it; the object that held it stays."""
-    start = _members(text, _start(text))[section].value
+    """Return the text without this entry, which is in it. The section goes with it where nothing is left in it, not
+    even a comment."""
+    text = _remove(text, _members(text, _start(text))[section].value, name)
+    if _is_empty(text, _members(text, _start(text))[section].value):
+        text = _remove(text, _start(text), section)
+        if _is_empty(text, start := _start(text)):
+            return text[: start + 1] + text[text.index("}", start) :]
+    return text
+
+
+def _is_empty(text: str, start: int) -> bool:
+    """Whether the object at `start` holds nothing but space."""
+    return text[start + 1 :].lstrip().startswith("}")
+
+
+def _remove(text: str, start: int, name: str) -> str:
+    """Remove a member of the object that starts at `start`."""
     members = _members(text, start)
     here, names = members[name], list(members)
     comma = _comma_after(text, here.end)

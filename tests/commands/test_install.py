@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kairos_mcp.cli.host_formats import TOML
+from kairos_mcp.cli.hosts import HOSTS, HostName
+
 OPEN_FOLDER = {"claude-code": ".", "vscode": "${workspaceFolder}", "cursor": "${workspaceFolder}", "gemini": "."}
 USERS = {
     "claude-desktop": (".config/Claude/claude_desktop_config.json", "mcpServers"),
@@ -250,6 +253,31 @@ def test_the_entry_is_printed_as_its_file_has_it(kairos, host: str) -> None:
     read = {"zed": json.loads, "codex": tomllib.loads, "goose": yaml.safe_load}[host]
     section = {"zed": "context_servers", "codex": "mcp_servers", "goose": "extensions"}[host]
     assert read(said.out)[section]["kairos"]["args"] == ["serve", "--workspace", str(kairos.folder)]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        *("", 'model = "gpt"\n', '[mcp_servers.other]\ncommand = "x"\n', "a = 1\n[mcp_servers]\n# a note\n"),
+        '[mcp_servers.b]\nc = "d"\n\n[projects]\na = 1\n\n[mcp_servers.c]\nd = "e"\n',  # in two places
+    ],
+)
+def test_a_toml_file_is_as_it_was_once_the_entry_is_gone(before: str) -> None:
+    after = TOML.set_entry(before, "mcp_servers", "kairos", {"command": "x"})
+    assert tomllib.loads(after)["mcp_servers"]["kairos"] == {"command": "x"}
+    assert TOML.remove_entry(after, "mcp_servers", "kairos") == before
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("zed", ".config/zed/settings.json"), ("goose", ".config/goose/config.yaml")]
+)
+def test_uninstall_says_what_was_removed_and_leaves_no_empty_section(kairos, host: HostName, name: str) -> None:
+    file = kairos.home / name
+    assert kairos("install", host, "--write", "--workspace", ".").code == 0
+    said = kairos("install", host, "--uninstall")
+    assert (said.code, file.read_text(encoding="utf-8")) == (0, "{}\n")
+    assert said.out.startswith(f"Removed: kairos from {file}\n")
+    assert f"Restart {HOSTS[host].name}" in said.err
 
 
 def test_uninstall_without_an_entry_changes_nothing(kairos) -> None:

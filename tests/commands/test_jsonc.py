@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def test_one_entry_changes_and_nothing_else(
         assert comments_of(after) == comments_of(text)
     removed = jsonc.remove_entry(after, "servers", "kairos")
     rest = {name: value for name, value in (servers or {}).items() if name != "kairos"}
-    assert jsonc.parse(removed) == {**before, "servers": rest}
+    assert {"servers": {}, **jsonc.parse(removed)} == {**before, "servers": rest}
 
 
 @given(st.data(), ENTRIES, ENTRIES)
@@ -83,3 +84,18 @@ def test_an_empty_text_becomes_an_object() -> None:
         jsonc.set_entry("", "servers", "kairos", {"a": 1})
         == '{\n  "servers": {\n    "kairos": {\n      "a": 1\n    }\n  }\n}\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        *(("", "{}\n"), ("{}", "{}"), ('{"servers": {}}', "{}")),
+        *(
+            (text, text)
+            for text in ('{\n  "a": 1\n}\n', '{\n  "a": 1,\n}\n', '{\n  "servers": {\n    // note\n  }\n}\n')
+        ),
+        ('{\n  "servers": {},\n  "b": 1\n}\n', '{\n  "b": 1\n}\n'),
+    ],
+)
+def test_a_section_goes_with_its_last_entry_unless_a_comment_is_in_it(text: str, left: str) -> None:
+    assert jsonc.remove_entry(jsonc.set_entry(text, "servers", "kairos", {"a": 1}), "servers", "kairos") == left
