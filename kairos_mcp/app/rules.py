@@ -57,12 +57,13 @@ class Rules(Operations):
         run = await self._context.find_run(run_id, caller)
         return await self._store.read(lambda session: rules.find_made_with(session, run, key))
 
-    async def remove(self, rule: int, caller: Caller) -> ListedRule:
-        """Remove a rule of this caller: from now on a person is asked again. Raises NotFound, ApprovalRequired."""
+    async def remove(self, rule: int, caller: Caller, *, everywhere: bool = False) -> ListedRule:
+        """Remove a rule of this caller: from now on a person is asked again. Raises NotFound, ApprovalRequired;
+        BadArguments for one of another workspace than those at hand, unless `everywhere`."""
         self._context.check_may_decide("rule", caller)
-        at = self._clock()
+        at, workspaces = self._clock(), None if everywhere else self._context.listed_workspaces
         return self._listed(
-            await self._store.submit(lambda session: rules.remove_rule(session, rule, caller.principal, at))
+            await self._store.submit(lambda session: rules.remove_rule(session, rule, caller.principal, workspaces, at))
         )
 
     def _listed(self, rule: RuleRow) -> ListedRule:

@@ -12,6 +12,7 @@ from kairos_mcp.cli.ask import ask_about_approval, ask_about_settlement
 from kairos_mcp.cli.exit_codes import exit_code_of
 from kairos_mcp.cli.keyboard import Keyboard, is_person_there
 from kairos_mcp.cli.output import call_line, ending_lines
+from kairos_mcp.cli.rules import words_to_remove
 from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.terminal import columns_of, emit, escape_control, fold, print_note
 from kairos_mcp.core.errors import (
@@ -191,7 +192,8 @@ class Follower:
         verdict, why, rule = decision.verdict, decision.feedback, decision.rule
         await answers.decide(run_id, key, verdict, why, self._caller, digest=digest, rule=rule, drive=False)
         if rule is not None and (made := await self._app.rules.find_made_with(run_id, key, self._caller)) is not None:
-            takes_back = self._app.complete_commands(f"`kairos-mcp rules remove {made.id}` takes it back", self._caller)
+            remove = f"`kairos-mcp {' '.join(words_to_remove(made, self._app.settings))}`"
+            takes_back = self._app.complete_commands(f"{remove} takes it back", self._caller)
             print_note(f"{made.name}: {made.description}; {takes_back}")
         return True
 

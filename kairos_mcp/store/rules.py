@@ -200,11 +200,19 @@ def list_rules(session: Session, principal: str | None, workspaces: Sequence[str
     return list(_readable(session.rows(f"{statement} order by rule.id", bindings)))
 
 
-def remove_rule(session: Session, rule: int, principal: str | None, at: int) -> RuleRow:
-    """Remove a rule (of this principal; None: of any): it lets no further call through. Raises NotFound."""
+def remove_rule(
+    session: Session, rule: int, principal: str | None, workspaces: Sequence[str] | None, at: int
+) -> RuleRow:
+    """Remove a rule (of this principal; None: of any): it lets no further call through. Raises NotFound; BadArguments
+    for one of another workspace than these (None: of any)."""
     found = next((row for row in list_rules(session, principal, None) if row.id == rule), None)
     if found is None:
         raise NotFound(f"There is no rule {rule}.", "`kairos-mcp rules list --all` shows all of them.")
+    if workspaces is not None and found.workspace not in workspaces:
+        raise BadArguments(
+            f"Rule {rule} is for {found.workspace or 'no workspace'}: {found.description}.",
+            f"`kairos-mcp rules remove {rule} --all` removes it.",
+        )
     session.rows("update rule set removed = ? where id = ?", (at, rule))
     return found
 

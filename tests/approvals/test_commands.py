@@ -156,11 +156,19 @@ def test_what_is_remembered_is_made_listed_and_removed_by_commands(place, capsys
     (found,) = listed(flags=Flags(home=str(place.home), workspaces=(str(place.workspace),)))
     assert (found["rule"], found["path"], found["workspace"]) == (1, "new.txt", str(place.workspace))
     assert [each["rule"] for each in listed(everywhere=True)] == [1]
-    assert listed(flags=Flags(home=str(place.home), workspaces=(str(place.root),))) == []
+    elsewhere = Flags(home=str(place.home), workspaces=(str(place.root),))
+    assert listed(flags=elsewhere) == []
+    assert rules.list_rules(flags=elsewhere) == 0
+    assert "1 rule of other workspaces" in capsys.readouterr().out
+    with pytest.raises(BadArguments, match=re.escape(f"Rule 1 is for {place.workspace}: write_file: new.txt")):
+        rules.remove(1, flags=elsewhere)
+    assert rules.list_rules(everywhere=True, flags=flags) == 0
+    assert re.match(r"rule 1 +\d+ s old  in workspace +write_file: new.txt\n", capsys.readouterr().out)
     assert listed(everywhere=True, principal="x") == []
     with pytest.raises(NotFound):
         rules.remove(1, principal="x", flags=flags)
-    assert ran(*remove_words(remove)).returncode == 0  # as it is shown
+    removed = ran(*remove_words(remove))  # as it is shown
+    assert (removed.returncode, str(place.workspace) in removed.stdout) == (0, True)
     assert listed(everywhere=True) == []
     with pytest.raises(NotFound):
         rules.remove(1, flags=flags)
