@@ -271,6 +271,10 @@ class RunFactory:
             self._providers[model] = Provider(Tariff.from_settings(self.settings, model), key=key)
         return self._providers[model]
 
+    async def check_provider(self, model: str) -> None:
+        """Raise ConfigError where this model can't be asked: its key, a package or a setting is missing."""
+        await self._provider(model).check()
+
     def _is_configured(self, model: str) -> bool:
         """Whether a model is of the configured provider: the key goes nowhere else."""
         return model.partition(":")[0] == (self.settings.model or "").partition(":")[0]

@@ -95,6 +95,13 @@ class Runs(Operations):
         )
         return await start_run(context, NewRunPlan(built, workspace, start_digest, request.key), caller)
 
+    async def check_model(self, request: PlannerRequest) -> None:
+        """Make the client of the provider that a run of this request would ask, so that a missing key is known before
+        there is a run. Sends nothing. Raises ConfigError, BadArguments."""
+        choice = build.choose_model(request.route, request.limits, request.model, self._settings, samples=False)
+        if choice.route == "provider" and choice.model is not None:
+            await self._factory.check_provider(choice.model)
+
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
         """Start a run of one tool call, and return its id. Raises UnknownTool, BadArguments."""
         await self._context.register_use()

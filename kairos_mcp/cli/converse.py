@@ -26,6 +26,7 @@ NEWEST = "last"  # what --continue means without a run
 
 async def begin_planner(app: App, request: PlannerRequest) -> str:
     """Start a planner run, or take up the one of an identical start whose command was killed; return its id."""
+    await app.runs.check_model(request)
     started = await app.runs.start_planner(request, PERSON)
     if started.attached:
         print_note(f"run {started.run_id} of the same words is open")

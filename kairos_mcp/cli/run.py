@@ -42,7 +42,7 @@ def run(
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As rounds=8; repeatable.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="The provider's model to use.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="The model to ask, as openai:gpt-5.")] = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +72,7 @@ def run(
     goal = (goal or "").strip()
     if not goal and not interactive:
         raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
-    settings = settings_here(flags)
+    settings = _with_model(settings_here(flags), model, route)
     continued = None
     if continues is not None:
         settings, continued = find_conversation(flags, settings, continues)
@@ -121,6 +121,18 @@ def demo(*, as_json: AsJson = False, flags: AllFlags) -> int:
         print_line("Verify it:        " + shell_command(flags, "replay", report.run_id))
         print_line("Give it a model:  " + shell_command(flags, *install))
     return code
+
+
+def _with_model(settings: Settings, model: str | None, route: str | None) -> Settings:
+    """Return the settings with the model of the command as the configured one, where none is configured and a provider
+    is to be asked. Raises BadArguments for a name without a provider."""
+    asked = route or settings.route
+    has_other = settings.model or (asked == "auto" and settings.script)
+    if model is None or has_other or asked not in ("auto", "provider"):
+        return settings
+    if ":" not in model:
+        raise BadArguments(f"--model {model[:80]!r} names no provider.", f"As --model openai:{model[:80]}.")
+    return replace(settings, model=model)
 
 
 def _how_to_give_a_model(settings: Settings) -> str:

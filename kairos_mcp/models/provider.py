@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.model import ModelInput, ModelOptions, RemoteModel
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider_errors import key_variable
+from kairos_mcp.models.provider_errors import connection_failure, key_variable
 
 if TYPE_CHECKING:
     from kairos_mcp.models.provider_connection import ProviderConnection
@@ -46,6 +46,14 @@ class Provider:
 
         return complete
 
+    async def check(self) -> None:
+        """Raise ConfigError where no request could be made: a key, a package or a setting is missing. Sends nothing."""
+        match await self._open():
+            case Failure(message=message):
+                raise ConfigError(message)
+            case _:
+                pass
+
     async def close(self) -> None:
         """Close the connections; a later request opens new ones."""
         connecting, self._connecting = self._connecting, None
@@ -53,16 +61,21 @@ class Provider:
             await connecting.result().close()
 
     async def _complete(self, model_input: ModelInput, options: ModelOptions) -> Completion | Failure:
+        match await self._open():
+            case Failure() as failure:
+                return failure
+            case connection:
+                return await connection.complete(model_input, options)
+
+    async def _open(self) -> ProviderConnection | Failure:
+        """Return the connection, which is made once; or why there can't be one."""
         if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
             self._connecting = asyncio.create_task(asyncio.to_thread(self._connect))
         try:
             # Shielded: when this request is cancelled, the next one still finds the connection.
-            connection = await asyncio.shield(self._connecting)
+            return await asyncio.shield(self._connecting)
         except Exception as error:
-            from kairos_mcp.models.provider_errors import connection_failure
-
-            return connection_failure(error, self.tariff.model)
-        return await connection.complete(model_input, options)
+            return connection_failure(error, self.tariff.model, self._environ)
 
     def _connect(self) -> ProviderConnection:
         from kairos_mcp.models.provider_connection import ProviderConnection

@@ -59,12 +59,15 @@ _KEY_VARIABLES = {
 }
 
 
+_ONE_VARIABLE = ("openai", "openai-chat", "openai-responses", "anthropic")  # whose key can stand nowhere else
+
+
 def key_variable(kind: str) -> str:
     """Return the name of the environment variable that holds a provider's key."""
     return _KEY_VARIABLES.get(kind) or f"{kind.partition('-')[0].upper()}_API_KEY"
 
 
-def connection_failure(error: Exception, name: str) -> Failure:
+def connection_failure(error: Exception, name: str, environ: Mapping[str, str]) -> Failure:
     """Return the failure of a client that could not be made: a setting, a key or a package is missing."""
     kind = name.partition(":")[0]
     match error:
@@ -73,6 +76,9 @@ def connection_failure(error: Exception, name: str) -> Failure:
         case ImportError():
             extra = kind.partition("-")[0]
             return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-mcp[{extra}]'.")
+        case _ if kind in _ONE_VARIABLE and not environ.get(key_variable(kind)):
+            hint = "Set it; for a server of your own set KAIROS_BASE_URL."
+            return Failure("config_error", f"{name} needs a key: {key_variable(kind)} is not set. {hint}")
         case _:
             other_variables = ", AWS_DEFAULT_REGION" if kind == "bedrock" else ""
             hint = f"Set {key_variable(kind)}{other_variables}, and check KAIROS_MODEL."
