@@ -23,18 +23,15 @@ BOM = b"\xef\xbb\xbf"  # the byte order mark, which is not part of the text
 READ_SPEC = ToolSpec(
     "read_file",
     "Read a text file of the workspace, or a range of its lines (counted from 1, both ends included).\n"
-    "Returns plain text, without line numbers unless they are asked for. A range that exceeds the file is clamped to "
-    "it. The result's data has the number of lines and the SHA-256 of the whole file.",
+    "Returns plain text. A range that exceeds the file is clamped to it. The result's data has the number of lines and "
+    "the SHA-256 of the whole file.",
     {
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": "File path relative to the workspace"},
             "start_line": {"type": "integer", "description": "First line to read; default 1"},
             "end_line": {"type": "integer", "description": "Last line to read; default: the last line of the file"},
-            "line_numbers": {
-                "type": "boolean",
-                "description": "Put each line's number and a tab before it; they are not part of the file",
-            },
+            "line_numbers": {"type": "boolean", "description": "Show each line's number before it"},
         },
         "required": ["path"],
         "additionalProperties": False,
