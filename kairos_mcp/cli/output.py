@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _CALL_SIGNS = {True: "+", False: "!"}
 _MESSAGE_CHARS = 2_000
 _PREVIEW_CHARS = 60
-_MIN_PREVIEW_CHARS = 10
 DIGEST_CHARS = 16  # as many are shown, and suffice to say what was shown
 
 
@@ -54,13 +53,13 @@ def ending_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
 
 def call_line(call: JsonObject, columns: int | None = None) -> str:
     """A tool call that was executed: `+` if it succeeded, `!` for an error, which the model was shown; of one that a
-    remembered approval let through, its name. Its result is cut to fit into as many columns."""
+    remembered approval let through, its name. The line is cut to fit into as many columns."""
     sign = _CALL_SIGNS[bool(call["ok"])]
     where = f"round {call['round']}" if call["round"] else f"{' '.join(call['ref'].split('/')[:-1][:2]):<15}"
     rule = f"[{call['rule']}] " if "rule" in call else ""
-    begin = f"  {sign} {where}  {call['name']:<14} {call['ms']:>5} ms  {rule}"
-    room = _PREVIEW_CHARS if columns is None else min(_PREVIEW_CHARS, max(_MIN_PREVIEW_CHARS, columns - len(begin)))
-    return begin + one_line(call["preview"], room)
+    result = one_line(f"{rule}{call['preview']}", _PREVIEW_CHARS)
+    line = f"  {sign} {where}  {call['name']:<14} {call['ms']:>5} ms  {result}"
+    return line if columns is None else truncate(line, columns - 1)
 
 
 def trace_line(item: JsonObject) -> str:

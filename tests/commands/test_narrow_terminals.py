@@ -10,6 +10,7 @@ from commands.test_asked_in_place import QUESTION, rows, terminal, writes
 from commands.test_short_names import slow
 from support.script_lines import looks, says
 
+from kairos_mcp.cli.output import call_line
 from kairos_mcp.cli.terminal import fold
 
 GOAL = "Look through the whole folder, find what has no test yet, and write down what there is to do about it"
@@ -61,6 +62,15 @@ def test_no_line_is_broken_by_the_terminal(kairos: Shell, columns: int) -> None:
 )
 def test_lines_end_between_words_and_never_within_a_command(text: str, columns: int | None, lines: list[str]) -> None:
     assert fold(text, columns).split("\n") == lines
+
+
+@pytest.mark.parametrize("columns", [60, 100, None])
+@pytest.mark.parametrize("name", ["edit_file", "files__a_tool_whose_name_fills_more_than_half_of_the_line"])
+def test_the_line_of_a_call_is_as_long_with_a_rule_as_without(name: str, columns: int | None) -> None:
+    call = {"ok": True, "round": 3, "ref": "round-3/call-1", "name": name, "ms": 12, "preview": "Changed it. " * 9}
+    full, allowed = call_line(call), {**call, "rule": "rule 1"}
+    assert len(call_line(call, columns)) == len(call_line(allowed, columns)) == min(len(full), columns or len(full))
+    assert "  [rule 1] Changed it." in call_line(allowed)
 
 
 def test_what_goes_into_a_pipe_is_not_folded(kairos: Shell) -> None:
