@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TextIO, cast
+from typing import Annotated, TextIO, cast
 
 import typer
 
+from kairos_mcp import __version__
 from kairos_mcp.cli import (
     budget,
     control,
@@ -27,6 +28,7 @@ from kairos_mcp.cli import (
 )
 from kairos_mcp.cli.converse import NEWEST
 from kairos_mcp.cli.options import as_command
+from kairos_mcp.cli.terminal import print_line
 
 Commands = dict[str, Callable[..., int]]
 
@@ -92,6 +94,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_options_of_the_program)
     for name, command in COMMANDS.items():
         app.command(name)(as_command(command))
     for group_name, (summary, commands) in GROUPS.items():
@@ -100,6 +103,21 @@ def build_app() -> typer.Typer:
             group.command(name)(as_command(command))
         app.add_typer(group, name=group_name)
     return app
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print_line(f"kairos-mcp {__version__}")
+        raise typer.Exit
+
+
+def _options_of_the_program(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass  # each option is carried out by its own callback
 
 
 def run_app(words: list[str]) -> int:

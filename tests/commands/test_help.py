@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,11 @@ def test_the_help_is_the_snapshot(kairos) -> None:
         SNAPSHOT.write_text(text, encoding="utf-8")
     assert text == SNAPSHOT.read_text(encoding="utf-8")
     assert kairos("--help").out == json.loads(done.stdout)[0][1]  # and so it is in a process of its own
+
+
+def test_the_version_is_that_of_the_distribution(kairos) -> None:
+    said = kairos("--version")
+    assert (said.code, said.out, said.err) == (0, f"kairos-mcp {metadata.version('kairos-mcp')}\n", "")
 
 
 @pytest.mark.parametrize("words", [["bogus"], ["serve", "--bogus"], ["serve", "--home"], ["run", "--limit"], ["show"]])
