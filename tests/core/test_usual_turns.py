@@ -92,11 +92,13 @@ def masked(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_times(value: Any) -> Any:
-    """Amounts without their milliseconds, texts without the random ids and the seconds that are said in them."""
+    """Amounts without their milliseconds; texts without the random ids, the seconds that are said in them, and what
+    tells a folder from an earlier one of its path."""
     if not isinstance(value, str):
         return value
     value = re.sub(r"^(\[(?:-?\d+,){7})-?\d+\]$", r"\g<1>0]", value)
     value = re.sub(r"\b(run|[a-z]+)-[0-9a-f]{12}\b", r"\1-ID", value)
+    value = re.sub(r'"folder":"[^"]*"', "FOLDER", value)
     return re.sub(r"\d+(\.\d+)? (ms|s)\b|\"(seconds|duration_ms|ms)\":\d+(\.\d+)?", "TIME", value)
 
 

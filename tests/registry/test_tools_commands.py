@@ -72,9 +72,9 @@ async def test_a_changed_definition_waits_until_its_pin_is_approved(desk: Desk) 
     desk.configured()
     await met(desk, listed("echo", "Says it, and sends it on."), listed("write"))
     assert desk.logged("call") == []
-    started = len(desk.logged("start"))
     waiting = [each["text"] for each in desk("doctor", "--json").json["findings"] if each["matter"] == "tools"]
     assert any("echo" in text for text in waiting)
+    started = len(desk.logged("start"))
 
     looked = desk("tools", "approve", "x/echo", "--json")
     (pin,) = [each["pin"] for each in looked.json["definitions"] if each["state"] == "pending"]
@@ -235,11 +235,12 @@ def test_an_operation_of_a_document_becomes_a_tool_that_is_listed(desk: Desk, ca
     assert tools(desk)["getPet"]["effect"] == "read"
 
 
-def test_doctor_names_servers_without_a_sandbox_and_starts_none(desk: Desk) -> None:
+def test_doctor_names_servers_without_a_sandbox_and_tries_each_once(desk: Desk) -> None:
     desk.configured()
     said = [each["text"] for each in desk("doctor", "--json").json["findings"] if each["matter"] == "servers"]
-    assert [text.startswith("UNSAFE: x ") for text in said] == [True]
-    assert desk.logged("start") == []
+    assert [text.startswith("UNSAFE: x ") for text in said].count(True) == 1
+    assert (len(desk.logged("start")), desk.logged("call")) == (1, [])
+    assert desk.place.rows("select count(*) from definition") == [(0,)]
 
 
 def test_the_state_folder_is_not_the_only_place_for_settings(desk: Desk, tmp_path: Path) -> None:
