@@ -159,6 +159,36 @@ def test_a_bad_variable_is_refused(tmp_path: Path, environ: dict[str, str]) -> N
         settings_of(tmp_path, environ=environ)
 
 
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        *(("rounds = 3", "[limits]"), ("model_calls = 3", "[limits] or [day]"), ('argv = ["true"]', "[[gate]]")),
+        *(('[limits]\nargv = ["true"]', "[[gate]]"), ('command = "x"', "[servers.NAME]")),
+    ],
+)
+def test_a_line_whose_table_is_still_a_comment_is_told_its_table(tmp_path: Path, text: str, table: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settings_of(tmp_path, text)
+    assert f" belongs below a line {table}: " in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ('model = "gpt-5"', "model: it has to be a provider and its model"),
+        ('base_url = "here"', "base_url: it has to be an address"),
+        ('[servers."a b"]\ncommand = "x"', "it has to be a name of letters"),
+        ('[servers.a]\nurl = "here"', "servers.a.url: it has to be an address"),
+        ('instructions = ["/x"]', "instructions.0: it has to be a path"),
+    ],
+)
+def test_a_value_of_a_wrong_form_is_told_the_form_and_no_expression(tmp_path: Path, text: str, form: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settings_of(tmp_path, text)
+    assert form in refused.value.message
+    assert "^" not in refused.value.message
+
+
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kairos.toml").write_bytes(b"tools = '\xff'")
     with pytest.raises(ConfigError):

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AllFlags
-from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.settings.settings import Flags, packaged_config
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import VARIABLES, Flags, packaged_config
 
 _HEAD = """\
-# The settings of Kairos, each with its default. Take the # away from a line and change it; the rest may go.
+# The settings of Kairos, each with its default, or an example where it has none. Take the # away from a line, and from
+# the line in [brackets] that it stands below, and change it; the rest may go.
 # `kairos-mcp doctor` shows what is in force, and where each comes from. A server reads this file when it starts.
 """
 
@@ -24,7 +25,9 @@ def init(*, flags: AllFlags) -> int:
     It goes into the state folder, where it is found by itself, or to --config FILE. --workspace DIR puts folders in it.
     """
     named = None if flags.config is None else Path(flags.config).expanduser().absolute()
-    settings = read_settings(Flags(flags.home, flags.workspaces))  # a file that could not be read back is not written
+    # A file that could not be read back is not written; a wrong variable is what it may be written for.
+    environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    settings = load_settings(Flags(flags.home, flags.workspaces), environ)
     file = named or settings.home / "kairos.toml"
     if file.suffix != ".toml":
         raise BadArguments(f"{file.name} is no name of a settings file.", "Give it the ending .toml.")
@@ -40,7 +43,9 @@ def init(*, flags: AllFlags) -> int:
     print_line(f"Written: {file}")
     if named is not None:
         print_note(f"Name it when you start: --config {file}, or KAIROS_CONFIG={file}.")
-    print_note("Every setting is explained in it; each stands behind a #, with its default.")
+    print_note(
+        "Every setting is explained in it; each stands behind a #, with its default, or an example where it has none."
+    )
     return COMPLETED
 
 

@@ -159,13 +159,45 @@ def _relative_to_file(file: Path, text: str) -> str:
     return str(file.parent / Path(text).expanduser())
 
 
+_FORMS = {
+    "model": 'a provider and its model, as "openai:gpt-5"',
+    "base_url": 'an address without a query, as "http://127.0.0.1:8080/v1"',
+    "url": 'an address, as "https://mcp.example.com/mcp"',
+    "command_writes": 'a path from the root of the workspace, or a name, as "docs/AGENTS.md"',
+    "instructions": 'a path from the root of the workspace, or a name, as "docs/prompts/*"',
+    "env": "the name of a variable: letters, digits and _",
+    "headers": "the name of a header",
+    "servers": "a name of letters and digits, joined by single - or _",
+}
+"""What a value has to be where its form is wrong, by the key that it belongs to: nobody reads a regular expression."""
+
+
 def _rejected_error(where: str, error: ValidationError, *, in_environment: bool = False) -> ConfigError:
     """Return an error for the first problem, which names the key and what is valid, and quotes no value."""
     kind, key, message = first_problem(error)
     if kind == "extra_forbidden":
-        return ConfigError(f"{where} has an unknown setting {key!r}.", f"Valid are: {', '.join(_valid_names(key))}.")
+        return ConfigError(f"{where} has an unknown setting {key!r}.", _place_hint(key))
+    form = next((_FORMS[part] for part in reversed(key.split(".")) if part in _FORMS), None)
+    if kind == "string_pattern_mismatch" and form is not None:
+        message = f"it has to be {form}"
     shown = variable_name(key) if in_environment else key
-    return ConfigError(f"{where}: {shown}: {message}.", "See config/kairos.toml for each setting.")
+    cure = "docs/settings.md explains each setting, and so does the file that `kairos-mcp init` writes."
+    return ConfigError(f"{where}: {shown}: {message}.", cure)
+
+
+def _place_hint(key: str) -> str:
+    """Say in which tables a key is a setting, if not in this place; else what is valid in it."""
+    name = key.rpartition(".")[2]
+    fields: dict[str, type[StrictTable]] = {
+        "[[gate]]": GateTable,
+        "[[http_tools]]": HttpToolTable,
+        "[servers.NAME]": ServerTable,
+    }
+    tables = [f"[{group}]" for group in ("limits", "day") if f"{group}.{name}" in SETTINGS]
+    tables += [table for table, model in fields.items() if name in model.model_fields]
+    if tables:
+        return f"{name} belongs below a line {' or '.join(tables)}: take the # away from that line too."
+    return f"Valid are: {', '.join(_valid_names(key))}."
 
 
 def _valid_names(key: str) -> list[str]:

@@ -16,7 +16,7 @@ from kairos_mcp.settings.settings import Flags
 
 
 def test_it_changes_nothing_until_a_line_is_uncommented(kairos, tmp_path: Path) -> None:
-    assert kairos("init").code == 0
+    assert kairos("init", KAIROS_MODEL="wrong").code == 0  # as its error says
     file = kairos.state / "kairos.toml"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert tomllib.loads(file.read_text(encoding="utf-8")) == {}
