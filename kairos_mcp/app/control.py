@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
+from typing import Literal
 
 from kairos_mcp import __version__
 from kairos_mcp.app.context import Operations
@@ -14,7 +15,7 @@ from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.store import approvals, ownership, queries
@@ -36,6 +37,21 @@ NOT_COMPARED = frozenset(
     )
 )
 DIGEST_CHARS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """The route of an open run, as it was asked for and as it is, and what the model that is configured now means for
+    it.
+
+    `action`: `none`; `again`: ask its provider again at once; `reroute`: it can go on by the `route` that there is now;
+    `another`: only a new run can.
+    """
+
+    run_route: str
+    asked_route: str
+    action: Literal["none", "again", "reroute", "another"]
+    route: str | None = None
 
 
 class Control(Operations):
@@ -107,6 +123,12 @@ class Control(Operations):
                 cap = account.caps.nano_usd
                 has_own_cap = cap is not None and cap != self._settings.limits.nano_usd
                 available = await self._factory.available_routes(run, samples=caller.samples)
+                if route == "scripted" and not available.script:
+                    raise BadArguments(
+                        "This run was started without a script, and a run keeps the script of its start.",
+                        "Use another route, or start a new run with KAIROS_SCRIPT=FILE.",
+                        run_id=run.id,
+                    )
                 chosen, notes = build.choose_priced_route(route or "auto", available, priced=has_own_cap)
                 if has_own_cap or (cap is not None and chosen == "provider"):
                     self._refuse_unpriced(run, chosen)
@@ -200,6 +222,25 @@ class Control(Operations):
     def _is_left_behind(self, session: Session, n: int) -> bool:
         run = queries.run_by_number(session, n)
         return run.outcome is None and bool(self._context.read_owner(session, run).dead)
+
+    async def compare_model(self, run_id: str, request: PlannerRequest, caller: Caller) -> ModelChange:
+        """Compare the model that an open run of this request waits for with the one that a new run would get here.
+
+        Only where `auto` chose for both: what was asked for holds. Raises UnknownRun, BadArguments.
+        """
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            spec = (await self._factory.load_spec(run)).spec
+        now = build.choose_model(request.route, request.limits, request.model, self._settings, samples=False)
+        waits_for_caller = run.route == spec.route == "caller"  # unless somebody sent it to this route since
+        is_out_of_reach = run.route == "provider" and run.resume_at is not None
+        if (spec.asked_route, now.asked) != ("auto", "auto") or not (waits_for_caller or is_out_of_reach):
+            return ModelChange(run.route, spec.asked_route, "none")
+        if now.route == "caller" or (now.route == run.route == "provider" and now.model == spec.model):
+            return ModelChange(run.route, spec.asked_route, "again" if is_out_of_reach else "none")
+        # A run keeps its script and its model; one that has neither can be sent to a provider.
+        goes_on = waits_for_caller and now.route == "provider"
+        return ModelChange(run.route, spec.asked_route, "reroute" if goes_on else "another", now.route)
 
     async def release(self, owner: int, caller: Caller) -> int:
         """Take all unfinished runs from a server, for the next one, and return how many.

@@ -75,8 +75,11 @@ class RunPurpose:
 class Runs(Operations):
     """Start runs, read them, wait for them, and remove old ones."""
 
-    async def start_planner(self, request: PlannerRequest, caller: Caller) -> StartResult:
-        """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
+    async def start_planner(self, request: PlannerRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
+        """Start a planner run, or find the open one of an identical start, unless it is to be another one.
+
+        Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError.
+        """
         context = self._context
         await context.register_use()
         request, secrets = redact_values.redact_request(request, self._factory.redactor)
@@ -93,7 +96,9 @@ class Runs(Operations):
             build.build_planner_spec(request, self._settings, registry, continued, samples=caller.samples, tree=tree),
             secrets,
         )
-        return await start_run(context, NewRunPlan(built, workspace, start_digest, request.key), caller)
+        return await start_run(
+            context, NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another), caller
+        )
 
     async def check_model(self, request: PlannerRequest) -> None:
         """Make the client of the provider that a run of this request would ask, so that a missing key is known before

@@ -44,7 +44,8 @@ class NewRunPlan:
     """A run to be started.
 
     `start_digest` is equal for identical starts in one workspace. `mandate`: the id of the mandate whose cycles it
-    runs; `due`: the scheduled time that it is for, in milliseconds since 1970.
+    runs; `due`: the scheduled time that it is for, in milliseconds since 1970. `is_another`: an open run of an
+    identical start is left as it is.
     """
 
     built: BuiltSpec
@@ -53,6 +54,7 @@ class NewRunPlan:
     key: str | None = None
     mandate: str | None = None
     due: int | None = None
+    is_another: bool = False
 
 
 async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> StartResult:
@@ -80,6 +82,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
         at=at,
         mandate=plan.mandate,
         due=plan.due,
+        is_another=plan.is_another,
     )
     created = await context.store.submit(lambda session: runs.create_run(session, new, owner))
     if not created.is_attached:

@@ -25,13 +25,42 @@ NEWEST = "last"  # what --continue means without a run
 
 
 async def begin_planner(app: App, request: PlannerRequest) -> str:
-    """Start a planner run, or take up the one of an identical start whose command was killed; return its id."""
+    """Start a planner run, or take up the open one of an identical start; return its id.
+
+    That one's command was killed, or it waits for a model. Where another model is configured by now, it goes on with
+    that; where it can't, a new run begins beside it.
+    """
     await app.runs.check_model(request)
     started = await app.runs.start_planner(request, PERSON)
-    if started.attached:
-        print_note(f"run {started.run_id} of the same words is open")
-        await app.control.drive(started.run_id)
-    return started.run_id
+    if not started.attached:
+        return started.run_id
+    run_id = started.run_id
+    change = await app.control.compare_model(run_id, request, PERSON)
+    action = "none" if change.action == "another" and request.key is not None else change.action
+    match action:
+        case "reroute":
+            print_note(f"run {run_id} of the same words is open, and goes on by the route {change.route}")
+            await app.control.request(run_id, "reroute", PERSON, route=change.route)
+            await app.control.drive(run_id)
+        case "again":
+            print_note(f"run {run_id} of the same words is open; its provider is asked again")
+            await app.control.resume(run_id, PERSON)
+        case "another":
+            kept = "script" if change.route == "scripted" else "model"
+            text = (
+                f"run {run_id} of the same words is open, and has the {kept} of its start, if any, so a new one begins."
+            )
+            text += f" To end that one: `kairos-mcp cancel {run_id}`"
+            print_note(app.complete_commands(text, PERSON))
+            run_id = (await app.runs.start_planner(request, PERSON, is_another=True)).run_id
+        case _:
+            why = "which auto chose" if change.asked_route == "auto" else "as it was asked for"
+            other = "provider" if change.run_route == "caller" else "caller"
+            print_note(f"run {run_id} of the same words is open, on the route {change.run_route}, {why}.")
+            text = f"Another route: `kairos-mcp reroute {run_id} {other}`. To end it: `kairos-mcp cancel {run_id}`"
+            print_note(app.complete_commands(text, PERSON))
+            await app.control.drive(run_id)
+    return run_id
 
 
 def find_conversation(flags: Flags, settings: Settings, name: str) -> tuple[Settings, Conversation]:

@@ -32,7 +32,7 @@ def choose_route(requested: str, available: AvailableRoutes) -> tuple[str, tuple
     """Return the route, and a note that says why where `auto` chose it. Raises BadArguments for one that is missing."""
     if requested == "auto":
         route = available.in_order()[0]
-        return route, (f"route auto chose {route}: {_REASONS[route]}.",)
+        return route, (_choice_note(route),)
     if requested == "scripted" and not available.script:
         raise BadArguments("There is no script.", "Start the server with KAIROS_SCRIPT=FILE, or use another route.")
     if requested == "provider" and not available.provider:
@@ -42,6 +42,15 @@ def choose_route(requested: str, available: AvailableRoutes) -> tuple[str, tuple
     if requested == "sampling" and not available.sampling:
         return requested, ("This client offers no sampling; the run waits for one that does (run_continue goes on).",)
     return requested, ()
+
+
+def outdated_notes(route: str) -> frozenset[str]:
+    """Return the notes by which `auto` chose another route than the one that a run has now."""
+    return frozenset(_choice_note(other) for other in _REASONS if other != route)
+
+
+def _choice_note(route: str) -> str:
+    return f"route auto chose {route}: {_REASONS[route]}."
 
 
 def route_after_sampling(available: AvailableRoutes) -> str:

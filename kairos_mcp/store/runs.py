@@ -23,6 +23,7 @@ class NewRun:
     """A run to be created: its encoded spec, the texts (hash, body) that the spec refers to, and who started it.
 
     `mandate`: the id of the mandate whose cycles it runs. `due`: for which time of its schedule (ms since 1970).
+    `is_another`: it is created beside an open run of an identical start; later starts find the newer one.
     """
 
     id: str
@@ -42,6 +43,7 @@ class NewRun:
     at: int
     mandate: str | None = None
     due: int | None = None
+    is_another: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ def _find_same_start(session: Session, new: NewRun) -> RunRow | None:
         return run_by_number(session, found[0])
     if new.mandate is not None:
         return mandates.open_run(session, new.principal, new.workspace or "", new.mandate)
+    if new.is_another:
+        return None
     # `|| ''` leaves no index but that of digests: another one leads to all runs of the workspace.
     found = session.row(
         "select n from run where start_digest = ? and principal || '' = ? and workspace = ? and key is null"

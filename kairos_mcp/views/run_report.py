@@ -17,6 +17,7 @@ from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.routes import outdated_notes
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.step_path import round_of, turn_of
 from kairos_mcp.core.steps import Step
@@ -382,7 +383,8 @@ def _degraded_notes(
     since: int = 0,
 ) -> tuple[str, ...]:
     """Return what was done otherwise than asked: all of it, or what came after the step `since`, and what holds now."""
-    texts = report_queries.list_notes(session, run.n, since)
+    outdated = outdated_notes(run.route)
+    texts = [text for text in report_queries.list_notes(session, run.n, since) if text not in outdated]
     if view.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import rows
+from commands.test_asked_in_place import rows, scripted, writes
 from commands.test_short_names import slow
 from support.provider_server import standin, talks
+from support.script_lines import says
 
 ASKS = ("run", "Same words.")
 
@@ -38,3 +39,45 @@ def test_what_a_model_lacks_is_said_before_there_is_a_run(
     assert (said.code, said.out) == (2, "")
     assert named in said.err.splitlines()[0]
     assert not (kairos.state / "kairos.db").exists()
+
+
+def states(kairos: Shell) -> list[tuple[str, bool]]:
+    """The route of each run, and whether it has ended."""
+    return [
+        (route, bool(ended)) for route, ended in rows(kairos, "select route, outcome is not null from run order by n")
+    ]
+
+
+async def test_the_same_words_go_on_by_a_provider_that_is_configured_after_the_first_try(kairos: Shell) -> None:
+    assert kairos(*ASKS).code == 3
+    assert states(kairos) == [("caller", False)]
+    async with standin() as provider:
+        provider.will(talks("All done."))
+        given = {"KAIROS_MODEL": "openai:small", "KAIROS_BASE_URL": provider.openai}
+        said = await asyncio.to_thread(lambda: kairos(*ASKS, **given))
+    assert (said.code, len(provider.heard)) == (0, 1), said
+    assert states(kairos) == [("provider", True)]
+    assert "goes on by the route provider" in said.err
+    assert "auto chose caller" not in said.out
+
+
+def test_the_same_words_with_a_script_begin_a_new_run_and_find_that_one_again(kairos: Shell) -> None:
+    assert kairos(*ASKS).code == 3
+    asking = scripted(kairos, writes("new.txt"), says("Done."))["KAIROS_SCRIPT"]
+    words = (*ASKS, "--tools", "write_file")
+    assert kairos(*words).code == 3
+    first = kairos(*words, KAIROS_SCRIPT=asking)
+    assert (first.code, " cancel run-" in first.err) == (3, True)
+    again = kairos(*words, KAIROS_SCRIPT=asking)
+    assert (again.code, " reroute run-" in again.err) == (3, True)
+    assert states(kairos) == [("caller", False), ("caller", False), ("scripted", False)]
+
+
+def test_a_route_that_was_asked_for_stays_and_a_run_keeps_the_script_of_its_start(kairos: Shell) -> None:
+    run_id = kairos(*ASKS, "--route", "caller", "--json").json["run_id"]
+    script = scripted(kairos, says("Done."))["KAIROS_SCRIPT"]
+    said = kairos(*ASKS, "--route", "caller", KAIROS_SCRIPT=script)
+    assert (said.code, f"reroute {run_id} provider" in said.err, f"cancel {run_id}" in said.err) == (3, True, True)
+    refused = kairos("reroute", run_id, "scripted", KAIROS_SCRIPT=script)
+    assert (refused.code, "the script of its start" in refused.err) == (2, True)
+    assert states(kairos) == [("caller", False)]
