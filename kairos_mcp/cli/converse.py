@@ -46,10 +46,8 @@ async def begin_planner(app: App, request: PlannerRequest) -> str:
             print_note(f"run {run_id} of the same words is open; its provider is asked again")
             await app.control.resume(run_id, PERSON)
         case "another":
-            kept = "script" if change.route == "scripted" else "model"
-            text = (
-                f"run {run_id} of the same words is open, and has the {kept} of its start, if any, so a new one begins."
-            )
+            start = "without this script" if change.route == "scripted" else "with another model"
+            text = f"run {run_id} of the same words is open, and was started {start}, so a new one begins."
             text += f" To end that one: `kairos-mcp cancel {run_id}`"
             print_note(app.complete_commands(text, PERSON))
             run_id = (await app.runs.start_planner(request, PERSON, is_another=True)).run_id

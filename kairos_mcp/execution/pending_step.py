@@ -127,6 +127,15 @@ class PendingStep:
                 return "pause"
 
     @property
+    def failure(self) -> Failure | None:
+        """How its newest attempt failed, until it begins again; None where that is not known here."""
+        match self.failed_result:
+            case StepResult(answer=Failure() as failure):
+                return failure
+            case _:
+                return None
+
+    @property
     def releasable(self) -> Units:
         """What it releases when it begins again: all but the round or call itself, which goes on."""
         return self.held._replace(rounds=0, tool_calls=0)
@@ -195,4 +204,5 @@ def outage_pause(steps: Iterable[PendingStep], at: int) -> Paused | None:
     failures = max(step.tries // MAX_ATTEMPTS for step in backing_off)
     reason = next(step.ended_attempt.reason for step in backing_off if step.ended_attempt is not None)
     pause_ms = min(FIRST_OUTAGE_PAUSE_MS << failures, MAX_OUTAGE_PAUSE_MS)
-    return Paused(f"The model's provider is out of reach ({reason}).", at + pause_ms)
+    message = next((f": {step.failure.message}" for step in backing_off if step.failure is not None), ".")
+    return Paused(f"The model's provider is out of reach ({reason}){message}", at + pause_ms)

@@ -93,7 +93,7 @@ class ProviderConnection:
                     self.model, messages, model_settings=settings, model_request_parameters=parameters
                 )
         except Exception as error:
-            return request_failure(error, self.tariff, self.environ)
+            return request_failure(error, self.tariff, self.environ, self.tariff.base_url or self.model.base_url)
         return self._to_completion(response, model_input, options)
 
     @property

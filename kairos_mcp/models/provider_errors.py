@@ -5,6 +5,7 @@ No text of a failure holds a key: provider messages are cut and redacted, except
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 
@@ -85,8 +86,8 @@ def connection_failure(error: Exception, name: str, environ: Mapping[str, str]) 
             return Failure("config_error", f"{name} can't be used: its key is missing or the model unknown. {hint}")
 
 
-def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str]) -> Failure:
-    """Return the failure of a request that was made."""
+def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str], address: str | None) -> Failure:
+    """Return the failure of a request that was made. `address`: the provider's, where it is known."""
     from pydantic_ai import exceptions as known
 
     kind = tariff.model.partition(":")[0]
@@ -99,7 +100,8 @@ def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str]
         case known.ModelRateLimitError() | known.ModelOverloadedError():
             return Failure("provider_busy", f"{kind} is busy{message}.", True, _retry_after_s(error))
         case known.ModelTimeoutError(phase=phase) | known.ModelConnectionError(phase=phase):
-            return _transport_failure(kind, phase, timeout=isinstance(error, known.ModelTimeoutError), tariff=tariff)
+            timed_out = isinstance(error, known.ModelTimeoutError)
+            return _transport_failure(kind, phase, timeout=timed_out, address=address, cause=_network_cause(error))
         case known.ModelHTTPError(status_code=status) if status >= 500 or status in (408, 409, 425):
             timed_out = status == 504  # a gateway gave up waiting; the model behind it may go on
             text = f"{kind} failed with status {status}{message}."
@@ -130,13 +132,25 @@ def _bad_reply_failure(bad: BadProviderReply, kind: str) -> Failure:
             return Failure("provider_error", text, unknown_end=True)
 
 
-def _transport_failure(kind: str, phase: str | None, *, timeout: bool, tariff: Tariff) -> Failure:
+def _network_cause(error: Exception) -> str | None:
+    """Return why a connection failed, in the words of the operating system: the innermost error of the network."""
+    causes = [cause for cause in cause_chain(error) if isinstance(cause, OSError)]
+    # A name that can't be resolved has a number below 0 and its own words; of others asyncio words it with the address.
+    named = [os.strerror(each.errno) if each.errno > 0 else each.strerror for each in causes if each.errno is not None]
+    return named[-1] if named else None
+
+
+def _transport_failure(
+    kind: str, phase: str | None, *, timeout: bool, address: str | None, cause: str | None
+) -> Failure:
     """Return the failure of a connection. A request that was sent has an unknown end; an unsent one cost nothing."""
     sent = phase not in ("pool", "connect")
-    where = f" at {strip_passwords(tariff.base_url)}" if tariff.base_url else ""
+    where = f" at {strip_passwords(address)}" if address else ""
     what = "did not answer in time" if timeout else ("broke off" if sent else "can't be reached")
+    why = "" if cause is None else f" ({cause})"
     hint = "" if sent else " Check KAIROS_BASE_URL and the network."
-    return Failure("timeout" if timeout else "provider_error", f"{kind}{where} {what}.{hint}", True, unknown_end=sent)
+    code = "timeout" if timeout else "provider_error"
+    return Failure(code, f"{kind}{where} {what}{why}.{hint}", True, unknown_end=sent)
 
 
 def _retry_after_s(error: object) -> float | None:

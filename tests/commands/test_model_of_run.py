@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 from commands.conftest import Shell
@@ -81,3 +82,17 @@ def test_a_route_that_was_asked_for_stays_and_a_run_keeps_the_script_of_its_star
     refused = kairos("reroute", run_id, "scripted", KAIROS_SCRIPT=script)
     assert (refused.code, "the script of its start" in refused.err) == (2, True)
     assert states(kairos) == [("caller", False)]
+
+
+@pytest.mark.slow
+def test_a_provider_that_is_out_of_reach_is_named_with_its_address_and_the_cause(kairos: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    given = {"KAIROS_MODEL": "openai:small", "KAIROS_BASE_URL": f"http://me:hidden@127.0.0.1:{port}/v1"}
+    said = kairos(*ASKS, **given)
+    assert said.code == 3
+    ((why,),) = rows(kairos, "select paused from run")
+    assert f"127.0.0.1:{port}" in why
+    assert "(Connection refused)" in why
+    assert "KAIROS_BASE_URL" in why
+    assert "hidden" not in why + said.out + said.err
