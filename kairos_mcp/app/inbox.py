@@ -111,6 +111,16 @@ class Inbox(Operations):
         is_usual = all(spec.effect == "read" for spec in offered)
         return Conversation(run.id, run.workspace, run.outcome is not None, None if is_usual else tools)
 
+    async def count_waiting_for_caller(self, caller: Caller, *, everywhere: bool = False) -> int:
+        """Count the caller's runs that wait for an answer in the place of a model: in the workspaces at hand, or
+        `everywhere`."""
+        if not self._store.exists:
+            return 0
+        workspaces = None if everywhere else self._context.listed_workspaces
+        return await self._store.read(
+            lambda session: find_runs.count_waiting_for_caller(session, caller.principal, workspaces)
+        )
+
     async def list_waiting(self, caller: Caller, *, everywhere: bool = False) -> list[str]:
         """Return the ids of the caller's runs that wait for a person: in the workspaces at hand, or `everywhere`."""
         if not self._store.exists:

@@ -15,6 +15,7 @@ from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import Line, Prose, emit, print_line, print_note
 from kairos_mcp.core.identity import LOCAL, Caller
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import count_of
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
@@ -36,7 +37,12 @@ def inbox(
 
     async def look(app: App) -> tuple[list[RunReport], list[str]]:
         waiting = await app.inbox.list_waiting(caller, everywhere=everywhere)
-        return [await app.runs.report(run_id, caller) for run_id in waiting], await _other_matters(app, caller)
+        notes = await _other_matters(app, caller)
+        if count := await app.inbox.count_waiting_for_caller(caller, everywhere=everywhere):
+            verb = "waits" if count == 1 else "wait"
+            command = "runs --all" if everywhere else "runs"
+            notes.append(f"{count_of(count, 'run')} {verb} for a model's answer: `kairos-mcp {command}`")
+        return [await app.runs.report(run_id, caller) for run_id in waiting], notes
 
     reports, notes = with_app(settings, look)
     if as_json or not is_person_there():

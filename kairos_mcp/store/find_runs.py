@@ -51,6 +51,19 @@ def list_waiting_for_person(session: Session, principal: str, workspaces: Sequen
     return [run_id for (run_id,) in session.rows(statement, (principal, *(workspaces or ())))]
 
 
+def count_waiting_for_caller(session: Session, principal: str, workspaces: Sequence[str] | None) -> int:
+    """Count a principal's runs in these workspaces ('' for none; None: in all) that wait for an answer in the place of
+    a model."""
+    among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
+    statement = (
+        "select count(*) from run where outcome is null and paused is null and resume_at is null and route = 'caller'"
+        " and principal = ? and exists(select 1 from waiting join mark on mark.id = waiting.mark"
+        f" where waiting.run = run.n and kind not in ('call', 'pause')){among}"
+    )
+    found = session.row(statement, (principal, *(workspaces or ())))
+    return 0 if found is None else int(found[0])
+
+
 def newest_conversation(session: Session, principal: str, workspaces: Sequence[str]) -> str | None:
     """Return the id of the newest planner run that was started by a command in one of these workspaces, or None."""
     found = session.row(
