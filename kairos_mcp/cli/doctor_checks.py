@@ -277,6 +277,7 @@ def _check_key(reference: str) -> Finding:
 
 def _check_route(settings: Settings) -> Finding:
     """Check which route a run gets that asks for none. A client's own model is known only once the client calls."""
+    from kairos_mcp.app.command_text import name_commands
     from kairos_mcp.core.routes import choose_route
     from kairos_mcp.specs.build import available_routes
 
@@ -285,7 +286,7 @@ def _check_route(settings: Settings) -> Finding:
     except BadArguments as error:
         return Finding("route", "bad", error.message, error.hint)
     reasons = why if settings.route == "auto" else (f"{route}, as the {settings.origins['route']} says",)
-    return Finding("route", "ok", " ".join(reasons))
+    return Finding("route", "ok", name_commands(" ".join(reasons)))
 
 
 def _check_prompts(settings: Settings) -> Iterator[Finding]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.app.command_text import CommandLine, terminal_command_line
+from kairos_mcp.app.command_text import CommandLine, name_commands, terminal_command_line
 from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, one_line
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.messages import JsonObject
@@ -128,7 +128,7 @@ def usage_line(report: RunReport) -> str:
 
 def _note_lines(report: RunReport) -> Iterator[Line]:
     for text in report.degraded:
-        yield Prose(f"note: {text}")
+        yield Prose(f"note: {name_commands(text, report.run_id)}")
     if report.status == "paused" and report.next is not None:
         yield Prose(f"paused: {report.next['why']}")
 
@@ -198,19 +198,27 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
             yield from _conversation_lines(item["messages"])
             if item["tools"]:
                 yield Prose(f"  tools: {', '.join(tool['name'] for tool in item['tools'])}")
-            template: JsonObject = {"content": placeholders.ANSWER}
+            templates: list[JsonObject] = [{"content": placeholders.TEXT}, *_call_templates(item["tools"])]
         case "tool_call":
             yield f"  {item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
-            template = {"content": placeholders.RESULT}
+            templates = [{"content": placeholders.RESULT}]
         case _:
             yield f"  {item['name']}: nobody knows whether this call was carried out"
             yield ""
             yield from _either_command(item["command"], "already_done", "reattempt")
             return
     yield ""
-    yield f"  {shell_command(flags, 'answer', run_id, item['key'], json.dumps(template))}"
+    for template in templates:
+        yield f"  {shell_command(flags, 'answer', run_id, item['key'], json.dumps(template))}"
     yield "the whole request:"
     yield f"  {shell_command(flags, 'show', run_id, '--json')}"
+
+
+def _call_templates(tools: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """An answer that calls a tool, where one is offered: the first that takes no argument, else the first one."""
+    needed = [(tool, tool["input_schema"].get("required", ())) for tool in tools]
+    for tool, names in sorted(needed, key=lambda each: bool(each[1]))[:1]:
+        yield {"tool_calls": [{"name": tool["name"], "arguments": {name: f"<{name}>" for name in names}}]}
 
 
 def _either_command(command: str, decision: str, other: str) -> Iterator[str]:

@@ -10,12 +10,13 @@ from typing import Any
 from kairos_mcp.core.errors import BadArguments
 
 ANSWER = "<your answer, or tool_calls instead>"
+TEXT = "<your answer>"
 RESULT = "<the tool's result>"
 DECISION = "<approve or deny>"
 DIGEST = "<its digest>"
 SETTLEMENT = "<already_done or reattempt>"
 MANDATE = "<the mandate of this call, unchanged>"
-ALL = frozenset((ANSWER, RESULT, DECISION, DIGEST, SETTLEMENT, MANDATE))
+ALL = frozenset((ANSWER, TEXT, RESULT, DECISION, DIGEST, SETTLEMENT, MANDATE))
 
 
 def refuse_placeholders(arguments: Any) -> None:

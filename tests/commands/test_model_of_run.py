@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 import socket
 
 import pytest
@@ -96,3 +98,15 @@ def test_a_provider_that_is_out_of_reach_is_named_with_its_address_and_the_cause
     assert "(Connection refused)" in why
     assert "KAIROS_BASE_URL" in why
     assert "hidden" not in why + said.out + said.err
+
+
+def test_both_forms_of_an_answer_are_shown_ready_to_paste(kairos: Shell) -> None:
+    said = kairos(*ASKS)
+    text, call = (
+        shlex.split(line) for line in said.out.splitlines() if line.startswith("  ") and " answer run-" in line
+    )
+    assert json.loads(text[-1]) == {"content": "<your answer>"}
+    assert kairos(*text[text.index("answer") :]).code == 2  # nobody has answered yet
+    assert kairos(*call[call.index("answer") :]).code == 3  # the call is made, and the next round waits
+    assert rows(kairos, "select kind from mark order by id") == [("round",), ("call",), ("round",)]
+    assert "run_continue" not in said.out
