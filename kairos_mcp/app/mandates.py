@@ -21,7 +21,7 @@ from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.routes import Route
 from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
-from kairos_mcp.core.schedule import due_times
+from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
@@ -62,7 +62,7 @@ class MandateRef:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTime:
-    """A time of a mandate's schedule that is due, in milliseconds since 1970."""
+    """A time of a mandate's schedule, in milliseconds since 1970."""
 
     mandate_id: str
     workspace: str
@@ -265,20 +265,34 @@ class Mandates(Operations):
 
         `only`: the id of the one that is meant. Raises UnknownMandate, BadArguments.
         """
-        now, found = self._clock(), list[ScheduledTime]()
+        now = self._clock()
+        return [
+            ScheduledTime(row.id, row.workspace or "", at)
+            for row, schedule in await self._find_scheduled(only, caller)
+            for at in _due_times(row, schedule, now)
+        ]
+
+    async def find_next_due(self, only: str | None, caller: Caller) -> ScheduledTime | None:
+        """Return the first scheduled time that is still to come; None where there is none. As `list_due`."""
+        now = self._clock()
+        coming = [
+            ScheduledTime(row.id, row.workspace or "", at)
+            for row, schedule in await self._find_scheduled(only, caller)
+            if (at := next_time(schedule, now)) is not None
+        ]
+        return min(coming, key=lambda time: time.at, default=None)
+
+    async def _find_scheduled(self, only: str | None, caller: Caller) -> list[tuple[MandateRow, Schedule]]:
+        """Find the mandates of this server's workspaces that have a schedule. Raises UnknownMandate, BadArguments."""
         if only is not None:
             rows = [await self._find_saved(MandateRef(only), caller)]
         else:
             workspaces = self._context.listed_workspaces
             rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, workspaces))
-        for row in rows:
-            schedule = _mandate_of_row(row).schedule
-            if schedule is None and only is not None:
-                raise BadArguments(f"The mandate {row.id} has no schedule.", "Run it without --due.")
-            if schedule is not None and row.workspace is not None:
-                last = row.saved_at if row.last_due is None else row.last_due
-                found += [ScheduledTime(row.id, row.workspace, at) for at in due_times(schedule, last, now)]
-        return found
+        found = [(row, _mandate_of_row(row).schedule) for row in rows]
+        if only is not None and any(schedule is None for _, schedule in found):
+            raise BadArguments(f"The mandate {only} has no schedule.", "Run it without --due.")
+        return [(row, schedule) for row, schedule in found if schedule is not None and row.workspace is not None]
 
     async def list_unattended(self, times: Sequence[ScheduledTime], caller: Caller) -> list[ScheduledTime]:
         """Return those of the due times for which no run was begun and no model is here to begin one."""
@@ -439,6 +453,8 @@ class Mandates(Operations):
         if mandate.schedule is not None:
             item["schedule"] = mandate.schedule.as_json()
             item["last_due"] = None if row.last_due is None else format_time(row.last_due)
+            at = _next_due(row, mandate.schedule, self._clock())
+            item["next_due"] = None if at is None else format_time(at)
         if row.workspace is None:
             item["hint"] = self._context.complete_commands(self._unplaced_error(row).hint, caller)
         newest = mandates.newest_run(session, row.principal, row.workspace or "", row.id)
@@ -446,6 +462,18 @@ class Mandates(Operations):
             return item
         waits = approvals.read_waiting_items(session, newest.n) if newest.outcome is None else None
         return {**item, **mandate_status(newest, waits), "run_id": newest.id}
+
+
+def _due_times(row: MandateRow, schedule: Schedule, now: int) -> tuple[int, ...]:
+    """Return the times that a mandate has to be run for now."""
+    return due_times(schedule, row.saved_at if row.last_due is None else row.last_due, now)
+
+
+def _next_due(row: MandateRow, schedule: Schedule, now: int) -> int | None:
+    """Return the first time that a mandate is or will be due; None for one that belongs to no folder, or never is."""
+    if row.workspace is None:
+        return None
+    return next(iter(_due_times(row, schedule, now)), None) or next_time(schedule, now)
 
 
 def unattended_note(time: ScheduledTime) -> str:

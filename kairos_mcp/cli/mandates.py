@@ -12,6 +12,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, prin
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import count_of
+from kairos_mcp.core.text import count_of, format_age
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
@@ -196,13 +197,14 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
     from kairos_mcp.app.mandates import MandateRef, unattended_note
     from kairos_mcp.views.waiting import format_time
 
-    async def find_due(app: App) -> tuple[list[ScheduledTime], list[ScheduledTime], list[str]]:
+    async def find_due(app: App) -> tuple[list[ScheduledTime], list[ScheduledTime], list[str], ScheduledTime | None]:
         due = await app.mandates.list_due(mandate_id, PERSON)
         unattended = await app.mandates.list_unattended(due, PERSON) if options.route == "auto" else []
         unplaced = await app.mandates.unplaced_notes(PERSON) if mandate_id is None else []
-        return due, unattended, [*unplaced, *map(unattended_note, unattended)]
+        notes = [*unplaced, *map(unattended_note, unattended)]
+        return due, unattended, notes, await app.mandates.find_next_due(mandate_id, PERSON)
 
-    due, unattended, notes = with_app(settings_here(flags), find_due)
+    due, unattended, notes, coming = with_app(settings_here(flags), find_due)
     for note in notes:
         print_note(command_line_for(flags).complete_all(note))
     times = [time for time in due if time not in unattended]
@@ -219,10 +221,27 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
         if not as_json:
             print_ending(report, flags)
     if as_json:
-        print_json({"runs": [report.as_json() for report in reports]})
+        next_due = None if coming is None else {"mandate_id": coming.mandate_id, "at": format_time(coming.at)}
+        print_json({"runs": [report.as_json() for report in reports], "next_due": next_due})
     elif not due:
-        print_line("nothing is due")
+        print_line(_nothing_due_line(coming))
     return max(map(exit_code_of, reports), default=WAITING if unattended else COMPLETED)
+
+
+def _nothing_due_line(coming: ScheduledTime | None) -> str:
+    from kairos_mcp.views.waiting import format_time
+
+    if coming is None:
+        return "nothing is due: no mandate here has a schedule"
+    return f"nothing is due; {coming.mandate_id} is {_due_text(format_time(coming.at))}"
+
+
+def _due_text(moment: str | None) -> str:
+    """When something is due, in words; `moment`: in ISO 8601."""
+    if moment is None:
+        return "not due any more"
+    seconds = (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
+    return f"due since {moment}" if seconds <= 0 else f"next due {moment}, in {format_age(seconds)}"
 
 
 def _run_cycles(flags: Flags, mandate: MandateRef, options: RunOptions, *, resume: bool, quiet: bool) -> RunReport:
@@ -251,6 +270,9 @@ def _list_lines(flags: Flags, found: JsonObject) -> Iterator[str]:
         yield f"{where} {status:<36} {mandate.get('run_id', '-'):<18} {age}  {one_line(mandate['goal'], 50)}"
         if "hint" in mandate:
             yield f"  {mandate['hint']}"
+        elif "schedule" in mandate:
+            schedule = mandate["schedule"]
+            yield f"  schedule {schedule['rule']} ({schedule['time_zone']}): {_due_text(mandate['next_due'])}"
     if found["elsewhere"]:
         yield f"{count_of(found['elsewhere'], 'mandate')} of other workspaces: --all shows them"
 

@@ -83,6 +83,12 @@ def due_times(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
     return tuple(reversed(newest))
 
 
+def next_time(schedule: Schedule, now: int) -> int | None:
+    """Return the first time of the rule after `now` (both ms since 1970); None where none comes any more."""
+    after = datetime.fromtimestamp(now // 1000, _load_zone(schedule.time_zone))
+    return next((round(at.timestamp() * 1000) for at in CronSim(schedule.rule, after)), None)
+
+
 def _times_before(schedule: Schedule, now: int) -> Any:
     """Yield the times of the rule up to and including `now`, newest first."""
     zone = _load_zone(schedule.time_zone)

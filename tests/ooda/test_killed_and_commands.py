@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -152,13 +153,17 @@ def test_what_is_due_is_run_once_for_each_time(place, kairos):
     lines = [line for _ in range(2) for line in cycle({"content": '{"action": "noop", "reason": "all well"}'})]
     script(place, *lines)
     saved(place, kairos, max_cycles=1, schedule={"rule": "* * * * *", "catch_up": "bounded", "bound": 2})
-    assert "nothing is due" in kairos("mandate", "run", "--due")
+    assert re.match(r"nothing is due; links is next due \S+:00Z, in \d+ (s|min)\n", kairos("mandate", "run", "--due"))
     set_back(place, minutes=5)
+    assert "  schedule * * * * * (UTC): due since " in kairos("mandate", "list")
     output = json.loads(kairos("mandate", "run", "--due", "--json"))
     assert [run["status"] for run in output["runs"]] == ["completed", "completed"]
     ((last, runs),) = place.rows("select last_due, (select count(*) from run) from mandate")
     assert last % 60_000 == 0
     assert runs == 2
+    (listed,) = json.loads(kairos("mandate", "list", "--json"))["mandates"]
+    assert listed["next_due"] > listed["last_due"]
+    assert output["next_due"]["mandate_id"] == "links"
 
 
 async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due(place):

@@ -11,7 +11,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.core.schedule import MAX_LATE_MS, Schedule, due_times, parse_schedule
+from kairos_mcp.core.schedule import MAX_LATE_MS, Schedule, due_times, next_time, parse_schedule
 
 
 def at(text: str, zone: str = "UTC") -> int:
@@ -75,3 +75,17 @@ def test_what_is_due_is_what_the_rule_names_in_between(rule: str, zone: str, beg
     forwards = CronSim(rule, datetime.fromtimestamp(last / 1000, tz))
     named = [round(t.timestamp() * 1000) for t in takewhile(lambda t: t.timestamp() * 1000 <= now, forwards)]
     assert due_times(Schedule(rule, zone, "bounded", 10), last, now) == tuple(named[-10:])
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "time"),
+    [
+        ("UTC", "2026-11-20T08:59:59", "2026-11-20T09:00"),
+        ("UTC", "2026-11-20T09:00", "2026-11-21T09:00"),  # this time is due now, and no longer to come
+        ("Europe/Berlin", "2026-11-20T09:00:30", "2026-11-21T09:00"),
+    ],
+)
+def test_the_next_time_is_the_first_that_is_not_due_yet(zone: str, now: str, time: str) -> None:
+    schedule = parse_schedule({"rule": NINE, "time_zone": zone})
+    assert next_time(schedule, at(now, zone)) == at(time, zone)
+    assert at(time, zone) not in due_times(schedule, 0, at(now, zone))
