@@ -55,7 +55,10 @@ class HostFile:
         """Set the entry, replacing the file in one step. Return the path of a copy of the file as it was, None if there
         was none. Raises ConfigError."""
         entries = {**(self.content.get(section) or {}), name: entry}
-        text = self.written_as.set_entry(self._text, section, name, entry)
+        try:
+            text = self.written_as.set_entry(self._text, section, name, entry)
+        except ValueError as error:  # as an inline table of TOML, which can't take another one
+            raise ConfigError(f"{self.path} can't take an entry where it stands: {error}.", _BY_HAND) from error
         return self._write(text, {**self.content, section: entries})
 
     def remove_entry(self, section: str, name: str) -> Path | None:

@@ -286,3 +286,11 @@ def test_uninstall_without_an_entry_changes_nothing(kairos) -> None:
     assert kairos("install", "cursor", "--uninstall").code == 0
     assert len(list(file.parent.iterdir())) == 1
     assert kairos("install", "cursor", "--uninstall", "--write").code == 2
+
+
+def test_a_table_on_one_line_is_left_alone(kairos) -> None:
+    path = kairos.home / ".codex" / "config.toml"
+    path.parent.mkdir()
+    path.write_text("mcp_servers = {}\n")
+    assert kairos("install", "codex", "--write").code == 2
+    assert path.read_text() == "mcp_servers = {}\n"

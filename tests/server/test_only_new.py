@@ -274,7 +274,8 @@ async def test_nine_rounds_cost_a_host_little_more_than_what_is_new(place: Place
         assert sum(meter.shown) <= TIMES * (read + once), (sum(meter.shown), read, once)
         meter = Meter(door)
         await meter.explore(names, tools=["read_file"])
-        assert sum(meter.shown) <= TIMES * read, (sum(meter.shown), read)  # system and tool in it
+        shown = sum(meter.shown) - len(str(place.workspace))  # which the first result names
+        assert shown <= TIMES * read, (shown, read)  # system and tool in it
 
 
 async def test_a_round_costs_the_same_in_a_long_run(place: Place, era: str) -> None:
