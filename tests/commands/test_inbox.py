@@ -79,7 +79,12 @@ def test_a_lost_call_is_settled_where_it_is_shown(kairos: Shell, words: list[str
     rule = 'commands = "bare"\n[[gate]]\ntools = "run_command"\nverdict = "allow"\n'
     (kairos.state / "kairos.toml").write_text(rule)
     made = kairos.folder / "made.txt"
-    killed(kairos, ["run", "Make.", "--tools", "run_command"], [MAKES, END], made.exists)
+    killed(
+        kairos,
+        ["run", "Make.", "--tools", "run_command"],
+        [MAKES, END],
+        lambda: made.exists() and made.read_text() != "",
+    )
     assert kairos("resume", "last", **script_of(kairos)).code == 3
     question = "Is it already_done? [y/N] " if "already_done" in words else "again [r]? "
     with terminal(kairos, *words) as person:
