@@ -50,7 +50,7 @@ class Rules(Operations):
         have ended."""
         workspaces = None if everywhere else self._context.listed_workspaces
         found = await self._store.read(lambda session: rules.list_rules(session, caller.principal, workspaces))
-        return [self._listed(rule) for rule in found]
+        return [self._make_listed(rule) for rule in found]
 
     async def find_made_with(self, run_id: str, key: str, caller: Caller) -> RuleRow | None:
         """Return the rule that was made with the approval under this key; None if it was not remembered."""
@@ -62,10 +62,10 @@ class Rules(Operations):
         BadArguments for one of another workspace than those at hand, unless `everywhere`."""
         self._context.check_may_decide("rule", caller)
         at, workspaces = self._clock(), None if everywhere else self._context.listed_workspaces
-        return self._listed(
+        return self._make_listed(
             await self._store.submit(lambda session: rules.remove_rule(session, rule, caller.principal, workspaces, at))
         )
 
-    def _listed(self, rule: RuleRow) -> ListedRule:
+    def _make_listed(self, rule: RuleRow) -> ListedRule:
         counts = not rule.workspace or folder_identity(rule.workspace) == rule.folder
         return ListedRule(rule, (self._clock() - rule.at) / 1000, counts)

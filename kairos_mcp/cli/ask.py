@@ -127,7 +127,7 @@ async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) ->
     if shape.command is None:
         return rule
     while True:
-        print_note(f"{chosen.label.capitalize()}: {rule.covered(shape).describe(shape.tool)}")
+        print_note(f"{chosen.label.capitalize()}: {rule.cover(shape).describe(shape.tool)}")
         typed = await keyboard.ask(
             "Enter allows these commands; or type another pattern, as 'pytest ...': ", fresh=True
         )
@@ -135,7 +135,7 @@ async def _ask_for_rule(keyboard: Keyboard, shape: CallShape, chosen: Choice) ->
             return None if typed is None else rule
         try:
             wider = RuleRequest(rule.scope, parse_pattern(typed))
-            wider.covered(shape)
+            wider.cover(shape)
         except BadArguments as error:
             print_note(str(error))
         else:

@@ -155,7 +155,7 @@ def _check_rule(run: RunRow, approval: ApprovalRow, request: RuleRequest) -> Non
         )
     if request.scope == "project" and not run.workspace:
         raise BadArguments("The run has no workspace, so there is no project.", "Remember it for the run.")
-    request.covered(approval.shape)
+    request.cover(approval.shape)
 
 
 def _not_waiting_error(run: RunRow, key: str) -> NotWaiting:

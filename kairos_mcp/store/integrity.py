@@ -254,7 +254,7 @@ def _columns(outcome: Any) -> Iterator[CheckedColumn]:
     shapes = "select run.id, approval.key, shape from approval join run on run.n = approval.run where shape is not null"
     yield CheckedColumn("shape of an approval", shapes, rules.decode_shape)
     covered = "select approved_in, 'rule ' || id, covered from rule"
-    yield CheckedColumn("calls of a remembered approval", covered, lambda text: decode(rules.Covered, text))
+    yield CheckedColumn("calls of a remembered approval", covered, lambda text: decode(rules.CoveredCalls, text))
     keys = "select run.id, '', keys from ask join run on run.n = ask.run"
     yield CheckedColumn("keys of an ask", keys, decode_texts)
     yield CheckedColumn("word on limits", _DEPOSIT_BODY.format("extend"), lambda text: decode(Limits, text))

@@ -59,7 +59,7 @@ class CallShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredCalls:
     """Which calls of a tool a rule is about: see `CallShape`; `argv` is a pattern."""
 
     argv: tuple[str, ...] = ()
@@ -93,15 +93,15 @@ class RuleRequest:
     scope: RuleScope
     argv: tuple[str, ...] | None = None
 
-    def covered(self, shape: CallShape) -> Covered:
+    def cover(self, shape: CallShape) -> CoveredCalls:
         """Return the calls of the rule that this makes of a call. Raises BadArguments for a pattern that does not match
         the call itself."""
         if shape.command is None:
             if self.argv is not None:
                 raise BadArguments("A pattern is for commands alone.", "Leave it out.")
-            return Covered(path=shape.path, arguments=shape.arguments)
+            return CoveredCalls(path=shape.path, arguments=shape.arguments)
         argv = self.argv or shape.pattern
-        covered = Covered(argv, shape.command.cwd)
+        covered = CoveredCalls(argv, shape.command.cwd)
         problem = check_pattern(argv) or (None if covered.fits(shape) else "it does not match this command")
         if problem is not None:
             hint = f"This command itself is {format_pattern(shape.pattern)!r}; a last ... stands for any arguments."
@@ -121,7 +121,7 @@ class RuleRow:
     run_id: str | None
     tool: str
     pin: str
-    covered: Covered
+    covered: CoveredCalls
     approved_in: str
     key: str
     at: int
@@ -158,7 +158,7 @@ def add_rule(
         " client) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(run.principal, run.workspace or "", shape.folder, run.n if request.scope == "run" else None),
-            *(shape.tool, shape.pin, encode(request.covered(shape)), run.id, key, at, *actor),
+            *(shape.tool, shape.pin, encode(request.cover(shape)), run.id, key, at, *actor),
         ),
     )
 
@@ -221,7 +221,7 @@ def _readable(found: Sequence[Row]) -> Iterator[RuleRow]:
     """Yield the rules in these rows. A damaged one lets nothing through, and stops nothing else; doctor names it."""
     for row in found:
         try:
-            covered: Covered = decode(Covered, row[7])
+            covered: CoveredCalls = decode(CoveredCalls, row[7])
         except Unreadable:
             continue
         columns = (*row[:7], covered, *row[8:])

@@ -77,7 +77,7 @@ class Shell:
                 self._seen = len(screen)
                 return
             assert time.monotonic() < until, screen
-            time.sleep(0.05)
+            time.sleep(0.05)  # tmux doesn't tell when a pane has changed
 
     def close(self) -> None:
         self._tmux("kill-server")

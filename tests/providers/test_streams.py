@@ -25,19 +25,17 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Failure, Sent
-from kairos_mcp.models.model import Model, ModelInput, SpokenText, redact_model
+from kairos_mcp.models.model import ModelInput, RemoteModel, SpokenText, redact_model
 
 SECRET = "Zq7-plum/9x=Tangerine+44"
 OPENAI, ANTHROPIC = "openai:small", "anthropic:claude-standin"
 
 
-async def heard_from(model: Model, **step: Any) -> tuple[Completion | Failure, list[str]]:
+async def heard_from(model: RemoteModel, **step: Any) -> tuple[Completion | Failure, list[str]]:
     """The answer of a model, and the pieces that were heard of it."""
     pieces: list[str] = []
     asked = step_of(**step)
-    answer = model(ModelInput(asked.name, asked, Sent("provider"), on_text=pieces.append))
-    assert not isinstance(answer, Completion | Failure)
-    return await answer, pieces
+    return await model(ModelInput(asked.name, asked, Sent("provider"), on_text=pieces.append)), pieces
 
 
 def url_of(server: Standin, name: str) -> str:
@@ -73,7 +71,7 @@ async def test_what_came_in_pieces_is_recorded_as_what_came_whole(
     server.will(sends(reply), streams(list(events(reply))))
     async with asking(name, url_of(server, name)) as model:
         asked = step_of()
-        whole = await model(ModelInput(asked.name, asked, Sent("provider")))  # type: ignore[misc]  # it is remote
+        whole = await model(ModelInput(asked.name, asked, Sent("provider")))
         answer, pieces = await heard_from(model)
     assert isinstance(answer, Completion)
     assert isinstance(whole, Completion)
@@ -93,11 +91,11 @@ async def test_the_first_words_are_heard_before_the_last_have_come(server: Stand
     asked = step_of()
     async with asking(OPENAI, server.openai) as model, asyncio.timeout(20):
         answer = model(ModelInput(asked.name, asked, Sent("provider"), on_text=lambda _: first.set()))
-        waiting = asyncio.ensure_future(answer)  # type: ignore[arg-type]  # it is remote
+        waiting = asyncio.ensure_future(answer)
         await first.wait()
         assert not waiting.done()
         gate.set()
-        assert (await waiting).content == "One two three."  # type: ignore[union-attr]  # a completion
+        assert (await waiting).content == "One two three."
 
 
 @pytest.mark.parametrize(
@@ -143,7 +141,7 @@ async def test_an_unasked_stream_is_refused_as_before(server: Standin) -> None:
     server.will(reply)
     async with asking(OPENAI, server.openai) as model:
         asked = step_of()
-        answer = await model(ModelInput(asked.name, asked, Sent("provider")))  # type: ignore[misc]  # it is remote
+        answer = await model(ModelInput(asked.name, asked, Sent("provider")))
     assert isinstance(answer, Failure)
     assert not answer.retryable
 
@@ -153,7 +151,7 @@ async def test_a_secret_that_comes_in_two_pieces_is_not_heard(server: Standin, s
     text = f"The key is {SECRET}, and once more {SECRET}"
     server.will(streams(list(chat_events(chat(text), size))))
     async with asking(OPENAI, server.openai) as model:
-        answer, pieces = await heard_from(redact_model(model, Redactor([SECRET])))  # type: ignore[arg-type]  # it is remote
+        answer, pieces = await heard_from(redact_model(model, Redactor([SECRET])))
     assert isinstance(answer, Completion)
     assert answer.content == "".join(pieces) == "The key is [secret], and once more [secret]"
     assert not any(SECRET[:8] in piece for piece in pieces)

@@ -9,7 +9,7 @@ from typing import Any
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
 from kairos_mcp.core.steps import Failure, RequestCompletion, Sent
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.models.model import Model, ModelInput, ModelOptions, PrivateParts
+from kairos_mcp.models.model import ModelInput, ModelOptions, PrivateParts, RemoteModel
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 
@@ -21,8 +21,8 @@ READ = ToolSpec("read_file", "Reads.", {"type": "object", "properties": {"path":
 @asynccontextmanager
 async def asking(
     name: str, base_url: str | None, environ: Mapping[str, str] | None = None, **options: Any
-) -> AsyncIterator[Model]:
-    """The Model of a provider that is closed when the block ends."""
+) -> AsyncIterator[RemoteModel]:
+    """The model of a provider that is closed when the block ends."""
     given = environ if environ is not None else {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
     provider = Provider(Tariff(name, base_url), given)
     try:
@@ -39,7 +39,7 @@ def step_of(
 
 
 async def asked(
-    model: Model, step: RequestCompletion, privates: PrivateParts | None = None, **sent: Any
+    model: RemoteModel, step: RequestCompletion, privates: PrivateParts | None = None, **sent: Any
 ) -> Completion | Failure:
     private = privates.find if privates is not None else _nothing
     return await model(ModelInput(step.name, step, Sent("provider", **sent), private))
