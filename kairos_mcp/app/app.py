@@ -24,6 +24,7 @@ from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.app.runs import Runs
+from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.spending import Spending
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.core.identity import Caller
@@ -66,6 +67,7 @@ class App:
         self.rules = Rules(context)
         self.control = Control(context)
         self.mandates = Mandates(context)
+        self.schedules = Schedules(context, self.mandates)
         self.tools = Tools(context)
         self.spending = Spending(context)
         self.client_requests = ClientRequests(context)

@@ -1,4 +1,4 @@
-"""Save, move and list mandates, and start the runs that work on them: cycles, or one phase alone."""
+"""Save, show, move, remove and list mandates, and start the runs that work on them: cycles, or one phase alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
-from kairos_mcp.specs.build import find_own_route
 from kairos_mcp.specs.build_ooda import CycleSettings
 from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
@@ -58,15 +57,6 @@ class MandateRef:
     mandate: JsonObject | None = None
     goal: str | None = None
     workspace: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledTime:
-    """A time of a mandate's schedule, in milliseconds since 1970."""
-
-    mandate_id: str
-    workspace: str
-    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +99,16 @@ class Mandates(Operations):
     async def show(self, mandate_id: str, caller: Caller) -> JsonObject:
         """Return a saved mandate as `mandate_list` does, with its text under `mandate`. Raises UnknownMandate,
         BadArguments."""
-        row = await self._find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
+        row = await self.find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
-        return {**item, "mandate": _mandate_of_row(row).as_json()}
+        return {**item, "mandate": mandate_of_row(row).as_json()}
 
     async def edit(self, mandate_id: str, given: JsonObject, caller: Caller) -> JsonObject:
         """Replace the text of a saved mandate, which keeps its id and its folder; return it as `save` does.
 
         Raises UnknownMandate, BadArguments.
         """
-        row = await self._find_saved(MandateRef(mandate_id), caller)
+        row = await self.find_saved(MandateRef(mandate_id), caller)
         if given.get("id", row.id) != row.id:
             raise BadArguments(
                 f"The mandate {row.id} keeps its id.", "Save it under another one with `kairos-mcp mandate save FILE`."
@@ -134,7 +124,7 @@ class Mandates(Operations):
     async def remove(self, mandate_id: str, caller: Caller) -> JsonObject:
         """Remove a saved mandate and return it as `mandate_list` did; its runs stay. Raises UnknownMandate,
         BadArguments; Stale while it has an open run."""
-        row = await self._find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
+        row = await self.find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
         await self._store.submit(lambda session: mandates.remove(session, row))
         return item
@@ -155,7 +145,7 @@ class Mandates(Operations):
             return rows[0]
 
         old, target = await self._store.read(find), self._factory.find_workspace(workspace) or ""
-        mandate = _mandate_of_row(old)
+        mandate = mandate_of_row(old)
         mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
         new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
         if target != old.workspace:
@@ -260,62 +250,6 @@ class Mandates(Operations):
                     lambda session: mandates.find_run_with_output(session, caller.principal, flow, plain)
                 )
 
-    async def list_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
-        """Return the scheduled times for which mandates of this server's workspaces have to be run now.
-
-        `only`: the id of the one that is meant. Raises UnknownMandate, BadArguments.
-        """
-        now = self._clock()
-        return [
-            ScheduledTime(row.id, row.workspace or "", at)
-            for row, schedule in await self._find_scheduled(only, caller)
-            for at in _due_times(row, schedule, now)
-        ]
-
-    async def find_next_due(self, only: str | None, caller: Caller) -> ScheduledTime | None:
-        """Return the first scheduled time that is still to come; None where there is none. As `list_due`."""
-        now = self._clock()
-        coming = [
-            ScheduledTime(row.id, row.workspace or "", at)
-            for row, schedule in await self._find_scheduled(only, caller)
-            if (at := next_time(schedule, now)) is not None
-        ]
-        return min(coming, key=lambda time: time.at, default=None)
-
-    async def _find_scheduled(self, only: str | None, caller: Caller) -> list[tuple[MandateRow, Schedule]]:
-        """Find the mandates of this server's workspaces that have a schedule. Raises UnknownMandate, BadArguments."""
-        if only is not None:
-            rows = [await self._find_saved(MandateRef(only), caller)]
-        else:
-            workspaces = self._context.listed_workspaces
-            rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, workspaces))
-        found = [(row, _mandate_of_row(row).schedule) for row in rows]
-        if only is not None and any(schedule is None for _, schedule in found):
-            raise BadArguments(f"The mandate {only} has no schedule.", "Run it without --due.")
-        return [(row, schedule) for row, schedule in found if schedule is not None and row.workspace is not None]
-
-    async def list_unattended(self, times: Sequence[ScheduledTime], caller: Caller) -> list[ScheduledTime]:
-        """Return those of the due times for which no run was begun and no model is here to begin one."""
-        if find_own_route(self._settings) is not None:
-            return []
-
-        def is_unattended(session: Session, time: ScheduledTime) -> bool:
-            newest = mandates.newest_run(session, caller.principal, time.workspace, time.mandate_id)
-            return newest is None or (newest.outcome is not None and newest.created_at < time.at)
-
-        return await self._store.read(lambda session: [time for time in times if is_unattended(session, time)])
-
-    async def unplaced_notes(self, caller: Caller) -> list[str]:
-        """Return a note for each mandate that belongs to no folder yet, and so is not run."""
-        rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, ()))
-        return [str(self._unplaced_error(row)) for row in rows if row.workspace is None]
-
-    async def notes_for_person(self, caller: Caller) -> list[str]:
-        """Return a note for each mandate of this server's folders that a person has to do something about: one that
-        belongs to no folder yet, one that is due while no model is here to work on it."""
-        unattended = await self.list_unattended(await self.list_due(None, caller), caller)
-        return [*await self.unplaced_notes(caller), *map(unattended_note, unattended)]
-
     def _parse_mandate(self, given: JsonObject) -> tuple[Mandate, int]:
         """Parse a mandate from outside; also return how many secrets were redacted in it."""
         checked = parse_mandate(given)
@@ -349,8 +283,8 @@ class Mandates(Operations):
         """Find the mandate that a call names: return it, how many secrets were redacted in it, and its workspace."""
         match mandate_ref:
             case MandateRef(mandate_id=str(), mandate=None, goal=None):
-                row = await self._find_saved(mandate_ref, caller)
-                return _mandate_of_row(row), 0, row.workspace or None
+                row = await self.find_saved(mandate_ref, caller)
+                return mandate_of_row(row), 0, row.workspace or None
             case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
                 mandate, secrets = self._parse_mandate(given)
             case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
@@ -368,7 +302,7 @@ class Mandates(Operations):
             )
         return mandate, secrets, workspace
 
-    async def _find_saved(self, mandate_ref: MandateRef, caller: Caller, *, or_unplaced: bool = False) -> MandateRow:
+    async def find_saved(self, mandate_ref: MandateRef, caller: Caller, *, or_unplaced: bool = False) -> MandateRow:
         """Find the saved mandate of this id in the named folder, else in any of this server's folders.
 
         Raises UnknownMandate; BadArguments where two folders have one, or, unless `or_unplaced`, where it belongs to no
@@ -392,12 +326,12 @@ class Mandates(Operations):
             if homeless is not None and or_unplaced:
                 return homeless
             if homeless is not None:
-                raise self._unplaced_error(homeless)
+                raise self.unplaced_error(homeless)
             raise self._unknown_mandate(session, mandate_id, caller)
 
         return await self._store.read(find)
 
-    def _unplaced_error(self, row: MandateRow) -> BadArguments:
+    def unplaced_error(self, row: MandateRow) -> BadArguments:
         folder = shlex.quote(str(self._settings.workspaces[0])) if len(self._settings.workspaces) == 1 else "DIR"
         return BadArguments(
             f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
@@ -440,7 +374,7 @@ class Mandates(Operations):
         return CycleSettings(self._settings, registry, workspace, caller.samples, output)
 
     def _list_item(self, session: Session, row: MandateRow, caller: Caller) -> JsonObject:
-        mandate = _mandate_of_row(row)
+        mandate = mandate_of_row(row)
         goal = truncate(mandate.goal, GOAL_CHARS)
         item: JsonObject = {
             "mandate_id": row.id,
@@ -453,10 +387,10 @@ class Mandates(Operations):
         if mandate.schedule is not None:
             item["schedule"] = mandate.schedule.as_json()
             item["last_due"] = None if row.last_due is None else format_time(row.last_due)
-            at = _next_due(row, mandate.schedule, self._clock())
+            at = next_due_of(row, mandate.schedule, self._clock())
             item["next_due"] = None if at is None else format_time(at)
         if row.workspace is None:
-            item["hint"] = self._context.complete_commands(self._unplaced_error(row).hint, caller)
+            item["hint"] = self._context.complete_commands(self.unplaced_error(row).hint, caller)
         newest = mandates.newest_run(session, row.principal, row.workspace or "", row.id)
         if newest is None:
             return item
@@ -464,25 +398,16 @@ class Mandates(Operations):
         return {**item, **mandate_status(newest, waits), "run_id": newest.id}
 
 
-def _due_times(row: MandateRow, schedule: Schedule, now: int) -> tuple[int, ...]:
+def due_times_of(row: MandateRow, schedule: Schedule, now: int) -> tuple[int, ...]:
     """Return the times that a mandate has to be run for now."""
     return due_times(schedule, row.saved_at if row.last_due is None else row.last_due, now)
 
 
-def _next_due(row: MandateRow, schedule: Schedule, now: int) -> int | None:
+def next_due_of(row: MandateRow, schedule: Schedule, now: int) -> int | None:
     """Return the first time that a mandate is or will be due; None for one that belongs to no folder, or never is."""
     if row.workspace is None:
         return None
-    return next(iter(_due_times(row, schedule, now)), None) or next_time(schedule, now)
-
-
-def unattended_note(time: ScheduledTime) -> str:
-    """Return what a person is told of a time that is due while no model is here."""
-    call = canonical_json({"mandate_id": time.mandate_id})
-    return (
-        f"The mandate {time.mandate_id} is due since {format_time(time.at)}, and no model is configured to work on it:"
-        f" set KAIROS_MODEL, or let an agent call ooda_run {call}."
-    )
+    return next(iter(due_times_of(row, schedule, now)), None) or next_time(schedule, now)
 
 
 def _cursor_after(row: MandateRow) -> str:
@@ -529,7 +454,7 @@ def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArgumen
     return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
 
 
-def _mandate_of_row(row: MandateRow) -> Mandate:
+def mandate_of_row(row: MandateRow) -> Mandate:
     return read_mandate(row.body)
 
 

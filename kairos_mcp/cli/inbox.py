@@ -89,7 +89,7 @@ async def _other_matters(app: App, caller: Caller) -> list[str]:
         f"{each.address} waits for approval: `kairos-mcp tools approve {each.address}` shows it."
         for each in await app.tools.list_waiting()
     ]
-    return [*notes, *await app.mandates.notes_for_person(caller)]
+    return [*notes, *await app.schedules.notes_for_person(caller)]
 
 
 def _items(report: RunReport) -> Iterator[JsonObject]:

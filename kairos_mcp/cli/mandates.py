@@ -33,7 +33,8 @@ from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.mandates import MandateRef, RunOptions, ScheduledTime
+    from kairos_mcp.app.mandates import MandateRef, RunOptions
+    from kairos_mcp.app.schedules import ScheduledTime
     from kairos_mcp.views.run_report import RunReport
 
 MandateId = Annotated[str, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it.")]
@@ -194,15 +195,16 @@ def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resum
 
     Where no model is configured none is begun, and stderr says which are due: a timer is nobody who could answer.
     """
-    from kairos_mcp.app.mandates import MandateRef, unattended_note
+    from kairos_mcp.app.mandates import MandateRef
+    from kairos_mcp.app.schedules import unattended_note
     from kairos_mcp.views.waiting import format_time
 
     async def find_due(app: App) -> tuple[list[ScheduledTime], list[ScheduledTime], list[str], ScheduledTime | None]:
-        due = await app.mandates.list_due(mandate_id, PERSON)
-        unattended = await app.mandates.list_unattended(due, PERSON) if options.route == "auto" else []
-        unplaced = await app.mandates.unplaced_notes(PERSON) if mandate_id is None else []
+        due = await app.schedules.list_due(mandate_id, PERSON)
+        unattended = await app.schedules.list_unattended(due, PERSON) if options.route == "auto" else []
+        unplaced = await app.schedules.unplaced_notes(PERSON) if mandate_id is None else []
         notes = [*unplaced, *map(unattended_note, unattended)]
-        return due, unattended, notes, await app.mandates.find_next_due(mandate_id, PERSON)
+        return due, unattended, notes, await app.schedules.find_next_due(mandate_id, PERSON)
 
     due, unattended, notes, coming = with_app(settings_here(flags), find_due)
     for note in notes:

@@ -277,10 +277,10 @@ async def test_what_is_due_is_what_belongs_to_the_folders_at_hand(two: Two) -> N
     async with two.server(two.one) as here, two.server(two.other) as there:
         await here.mandates.save(WEEKLY, ME)
         two.place.rows("update mandate set saved_at = saved_at - ?", WEEK_MS)
-        assert [(due.mandate_id, due.workspace) for due in await here.mandates.list_due(None, ME)] == [
+        assert [(due.mandate_id, due.workspace) for due in await here.schedules.list_due(None, ME)] == [
             ("weekly", str(two.one))
         ]
-        assert await there.mandates.list_due(None, ME) == []
+        assert await there.schedules.list_due(None, ME) == []
 
 
 async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two) -> None:
@@ -291,13 +291,13 @@ async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two)
         with pytest.raises(BadArguments) as refused:
             await app.mandates.start_cycles(MandateRef("weekly"), RunOptions(), ME)
         assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
-        assert await app.mandates.list_due(None, ME) == []
+        assert await app.schedules.list_due(None, ME) == []
     due = two.said("mandate", "run", "--due")
     assert "mandate edit weekly --workspace" in due.err
     assert two.said("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
     assert two.place.rows("select workspace from mandate") == [(str(two.other),)]
     async with two.server(two.other) as app:
-        assert [each.mandate_id for each in await app.mandates.list_due(None, ME)] == ["weekly"]
+        assert [each.mandate_id for each in await app.schedules.list_due(None, ME)] == ["weekly"]
 
 
 async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two) -> None:

@@ -264,15 +264,15 @@ def test_what_is_due_without_a_model_is_said_and_not_begun(place, kairos, monkey
 async def test_what_needs_a_person_about_mandates_is_one_list(place):
     async with watched(place.settings()) as app:
         await app.mandates.save({**MANDATE, "schedule": {"rule": "* * * * *", "catch_up": "once"}}, ME)
-        assert await app.mandates.notes_for_person(ME) == []
+        assert await app.schedules.notes_for_person(ME) == []
         set_back(place, minutes=5)
-        (note,) = await app.mandates.notes_for_person(ME)
+        (note,) = await app.schedules.notes_for_person(ME)
         assert 'ooda_run {"mandate_id":"links"}' in note
         started = await app.mandates.start_cycles(MandateRef("links"), RunOptions(), ME)
-        assert await app.mandates.notes_for_person(ME) == []
+        assert await app.schedules.notes_for_person(ME) == []
         await app.control.request(started.run_id, "cancel", ME)
     async with watched(place.settings({"content": "x"})) as app:
-        assert await app.mandates.notes_for_person(ME) == []
+        assert await app.schedules.notes_for_person(ME) == []
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"goal": "x", "goal": "y"}', '{"goal": ""}', '{"gaol": "x"}'])

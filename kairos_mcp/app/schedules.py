@@ -1,0 +1,100 @@
+"""Which mandates are due by their schedules, and what a person has to be told about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.mandates import MandateRef, Mandates, due_times_of, mandate_of_row
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.messages import canonical_json
+from kairos_mcp.core.schedule import Schedule, next_time
+from kairos_mcp.specs.build import find_own_route
+from kairos_mcp.store import mandates
+from kairos_mcp.store.mandates import MandateRow
+from kairos_mcp.store.session import Session
+from kairos_mcp.views.waiting import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledTime:
+    """A time of a mandate's schedule, in milliseconds since 1970."""
+
+    mandate_id: str
+    workspace: str
+    at: int
+
+
+class Schedules(Operations):
+    """The schedules of saved mandates. Nothing starts by them alone: a timer of the system, or an agent, does."""
+
+    def __init__(self, context: AppContext, saved: Mandates) -> None:
+        super().__init__(context)
+        self._mandates = saved
+
+    async def list_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
+        """Return the scheduled times for which mandates of this server's workspaces have to be run now.
+
+        `only`: the id of the one that is meant. Raises UnknownMandate, BadArguments.
+        """
+        now = self._clock()
+        return [
+            ScheduledTime(row.id, row.workspace or "", at)
+            for row, schedule in await self._find_scheduled(only, caller)
+            for at in due_times_of(row, schedule, now)
+        ]
+
+    async def find_next_due(self, only: str | None, caller: Caller) -> ScheduledTime | None:
+        """Return the first scheduled time that is still to come; None where there is none. As `list_due`."""
+        now = self._clock()
+        coming = [
+            ScheduledTime(row.id, row.workspace or "", at)
+            for row, schedule in await self._find_scheduled(only, caller)
+            if (at := next_time(schedule, now)) is not None
+        ]
+        return min(coming, key=lambda time: time.at, default=None)
+
+    async def _find_scheduled(self, only: str | None, caller: Caller) -> list[tuple[MandateRow, Schedule]]:
+        """Find the mandates of this server's workspaces that have a schedule. Raises UnknownMandate, BadArguments."""
+        if only is not None:
+            rows = [await self._mandates.find_saved(MandateRef(only), caller)]
+        else:
+            workspaces = self._context.listed_workspaces
+            rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, workspaces))
+        found = [(row, mandate_of_row(row).schedule) for row in rows]
+        if only is not None and any(schedule is None for _, schedule in found):
+            raise BadArguments(f"The mandate {only} has no schedule.", "Run it without --due.")
+        return [(row, schedule) for row, schedule in found if schedule is not None and row.workspace is not None]
+
+    async def list_unattended(self, times: Sequence[ScheduledTime], caller: Caller) -> list[ScheduledTime]:
+        """Return those of the due times for which no run was begun and no model is here to begin one."""
+        if find_own_route(self._settings) is not None:
+            return []
+
+        def is_unattended(session: Session, time: ScheduledTime) -> bool:
+            newest = mandates.newest_run(session, caller.principal, time.workspace, time.mandate_id)
+            return newest is None or (newest.outcome is not None and newest.created_at < time.at)
+
+        return await self._store.read(lambda session: [time for time in times if is_unattended(session, time)])
+
+    async def unplaced_notes(self, caller: Caller) -> list[str]:
+        """Return a note for each mandate that belongs to no folder yet, and so is not run."""
+        rows = await self._store.read(lambda session: mandates.list_page(session, caller.principal, ()))
+        return [str(self._mandates.unplaced_error(row)) for row in rows if row.workspace is None]
+
+    async def notes_for_person(self, caller: Caller) -> list[str]:
+        """Return a note for each mandate of this server's folders that a person has to do something about: one that
+        belongs to no folder yet, one that is due while no model is here to work on it."""
+        unattended = await self.list_unattended(await self.list_due(None, caller), caller)
+        return [*await self.unplaced_notes(caller), *map(unattended_note, unattended)]
+
+
+def unattended_note(time: ScheduledTime) -> str:
+    """Return what a person is told of a time that is due while no model is here."""
+    call = canonical_json({"mandate_id": time.mandate_id})
+    return (
+        f"The mandate {time.mandate_id} is due since {format_time(time.at)}, and no model is configured to work on it:"
+        f" set KAIROS_MODEL, or let an agent call ooda_run {call}."
+    )
