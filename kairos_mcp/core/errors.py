@@ -4,7 +4,7 @@
     ├── BadArguments            the call is wrong: unknown, mistyped, out of range
     │   ├── MandateInvalid
     │   └── SchemaRejected      a JSON Schema that is refused: remote, recursive, too large
-    ├── UnknownRun · UnknownTool · UnknownMandate
+    ├── UnknownRun · UnknownTool · UnknownAgent · UnknownMandate
     ├── NotWaiting · AlreadyAnswered · Stale     the call came at the wrong time
     ├── Busy                    another server owns the run
     ├── Denied                  a rule of the gate forbids it
@@ -70,6 +70,10 @@ class UnknownRun(KairosError):
 
 class UnknownTool(KairosError):
     code = "unknown_tool"
+
+
+class UnknownAgent(KairosError):
+    code = "unknown_agent"
 
 
 class UnknownMandate(KairosError):

@@ -1,0 +1,195 @@
+"""Read agents from Markdown files with a YAML front matter: ours, and the user's over them, as whole files.
+
+A file that is wrong disables its own agent and no other. Which tools there are is not known here: tools/agent_files.py
+holds the globs of an agent against the registry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from kairos_mcp.core.agent import MAX_ROUNDS, PLANNER, Agent
+from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
+from kairos_mcp.core.paths import printable_name
+from kairos_mcp.core.pydantic_errors import first_problem
+from kairos_mcp.core.text import nearest_names, truncate
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.tables import StrictTable
+
+OURS = (PLANNER, "code_analyzer", "file_manager", "search_specialist", "system_operator", "general")
+"""Our own agents, in the order in which they are listed, and chosen where several fit."""
+
+AGENT_BYTES = 64 << 10  # of one file
+MAX_AGENTS = 100  # files that are looked at in one folder
+HEAD_CHARS, HEAD_LINES, HEAD_LEVELS = 8_192, 120, 4  # of a front matter: more of them takes a YAML parser seconds
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_HEAD = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FORM = "It begins with ---, `name: the-files-name`, `description: ...` and ---; then its prompt follows."
+
+
+class _FrontMatter(StrictTable):
+    """The keys of a front matter. `tools`: a list, or names with commas between them, as coding hosts write it."""
+
+    name: str
+    description: Annotated[str, Field(min_length=1, max_length=4_096, pattern=r"\S")]
+    tools: list[Annotated[str, Field(min_length=1, max_length=256)]] | str | None = None
+    model: Annotated[str, Field(pattern=r"^\S{1,200}$")] | None = None
+    max_rounds: Annotated[int, Field(ge=1, le=10_000)] = MAX_ROUNDS
+
+
+@dataclass(frozen=True, slots=True)
+class DisabledAgent:
+    """An agent that can't be used: what is wrong with its file (`problem`), and what to do (`hint`)."""
+
+    name: str
+    origin: str
+    problem: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """The agents by name, in the order in which they are listed and chosen, and those that are disabled.
+
+    `notes`: what of a foreign file was not taken over.
+    """
+
+    agents: Mapping[str, Agent] = field(default_factory=lambda: MappingProxyType({}))
+    disabled: tuple[DisabledAgent, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def require(self, name: str) -> Agent:
+        """Return the agent of this name. Raises ConfigError for one that is disabled, UnknownAgent."""
+        if (found := self.agents.get(name)) is not None:
+            return found
+        for wrong in self.disabled:
+            if wrong.name == name:
+                raise ConfigError(f"The agent {name} is disabled: {wrong.problem}", wrong.hint)
+        near = ", ".join(nearest_names(name, list(self.agents))) or "none"
+        raise UnknownAgent(
+            f"There is no agent {truncate(name, 64)!r}.", f"Nearest: {near}. `kairos-mcp agents` lists all."
+        )
+
+
+def load_agents(settings: Settings) -> AgentFiles:
+    """Read our agents and the user's, whose file takes the place of ours of the same name, also where it is wrong."""
+    files: dict[str, tuple[Path, str]] = {}
+    for folder in settings.config_dirs:
+        origin = "built-in" if folder == settings.config_dirs[0] else "user"
+        files |= {file.stem: (file, origin) for file in _list_files(folder / "agents")}
+    names = [*(name for name in OURS if name in files), *sorted(name for name in files if name not in OURS)]
+    agents: dict[str, Agent] = {}
+    disabled: list[DisabledAgent] = []
+    for name in names:
+        file, origin = files[name]
+        try:
+            agents[name] = parse_agent(_read_file(file), name, origin)
+        except BadArguments as error:
+            disabled.append(DisabledAgent(printable_name(name)[:64], origin, error.message, error.hint))
+    return AgentFiles(MappingProxyType(agents), tuple(disabled))
+
+
+def parse_agent(content: bytes, name: str, origin: str) -> Agent:
+    """Return the agent in a file of this name. Raises BadArguments, which says what is wrong and how to mend it."""
+    if not NAME.fullmatch(name):
+        raise BadArguments(
+            f"{printable_name(name)[:64]!r} is no name of an agent.",
+            "Name the file with lower-case letters, digits, - and _, and .md at its end.",
+        )
+    head, prompt = split_agent_file(content)
+    try:
+        given = _FrontMatter.model_validate(parse_front_matter(head))
+    except ValidationError as error:
+        kind, key, message = first_problem(error)
+        if kind == "extra_forbidden":
+            known = ", ".join(_FrontMatter.model_fields)
+            raise BadArguments(f"Its front matter has an unknown key {key!r}.", f"Valid are: {known}.") from error
+        raise BadArguments(f"{key or 'Its front matter'}: {message}.", _FORM) from error
+    if given.name != name:
+        raise BadArguments(f"Its name is {truncate(given.name, 64)!r}, and its file's {name!r}.", "Give both one name.")
+    tools = None if given.tools is None else split_names(given.tools)
+    if tools == () and name != PLANNER:
+        raise BadArguments("It has no tools.", "Leave tools out for those that only read, or name some.")
+    description = " ".join(given.description.split())
+    return Agent(name, description, tools, prompt, given.model, given.max_rounds, origin)
+
+
+def split_agent_file(content: bytes) -> tuple[str, str]:
+    """Return the front matter of a file, as YAML, and the prompt after it. Raises BadArguments."""
+    if len(content) > AGENT_BYTES:
+        raise BadArguments(f"It has more than {AGENT_BYTES >> 10} KB.", "Shorten it; details belong into a skill.")
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise BadArguments("It is no text in UTF-8.", "Save it as UTF-8.") from error
+    if "\0" in text:
+        raise BadArguments("It holds a NUL character, as no text does.", "Save it as text.")
+    found = _HEAD.match(text)
+    if found is None:
+        raise BadArguments("It has no front matter.", _FORM)
+    if len(found[1]) > HEAD_CHARS or found[1].count("\n") > HEAD_LINES:
+        bounds = f"{HEAD_CHARS:,} characters or {HEAD_LINES} lines"
+        raise BadArguments(f"Its front matter has more than {bounds}.", "What is longer belongs into the prompt.")
+    prompt = text[found.end() :].strip()
+    if not prompt:
+        raise BadArguments("It has no prompt.", "Write below the front matter how this agent works.")
+    return found[1], prompt
+
+
+def parse_front_matter(head: str) -> dict[str, Any]:
+    """Return the keys of a front matter. Raises BadArguments; references (`&`, `*`) and deep nesting are refused,
+    since a few lines of them can hold more than fits into memory."""
+    from ruamel.yaml import YAML  # its import takes 0.1 s
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+
+    levels = 0
+    try:
+        for event in YAML(typ="safe", pure=True).parse(head):
+            levels += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if isinstance(event, AliasEvent) or levels > HEAD_LEVELS:
+                raise BadArguments("Its front matter has references, or nests too deep.", _FORM)
+        values = YAML(typ="safe", pure=True).load(head)
+    except (YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-99-99
+        raise BadArguments(f"Its front matter is not valid YAML: {_describe_error(error)}.", _FORM) from error
+    if not isinstance(values, dict):
+        raise BadArguments("Its front matter has no keys.", _FORM)
+    return {str(key): value for key, value in values.items()}
+
+
+def split_names(names: list[str] | str) -> tuple[str, ...]:
+    """Return the names of a list, or of a text that has commas between them, each once."""
+    parts = names.split(",") if isinstance(names, str) else names
+    return tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
+
+
+def _describe_error(error: Exception) -> str:
+    """Say what a YAML parser met and in which line of the file; nothing of the text is quoted."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    where = f" in line {mark.line + 2}" if mark is not None else ""
+    return f"{truncate(str(problem or 'it can not be read'), 120)}{where}"
+
+
+def _list_files(folder: Path) -> Iterator[Path]:
+    try:
+        found = sorted(file for file in folder.iterdir() if file.suffix == ".md" and not file.name.startswith("."))
+    except OSError:
+        return iter(())
+    return iter(found[:MAX_AGENTS])
+
+
+def _read_file(file: Path) -> bytes:
+    if not file.is_file():
+        raise BadArguments("It is no file.", "Remove it, or put a file in its place.")
+    try:
+        with file.open("rb") as opened:
+            return opened.read(AGENT_BYTES + 1)
+    except OSError as error:
+        raise BadArguments(f"It can't be read: {error.strerror}.", "Repair or remove it.") from error
