@@ -21,7 +21,7 @@ class _ActiveFlow:
     """A generator that has been started.
 
     `prefix` stands before the names of its steps; `parent` is the gather that gets its outcome (None for the
-    run's own flow); `agent` is whose steps these are.
+    run's own flow); `agent` is whose steps these are, `about` what they are for.
     """
 
     flow: Generator[Any, Any, Any]
@@ -29,6 +29,7 @@ class _ActiveFlow:
     parent: _ActiveGather | None = None
     name: str = ""
     agent: str | None = None
+    about: str | None = None
 
 
 @dataclass(slots=True)
@@ -102,9 +103,18 @@ class Runner:
 
     def agent_of(self, path: str) -> str | None:
         """Return whose step waits at this path: the agent of the nearest branch around it that has one."""
-        waiting_flow, gathering = self._receivers[path]
-        owner = waiting_flow if waiting_flow is not None else gathering.waiting_flow if gathering is not None else None
+        owner = self._owner_of(path)
         return owner.agent if owner is not None else None
+
+    def about_of(self, path: str) -> str | None:
+        """Return what the step is for that waits at this path, as the nearest branch around it says that does."""
+        owner = self._owner_of(path)
+        return owner.about if owner is not None else None
+
+    def _owner_of(self, path: str) -> _ActiveFlow | None:
+        """Return the flow that asked for the step that waits at this path."""
+        waiting_flow, gathering = self._receivers[path]
+        return waiting_flow if waiting_flow is not None else gathering.waiting_flow if gathering is not None else None
 
     def replay_all(self, record: Iterable[RecordedStep]) -> None:
         """Feed the recorded steps, in the order in which they were started. Raises ReplayDiffers."""
@@ -159,13 +169,14 @@ class Runner:
             match gathering.gather.branches[name]:
                 case CallTool() as step:
                     self._add_waiting(prefix + name, step, None, gathering)
-                case Branch(flow, limits, agent):
+                case Branch(flow, limits, agent, about):
                     if limits is not None:
                         self.branches[prefix + name] = partial(gathering.branch_share, limits)
                     started = flow(gathering.dependency_outcomes(name)) if callable(flow) else flow
+                    around = gathering.waiting_flow
                     self._send(
                         _ActiveFlow(
-                            started, f"{prefix}{name}/", gathering, name, agent or gathering.waiting_flow.agent
+                            started, f"{prefix}{name}/", gathering, name, agent or around.agent, about or around.about
                         ),
                         None,
                     )

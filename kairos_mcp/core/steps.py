@@ -202,12 +202,14 @@ class Branch(Generic[R_co]):
     With `limits` it has an account of its own: it may use that much, and no more than an equal share of what is left
     where the Gather stands (UNLIMITED: that share). A limit that it meets is answered `Refused` to its steps alone.
     `agent` names whose its steps are, for rules of the gate and for reports; without it, whose those around it are. No
-    flow of ours makes a branch with limits or an agent yet.
+    flow of ours makes a branch with limits or an agent yet. `about`: what its steps are for, as whoever may answer them
+    is told; without it, what those around it are for.
     """
 
     flow: Generator[Any, Any, R_co] | Callable[[Mapping[str, Any]], Generator[Any, Any, R_co]]
     limits: Limits | None = None
     agent: str | None = None
+    about: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,6 +305,25 @@ def test_a_step_belongs_to_the_agent_of_the_nearest_branch_that_names_one() -> N
     }
 
 
+def test_a_step_is_about_what_the_nearest_branch_says_that_says_anything() -> None:
+    def inner() -> Flow[Any]:
+        inherits, says_its_own = Branch(branch(Plan(1))), Branch(branch(Plan(1)), about="a try")
+        return (yield from Gather({"inherits": inherits, "own": says_its_own, "bare": call("bare")}))
+
+    def flow() -> Flow[Any]:
+        task, silent = Branch(inner(), about="a task"), Branch(branch(Plan(1)))
+        return (yield from Gather({"task": task, "silent": silent, "bare": call("bare")}))
+
+    runner = Runner(flow())
+    assert {path: runner.about_of(path) for path in runner.waiting} == {
+        "task/inherits/call-1": "a task",
+        "task/own/call-1": "a try",
+        "task/bare": "a task",
+        "silent/call-1": None,
+        "bare": None,
+    }
+
+
 @law
 @given(groups(), st.data())
 def test_every_order_of_answering_asks_the_same_and_gives_the_same_outcome(group: Group, data: Any) -> None:
