@@ -234,7 +234,7 @@ class RunFactory:
         if loaded.script:
             executor.unscripted_paths = frozenset(loaded.script.by_path)
         executor.find_approval = partial(self._find_approval, run, spec.mandate_text)
-        return RunState(run, executor, loaded.flow)
+        return RunState(run, executor, loaded.flow, spec.agent)
 
     def _read_full_text(self, run: int, ref: str) -> str | None:
         with self._store.read_session() as session:

@@ -68,7 +68,7 @@ class _ActiveGather:
 
 
 class Runner:
-    """A flow, run as far as its answers go.
+    """A flow, run as far as its answers go. `agent`: whose steps are those outside of branches that have one.
 
     `waiting` maps paths to steps, in the order in which the flow yielded them. `branches` maps the path of each open
     branch that has limits of its own to what it gets, outer ones first.
@@ -76,14 +76,14 @@ class Runner:
 
     __slots__ = ("_receivers", "_used_paths", "branches", "finished", "outcome", "waiting")
 
-    def __init__(self, flow: Flow[Any]) -> None:
+    def __init__(self, flow: Flow[Any], agent: str | None = None) -> None:
         self.waiting: dict[str, Step] = {}
         self.branches: dict[str, Callable[[], BranchShare]] = {}
         self.finished = False
         self.outcome: Any = None
         self._receivers: dict[str, tuple[_ActiveFlow | None, _ActiveGather | None]] = {}
         self._used_paths: dict[str, None] = {}  # keys alone; a dict needs less than half the memory of a set
-        self._send(_ActiveFlow(flow, ""), None)
+        self._send(_ActiveFlow(flow, "", agent=agent), None)
 
     def answer(self, path: str, answer: Answer) -> None:
         """Give the step at `path` its answer. Raises KeyError where no step waits."""
@@ -102,7 +102,7 @@ class Runner:
         return ""
 
     def agent_of(self, path: str) -> str | None:
-        """Return whose step waits at this path: the agent of the nearest branch around it that has one."""
+        """Return whose step waits here: the agent of the nearest branch around it that has one, else the run's."""
         owner = self._owner_of(path)
         return owner.agent if owner is not None else None
 

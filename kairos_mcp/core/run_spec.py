@@ -29,7 +29,7 @@ FlowName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class PlannerRequest:
-    """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read."""
+    """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's."""
 
     goal: str
     system: str | None = None
@@ -45,6 +45,7 @@ class PlannerRequest:
     output_schema: JsonObject | None = None
     workspace: str | None = None
     key: str | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Spec:
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
     None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
     `singular`: summaries from the record say "1 call"; None in older specs, whose summaries say "1 calls".
+    `agent`: the name of whose run it is, for rules of the gate and the reports of spending.
     `dialect` is that of a provider; None in older specs: the one in the settings.
     """
 
@@ -132,3 +134,4 @@ class Spec:
     checks_first: bool | None = None
     looks_first: bool | None = None
     singular: bool | None = None
+    agent: str | None = None

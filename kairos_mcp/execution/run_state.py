@@ -55,7 +55,7 @@ class ChargedAccounts(NamedTuple):
 
 @dataclass(slots=True)
 class RunState:
-    """One run in memory. `make_flow` starts its flow anew.
+    """One run in memory. `make_flow` starts its flow anew; `agent` is whose steps these are.
 
     `pending`: steps with a row and without an answer, by path. `finished`: answers to be committed next.
     `authorizations`: what is known of permission for calls that have no row yet, or must be asked about anew.
@@ -66,6 +66,7 @@ class RunState:
     run: RunRow
     executor: StepExecutor
     make_flow: Callable[[], Flow[Outcome]]
+    agent: str | None = None
     runner: Runner = field(init=False)
     pending: dict[str, PendingStep] = field(default_factory=dict)
     finished: list[AnsweredStep] = field(default_factory=list)
@@ -80,7 +81,7 @@ class RunState:
         The outcome of steps that were begun, and are not in `running`, is unknown. Raises ReplayDiffers, StoreCorrupt.
         """
         still_running = {path: self.pending[path] for path in running}
-        self.runner = Runner(self.make_flow())
+        self.runner = Runner(self.make_flow(), self.agent)
         self.pending, self.branches, self.account = {}, stored.branches, None
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of

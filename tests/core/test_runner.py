@@ -214,6 +214,22 @@ def test_an_empty_gather_is_answered_at_once() -> None:
     assert (runner.finished, runner.outcome) == (True, {})
 
 
+def test_steps_belong_to_the_agent_of_the_nearest_branch_that_has_one_and_else_to_that_of_the_run() -> None:
+    def leaf() -> Flow[None]:
+        yield from call("call-1")
+
+    def inner() -> Flow[Any]:
+        return (yield from Gather({"mine": Branch(leaf()), "other": Branch(leaf(), agent="general")}))
+
+    def flow() -> Flow[Any]:
+        return (yield from Gather({"call-1": call("call-1"), "task-1": Branch(inner())}))
+
+    owners = {"call-1": "reader", "task-1/mine/call-1": "reader", "task-1/other/call-1": "general"}
+    runner, unowned = Runner(flow(), "reader"), Runner(flow())
+    assert {path: runner.agent_of(path) for path in runner.waiting} == owners
+    assert [unowned.agent_of(path) for path in owners] == [None, None, "general"]
+
+
 def test_a_step_that_does_not_wait_can_not_be_answered() -> None:
     def flow() -> Flow[None]:
         yield from call("call-1")
