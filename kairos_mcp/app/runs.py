@@ -86,9 +86,7 @@ class Runs(Operations):
         encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
         start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
         workspace = await choose_workspace(context, request, caller)
-        continued = (
-            await read_continued_run(context, request.continues, caller) if request.continues is not None else None
-        )
+        continued = await read_continued_run(context, request, caller)
         registry = await self._factory.ready_registry(workspace, request.tools)
         needs_tree = build.needs_tree(request, self._settings, samples=caller.samples)
         tree = await read_file_tree(context, workspace) if needs_tree else ""

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
-from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
+from kairos_mcp.specs.build import BuiltSpec, ContinuedRun, LoadedSpec
 from kairos_mcp.store import queries, runs
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
 from kairos_mcp.tools.tool import ToolContext, call_redacted
 from kairos_mcp.views import transcript
+from kairos_mcp.views.fork import Fork, describe_rounds, fork_run
 
 MAX_EARLIER_SUMMARIES = 3  # of earlier runs, for a run that continues them
 FILE_TREE_S = 0.05  # the longest that the names of a workspace's files are collected at a run's start
@@ -128,19 +131,46 @@ async def read_file_tree(context: AppContext, workspace: str | None) -> str:
     return result.content if result.data is not None and result.data.get("shown") else ""
 
 
-async def read_continued_run(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
-    """Read the conversation of a run that has ended or can't go on, and the newest summaries of the runs before it."""
-    run = await context.find_run(run_id, caller)
-    if run.outcome is None and not await _is_stuck(context, run):
-        raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
+async def read_continued_run(context: AppContext, request: PlannerRequest, caller: Caller) -> ContinuedRun | None:
+    """Read the conversation of the run that a request continues, and the newest summaries of the runs before the new
+    one; None where it continues none.
+
+    That run has ended or can't go on; cut at one of its rounds it may be any run. Raises UnknownRun, BadArguments,
+    Stale.
+    """
+    if request.continues is None:
+        if request.from_round is not None:
+            raise BadArguments("from cuts the run that continues names.", "Give continues too.")
+        return None
+    run = await context.find_run(request.continues, caller)
+    if request.from_round is None and run.outcome is None and not await _is_stuck(context, run):
+        raise Stale(
+            "That run has not ended.",
+            "Wait for it with run_status, cancel it, or go on from one of its rounds (from).",
+            run_id=run.id,
+        )
     with queries.name_run_in_errors(run):
-        planner_input = (await context.factory.load_spec(run)).planner_input
-        if planner_input is None:
-            raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
+        loaded = await context.factory.load_spec(run)
         record = await context.store.read(lambda session: queries.read_record(session, run.n))
-        messages = transcript.list_messages(planner_input, record)
-    summaries = await context.store.read(lambda session: _read_summaries(session, run_id, caller))
-    return ContinuedRun(run_id, messages, summaries)
+        if request.from_round is not None:
+            cut = _cut_run(context, run, loaded, record, request.from_round)
+        elif loaded.planner_input is not None:
+            cut = Fork(transcript.list_messages(loaded.planner_input, record), ())
+        else:
+            rounds = describe_rounds(record)
+            cure = f"`from` goes on from a round: {rounds}." if rounds else "Start without `continues`."
+            raise BadArguments("That run is no planner run; it has no one conversation.", cure)
+    summaries = await context.store.read(lambda session: _read_summaries(session, request, caller))
+    return ContinuedRun(run.id, cut.conversation, summaries, cut.notes)
+
+
+def _cut_run(context: AppContext, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> Fork:
+    """Cut a run's conversation at a round. Raises BadArguments; Stale where its rows don't fit its flow up to there."""
+    context.factory.check_version(run)
+    try:
+        return fork_run(loaded, record, path)
+    except ReplayDiffers as mismatch:
+        raise replay_mismatch(run.id, mismatch) from mismatch
 
 
 async def _is_stuck(context: AppContext, run: RunRow) -> bool:
@@ -152,15 +182,18 @@ async def _is_stuck(context: AppContext, run: RunRow) -> bool:
     return False
 
 
-def _read_summaries(session: Session, run_id: str, caller: Caller) -> tuple[str, ...]:
-    """Read the summaries of a run and of those that it continues, oldest first."""
+def _read_summaries(session: Session, request: PlannerRequest, caller: Caller) -> tuple[str, ...]:
+    """Read the summaries of the run that is continued and of those that it continues, oldest first.
+
+    Of a run that was cut at a round there is none: it tells what came after that.
+    """
     summaries: list[str] = []
-    before: str | None = run_id
-    while before is not None and len(summaries) < MAX_EARLIER_SUMMARIES:
-        run = read_run(session, before, caller)
-        summaries.append(_summary(session, run))
-        spec: Spec = decode(Spec, run.spec)
-        before = spec.continues
+    later: PlannerRequest | Spec = request
+    while later.continues is not None and len(summaries) < MAX_EARLIER_SUMMARIES:
+        run = read_run(session, later.continues, caller)
+        if later.from_round is None:
+            summaries.append(_summary(session, run))
+        later = decode(Spec, run.spec)
     return tuple(reversed(summaries))
 
 

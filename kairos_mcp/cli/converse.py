@@ -84,14 +84,19 @@ def find_conversation(flags: Flags, settings: Settings, name: str) -> tuple[Sett
     return settings, with_app(settings, read)
 
 
+def continue_with(request: PlannerRequest, continued: Conversation) -> PlannerRequest:
+    """Return the request as one that goes on with a conversation, in its folder and with its tools."""
+    tools = request.tools or continued.tools
+    return replace(request, continues=continued.run_id, workspace=continued.workspace, tools=tools)
+
+
 def converse(flags: Flags, settings: Settings, request: PlannerRequest, continued: Conversation | None) -> int:
     """Start a run for each line of stdin, which goes on from the run before, until the lines end or a run waits.
 
-    The conversation can be left at any time, and be gone on with: a run that has not ended stays as it is.
+    The conversation can be left at any time, and be gone on with: a run that has not ended stays as it is. Where the
+    first line goes on from a round of an earlier run, that run is neither shown nor moved.
     """
-    newest = continued.run_id if continued is not None else None
-    if continued is not None:
-        request = replace(request, workspace=continued.workspace, tools=request.tools or continued.tools)
+    newest = request.continues
 
     async def talk(app: App) -> int:
         nonlocal newest
@@ -102,7 +107,9 @@ def converse(flags: Flags, settings: Settings, request: PlannerRequest, continue
             if sys.stdin.isatty():
                 model = request.model or settings.model or ("a script" if settings.script else request.route)
                 print_note(f"{model} in {request.workspace}; Ctrl-D leaves")
-            if continued is not None:
+            if request.from_round is not None:
+                print_note(f"from {request.from_round} of run {newest}")
+            elif continued is not None:
                 code = await _take_up(app, follower, continued, flags)
             goal = "" if code in (WAITING, CANCELLED) else request.goal or await _read_goal(follower)
             following = request
@@ -110,12 +117,12 @@ def converse(flags: Flags, settings: Settings, request: PlannerRequest, continue
                 try:
                     newest = await begin_planner(app, replace(following, goal=goal, continues=newest))
                 except BadArguments as refused:  # of this line; the next one may be better
-                    if not sys.stdin.isatty():
+                    if not sys.stdin.isatty() or following.from_round is not None:
                         raise
                     print_note(Prose(f"error: {refused}"))
                 else:
                     code = _print_turn(await follower.follow(newest, from_start=True), follower, flags)
-                    following = replace(following, key=None)
+                    following = replace(following, key=None, from_round=None)
                 goal = "" if code in (WAITING, CANCELLED) else await _read_goal(follower)
         return code
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairos_mcp.cli.converse import begin_planner, converse, find_conversation
+from kairos_mcp.cli.converse import begin_planner, continue_with, converse, find_conversation
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
 from kairos_mcp.cli.output import shell_command
@@ -55,7 +55,15 @@ def run(
         typer.Option(
             "--continue",
             metavar="[RUN]",
-            help="With -i: go on with a conversation, without RUN with the newest of this workspace.",
+            help="Go on with a conversation, without RUN with the newest of this workspace.",
+        ),
+    ] = None,
+    from_round: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="ROUND",
+            help="With --continue RUN: go on from what the model was asked in a round of it, as round-3; of any run.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -67,8 +75,8 @@ def run(
     """
     if interactive and as_json:
         raise BadArguments("--json is for a single run.", "Leave out --json or -i.")
-    if continues is not None and not interactive:
-        raise BadArguments("--continue goes with -i.", "`kairos-mcp run -i --continue`")
+    if from_round is not None and continues is None:
+        raise BadArguments("--from goes with --continue.", '`kairos-mcp run --continue RUN --from round-3 "GOAL"`')
     goal = (goal or "").strip()
     if not goal and not interactive:
         raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
@@ -84,7 +92,10 @@ def run(
         workspace=str(current_workspace(settings)),
         key=key,
         tools=tuple(tools or ()) or None,
+        from_round=from_round,
     )
+    if continued is not None:
+        request = continue_with(request, continued)
     lacks_model = request.route == "auto" and settings.route == "auto" and not (settings.model or settings.script)
     if interactive:
         if lacks_model:

@@ -29,7 +29,8 @@ FlowName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class PlannerRequest:
-    """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's."""
+    """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read, or the agent's.
+    `from_round`: the path of a round of the run that it continues, at which that run's conversation is cut."""
 
     goal: str
     system: str | None = None
@@ -46,6 +47,7 @@ class PlannerRequest:
     workspace: str | None = None
     key: str | None = None
     agent: str | None = None
+    from_round: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class Spec:
     None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
     `singular`: summaries from the record say "1 call"; None in older specs, whose summaries say "1 calls".
     `agent`: the name of whose run it is, for rules of the gate and the reports of spending.
-    `dialect` is that of a provider; None in older specs: the one in the settings.
+    `dialect` is that of a provider; None in older specs: the one in the settings. `from_round`: at which round the
+    conversation of the run that it `continues` was cut; None: it goes on from that run's end.
     """
 
     flow: FlowName
@@ -134,4 +137,5 @@ class Spec:
     checks_first: bool | None = None
     looks_first: bool | None = None
     singular: bool | None = None
+    from_round: str | None = None
     agent: str | None = None

@@ -37,11 +37,13 @@ Texts = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ContinuedRun:
-    """The run that a new one continues: its conversation without the system prompt, and the newest summaries."""
+    """The run that a new one continues: its conversation without the system prompt, the newest summaries, and notes on
+    what changed since."""
 
     run_id: str
     conversation: tuple[Message, ...]
     summaries: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,10 @@ def build_planner_spec(
         joining=(request.tools or ()) if offer.finds_late_tools else None,
         looks_first=(is_short and offers_files(offer.shown)) or None,
         singular=True,
+        from_round=request.from_round,
     )
     notes = (
+        *(past.notes if past is not None else ()),
         *choice.notes,
         *short_notes,
         *cut,

@@ -163,10 +163,54 @@ def test_a_line_that_is_refused_does_not_end_it(kairos: Shell) -> None:
     assert len(ids(kairos)) == 1
 
 
-def test_continue_goes_with_a_conversation_alone(kairos: Shell) -> None:
+def test_there_has_to_be_something_to_continue(kairos: Shell) -> None:
     assert kairos("run", "--continue").code == 2
     assert kairos("run", "-i", "--continue").code == 2
+    assert kairos("run", "--from", "round-1", "Look.").code == 2
     assert not kairos.state.exists()
+
+
+def cuts(kairos: Shell) -> list[str | None]:
+    return [found for (found,) in rows(kairos, "select json_extract(spec, '$.from_round') from run order by n")]
+
+
+def test_a_single_run_goes_on_from_another_or_from_one_of_its_rounds(kairos: Shell) -> None:
+    scripted(kairos, looks(), says("First answer."))
+    kairos("run", "First.", **script_of(kairos))
+    (first,) = ids(kairos)
+    scripted(kairos, says("Second answer."))
+    assert kairos("run", "--continue", first, "Second.", **script_of(kairos)).code == 0
+    assert kairos("run", "--continue", first, "--from", "round-2", "Third.", **script_of(kairos)).code == 0
+    assert (continues(kairos), cuts(kairos)) == ([None, first, first], [None, None, "round-2"])
+    messages = json.loads(kairos("show", "last", "--view", "messages", "--json").out)["items"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "user", "assistant"]
+    assert "First answer." not in json.dumps(messages)
+    refused = kairos("run", "--continue", first, "--from", "round-9", "Fourth.", **script_of(kairos))
+    assert (refused.code, "round-1 to round-2" in refused.err) == (2, True)
+    assert len(ids(kairos)) == 3
+
+
+def test_a_conversation_goes_on_from_a_round_and_leaves_the_run_of_it_as_it_is(kairos: Shell) -> None:
+    with terminal(kairos, *TALK, "Do it.", lines=(looks(), writes("new.txt"), says("All done."))) as person:
+        person.shows(QUESTION)
+        person.leaves()
+        assert person.ends() == 3
+    (first,) = ids(kairos)
+    more = ("run", "-i", "--continue", first, "--from", "round-2")
+    with terminal(kairos, *more, lines=(says("Otherwise."),)) as person:
+        person.shows(f"from round-2 of run {first}")
+        person.shows(PROMPT)
+        person.types("Do it otherwise.")
+        person.shows("Otherwise.")
+        person.shows(PROMPT)
+        person.types("And on.")
+        person.shows("Otherwise.")
+        person.shows(PROMPT)
+        person.leaves()
+        assert person.ends() == 0
+    second = ids(kairos)[1]
+    assert (continues(kairos), cuts(kairos)) == ([None, first, second], [None, "round-2", None])
+    assert rows(kairos, "select verdict from approval") == [(None,)]
 
 
 @pytest.mark.parametrize("words", [["run", "Look."], ["run", "-i"], slow(["run", "-i", "Look."])])

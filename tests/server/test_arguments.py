@@ -156,7 +156,10 @@ async def test_a_query_is_words_and_never_a_language(settings, connect, query):
 
 def test_absent_and_null_are_the_same():
     bare = validate_arguments(PlannerRun, {"goal": "x"})
-    nulls = validate_arguments(PlannerRun, dict.fromkeys(PlannerRun.model_fields) | {"goal": "x"})
+    nulls = validate_arguments(
+        PlannerRun,
+        dict.fromkeys(field.alias or name for name, field in PlannerRun.model_fields.items()) | {"goal": "x"},
+    )
     assert bare.request() == nulls.request()
     assert bare.wait == nulls.wait == 45
     assert validate_arguments(RunStatus, None).wait == 0

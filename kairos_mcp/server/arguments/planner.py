@@ -24,6 +24,7 @@ from kairos_mcp.server.arguments.base import (
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import PlannerRequest
 
+RoundPath = Annotated[str, Field(min_length=1, max_length=200)]
 PRIOR_CHARS = 400_000  # of a conversation to go on from: four characters for each token of the default context
 
 
@@ -59,14 +60,19 @@ class PriorMessage(Arguments):
 
 class PlannerRun(Arguments):
     goal: Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS)]
-    context: LongText | None = Field(None, description="Material the goal refers to")
+    context: LongText | None = Field(None, description="Material for the goal")
     system: LongText | None = Field(None, description="Replaces the system prompt")
     messages: Annotated[list[PriorMessage], Field(max_length=1_000)] | None = Field(
         None,
         description="A conversation to go on from: {role: user|assistant|tool, content, "
         "tool_calls?: [{id, name, arguments}], tool_call_id?}",
     )
-    continues: RunId | None = Field(None, description="An ended run to go on from")
+    continues: RunId | None = Field(None, description="An ended run to go on from; any, with from")
+    from_: RoundPath | None = Field(
+        None,
+        alias="from",
+        description="A round of it, as round-3: goal follows what its model was asked there",
+    )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None, description="Globs; default: all that only read"
     )
@@ -75,15 +81,13 @@ class PlannerRun(Arguments):
         description="Tools you execute: {name, description, input_schema, effect?}",
     )
     route: Route | None = Field(None, description="Model source; caller is you")
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="For a provider: provider:model"
-    )
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="As provider:model")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
     output_schema: JsonObject | None = Field(None, description="JSON Schema of output")
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="Same key, same run")
-    wait_s: Wait | None = Field(None, description="Seconds to block, to 600; default 45")
+    wait_s: Wait | None = Field(None, description="Seconds to block; default 45")
 
     @field_validator("goal")
     @classmethod
@@ -130,6 +134,7 @@ class PlannerRun(Arguments):
             output_schema=self.output_schema,
             workspace=self.workspace,
             key=self.key,
+            from_round=self.from_,
         )
 
     @property
