@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from kairos_mcp.app.agents import Agents
 from kairos_mcp.app.answers import Answers
 from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
@@ -64,6 +65,7 @@ class App:
         )
         self.runs = Runs(context)
         self.answers = Answers(context)
+        self.agents = Agents(context)
         self.rules = Rules(context)
         self.control = Control(context)
         self.mandates = Mandates(context)

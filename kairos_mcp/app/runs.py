@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from kairos_mcp.app.agents import find_agent
 from kairos_mcp.app.context import Operations, Standing, read_run, stopped_server_error
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.start import (
@@ -78,7 +79,7 @@ class Runs(Operations):
     async def start_planner(self, request: PlannerRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
         """Start a planner run, or find the open one of an identical start, unless it is to be another one.
 
-        Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError.
+        Raises BadArguments and its leaves, UnknownRun, UnknownTool, UnknownAgent, Stale, ConfigError.
         """
         context = self._context
         await context.register_use()
@@ -86,12 +87,15 @@ class Runs(Operations):
         encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
         start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
         workspace = await choose_workspace(context, request, caller)
+        agent = await find_agent(self._factory, workspace, request)
         continued = await read_continued_run(context, request, caller)
-        registry = await self._factory.ready_registry(workspace, request.tools)
+        registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
         needs_tree = build.needs_tree(request, self._settings, samples=caller.samples)
         tree = await read_file_tree(context, workspace) if needs_tree else ""
         built = note_redactions(
-            build.build_planner_spec(request, self._settings, registry, continued, samples=caller.samples, tree=tree),
+            build.build_planner_spec(
+                request, self._settings, registry, continued, samples=caller.samples, tree=tree, agent=agent
+            ),
             secrets,
         )
         return await start_run(

@@ -10,6 +10,7 @@ import typer
 
 from kairos_mcp import __version__
 from kairos_mcp.cli import (
+    agents,
     budget,
     control,
     doctor,
@@ -50,6 +51,7 @@ COMMANDS: Commands = {
     "cancel": control.cancel,
     "replay": export.replay,
     "export": export.export,
+    "agents": agents.agents,
     "budget": budget.budget,
     "status": server.status,
     "doctor": doctor.doctor,

@@ -26,6 +26,7 @@ from kairos_mcp.settings.http_definition import HttpDefinition
 from kairos_mcp.settings.settings import SETTINGS, GateRule, ServerSetting, Settings
 
 if TYPE_CHECKING:
+    from kairos_mcp.app.agents import AgentList
     from kairos_mcp.app.app import App
 
 _PRUNE_BYTES, _PRUNE_RUNS = 16 << 20, 1_000  # from here on pruning is worth a command
@@ -99,18 +100,30 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_tools(settings: Settings) -> Iterator[Finding]:
-    """List what is known of the sources of tools without starting a server."""
+    """List what is known of the sources of tools, and of agents, without starting a server."""
+
+    async def read_agents(app: App) -> AgentList:
+        return await app.agents.list_all()
 
     async def read_notes(app: App) -> tuple[str, ...]:
         return await app.tools.source_notes()
 
     try:
         notes = with_app(settings, read_notes)
+        agents = with_app(settings, read_agents)
     except KairosError as error:
         yield Finding("tools", "bad", error.message, error.hint)
         return
     for note in notes:
         yield Finding("tools", "note", note)
+    yield Finding("agents", "ok", f"{len(agents.agents)} to be chosen from; `kairos-mcp agents` lists them")
+    for wrong in agents.disabled:
+        if wrong.origin == "built-in" and not settings.workspaces:
+            continue  # all that need files, and `serve` says so
+        yield Finding("agents", "note", f"{wrong.name} is disabled ({wrong.file}): {wrong.problem}", wrong.hint)
+    for each in agents.agents:
+        if each.left_out:
+            yield Finding("agents", "note", f"of {each.agent.name} is left out: {', '.join(each.left_out)}")
 
 
 def _check_outdated_servers(settings: Settings) -> Iterator[Finding]:

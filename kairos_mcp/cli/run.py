@@ -43,10 +43,13 @@ def run(
         list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As rounds=8; repeatable.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="The model to ask, as openai:gpt-5.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Who works on it, as `agents` lists them.")] = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
-            "--tools", metavar="GLOB", help="Tools it may use, as 'edit_*'; repeatable. Default: those that read."
+            "--tools",
+            metavar="GLOB",
+            help="Tools it may use, as 'edit_*'; repeatable. Default: those that read, or the agent's.",
         ),
     ] = None,
     key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key gives the same run.")] = None,
@@ -93,6 +96,7 @@ def run(
         key=key,
         tools=tuple(tools or ()) or None,
         from_round=from_round,
+        agent=agent,
     )
     if continued is not None:
         request = continue_with(request, continued)

@@ -21,6 +21,7 @@ from kairos_mcp.server.annotations import annotate_tool
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.client_sessions import ClientSessions, serve_sessions
 from kairos_mcp.server.request_state import RequestStateSealer
+from kairos_mcp.settings.settings import has_own_agents
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -123,8 +124,8 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
     """A function that returns the app, opened at its first call; it is closed when the block ends. Importing it takes
     longer than everything else before the first answer.
 
-    With rules of the gate it is opened at once, to print a note on stderr for each rule that fits no tool: no client
-    would show that.
+    With rules of the gate or agents of the user's it is opened at once, to print a note on stderr for each rule that
+    fits no tool and for each agent that is disabled: no client would show that.
     """
     stack = AsyncExitStack()
     opened: list[App] = []
@@ -136,16 +137,18 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
                 from kairos_mcp.app.app import App
 
                 opened.append(await stack.enter_async_context(App.open(settings, via="mcp")))
-                for text in await opened[0].tools.unused_gate_rules():
+                app = opened[0]
+                for text in (*await app.tools.unused_gate_rules(), *await app.agents.problems()):
                     print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
         return opened[0]
 
-    async def note_idle_rules() -> None:
+    async def print_notes() -> None:
         with suppress(KairosError):  # the first call that needs the app reports the failure
             await get_app()
 
     async with stack:
-        task = asyncio.create_task(note_idle_rules()) if settings.gate else None
+        has_notes = settings.gate or has_own_agents(settings)
+        task = asyncio.create_task(print_notes()) if has_notes else None
         try:
             yield get_app
         finally:

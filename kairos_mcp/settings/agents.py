@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -29,8 +30,10 @@ OURS = (PLANNER, "code_analyzer", "file_manager", "search_specialist", "system_o
 AGENT_BYTES = 64 << 10  # of one file
 MAX_AGENTS = 100  # files that are looked at in one folder
 HEAD_CHARS, HEAD_LINES, HEAD_LEVELS = 8_192, 120, 4  # of a front matter: more of them takes a YAML parser seconds
+DESCRIPTION_CHARS = 4_096
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _HEAD = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_LINE = re.compile(r"^([A-Za-z_-]+):[ \t]+(\S.*)$", re.MULTILINE)
 _FORM = "It begins with ---, `name: the-files-name`, `description: ...` and ---; then its prompt follows."
 
 
@@ -38,7 +41,7 @@ class _FrontMatter(StrictTable):
     """The keys of a front matter. `tools`: a list, or names with commas between them, as coding hosts write it."""
 
     name: str
-    description: Annotated[str, Field(min_length=1, max_length=4_096, pattern=r"\S")]
+    description: Annotated[str, Field(min_length=1, max_length=DESCRIPTION_CHARS, pattern=r"\S")]
     tools: list[Annotated[str, Field(min_length=1, max_length=256)]] | str | None = None
     model: Annotated[str, Field(pattern=r"^\S{1,200}$")] | None = None
     max_rounds: Annotated[int, Field(ge=1, le=10_000)] = MAX_ROUNDS
@@ -53,17 +56,35 @@ class DisabledAgent:
     problem: str
     hint: str
 
+    @property
+    def file(self) -> str:
+        """Its file, relative to the workspace, or to the state folder, or to what is installed."""
+        return f"config/agents/{self.name}.md" if self.origin in ("built-in", "user") else self.origin
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong with which file, and what to do."""
+        return f"The agent {self.name} ({self.file}) is disabled: {self.problem} {self.hint}"
+
 
 @dataclass(frozen=True, slots=True)
 class AgentFiles:
     """The agents by name, in the order in which they are listed and chosen, and those that are disabled.
 
-    `notes`: what of a foreign file was not taken over.
+    `notes`: by the name of an agent, what of its file was left out.
     """
 
     agents: Mapping[str, Agent] = field(default_factory=lambda: MappingProxyType({}))
     disabled: tuple[DisabledAgent, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def joined_with(self, other: AgentFiles) -> AgentFiles:
+        """Return these agents and the others after them; none of them takes the place of one of these."""
+        return AgentFiles(
+            MappingProxyType({**self.agents, **{n: each for n, each in other.agents.items() if n not in self.agents}}),
+            (*self.disabled, *other.disabled),
+            MappingProxyType({**self.notes, **other.notes}),
+        )
 
     def require(self, name: str) -> Agent:
         """Return the agent of this name. Raises ConfigError for one that is disabled, UnknownAgent."""
@@ -96,6 +117,7 @@ def load_agents(settings: Settings) -> AgentFiles:
     return AgentFiles(MappingProxyType(agents), tuple(disabled))
 
 
+@lru_cache(maxsize=64)  # a YAML parser takes 10 ms for one
 def parse_agent(content: bytes, name: str, origin: str) -> Agent:
     """Return the agent in a file of this name. Raises BadArguments, which says what is wrong and how to mend it."""
     if not NAME.fullmatch(name):
@@ -168,6 +190,11 @@ def split_names(names: list[str] | str) -> tuple[str, ...]:
     """Return the names of a list, or of a text that has commas between them, each once."""
     parts = names.split(",") if isinstance(names, str) else names
     return tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
+
+
+def parse_plain_lines(head: str) -> dict[str, Any]:
+    """Return the lines `key: value` of a front matter that is no YAML, each value as it stands there."""
+    return {found[1]: found[2].strip().strip("\"'") for found in _LINE.finditer(head)}
 
 
 def _describe_error(error: Exception) -> str:

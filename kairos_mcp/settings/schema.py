@@ -86,6 +86,7 @@ class _SettingsFile(StrictTable):
     command_reads: list[Text] | None = None
     command_writes: list[PathGlob] | None = None
     skills: list[Text] | None = None
+    claude_agents: bool | None = None
     instructions: list[PathGlob] | None = None
 
     def to_settings(self) -> dict[str, Any]:

@@ -92,10 +92,11 @@ class Settings:
 
     `limits`: the most that a caller may ask for; `default_rounds`: for one who asks for nothing. `read_bytes`: the
     largest part of a file that one call reads. `shown_chars`: how much of a tool's output a model is shown; the rest is
-    kept under a ref. `config_dirs`: searched for prompts, the last one first. `skills`: further folders of skills,
-    which take precedence over ours and the user's. `instructions`: further globs of L1 paths; `command_writes`: those
-    L1 paths that programs may write all the same. `config_hash`: of the settings file as it was read.
-    `silent_clients`: globs over the name and version of clients whose sampling `auto` leaves out.
+    kept under a ref. `config_dirs`: searched for prompts and agents, the last one first. `skills`: further folders of
+    skills, which take precedence over ours and the user's. `claude_agents`: agents of `.claude/agents` count too.
+    `instructions`: further globs of L1 paths; `command_writes`: those L1 paths that programs may write all the same.
+    `config_hash`: of the settings file as it was read. `silent_clients`: globs over the name and version of clients
+    whose sampling `auto` leaves out.
     """
 
     home: Path
@@ -132,6 +133,7 @@ class Settings:
     command_reads: tuple[Path, ...] = ()
     command_writes: tuple[str, ...] = ()
     skills: tuple[Path, ...] = ()
+    claude_agents: bool = False
     instructions: tuple[str, ...] = ()
     limits: Limits = DEFAULT_CAPS
     day: Limits = DEFAULT_DAY
@@ -189,6 +191,11 @@ def packaged_skills() -> Path:
 def skill_folders(settings: Settings) -> tuple[Path, ...]:
     """Return the folders of skills: ours, the user's, those in the settings; a later one wins over an earlier one."""
     return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
+
+
+def has_own_agents(settings: Settings) -> bool:
+    """Whether there may be agents besides ours: a folder of the user's, or those of a workspace."""
+    return settings.claude_agents or (settings.config_dirs[-1] / "agents").is_dir()
 
 
 def default_value(name: str) -> Any:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
@@ -100,29 +101,38 @@ def build_planner_spec(
     *,
     samples: bool = False,
     tree: str = "",
+    agent: Agent | None = None,
 ) -> BuiltSpec:
     """Build the spec of a planner run. `samples`: the caller's client offers its own model. `tree`: the names of the
-    workspace's files, for the short prompts.
+    workspace's files, for the short prompts. `agent`: the one that the request names.
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
     builder = SpecBuilder()
-    coming = registry.starting_sources(request.tools)  # first, so that a tool added in between is not lost
-    offer = offer_tools(_select_tools(request, registry), coming)
+    globs = request.tools if agent is None else agent.tools
+    is_narrowed = agent is not None and request.tools is not None
+    # Before the tools are selected, so that one added in between is not lost.
+    coming = () if is_narrowed else registry.starting_sources(globs)
+    offer = offer_tools(_select_tools(request, registry, agent), coming)
     if request.output_schema is not None:
         compile_schema(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
             raise SchemaRejected(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
-    choice = choose_model(request.route, request.limits, request.model, settings, samples=samples)
-    limits, cut = narrow_limits(request.limits, settings)
+    model, model_notes = _choose_agent_model(request, agent, settings, samples=samples)
+    choice = choose_model(request.route, request.limits, model, settings, samples=samples)
+    limits, cut = narrow_limits(request.limits, settings, None if agent is None else agent.max_rounds)
     prompts = Prompts.load(settings.read_prompt)
     earlier = past.summaries if past is not None else ()
     history = normalize_history((*(past.conversation if past is not None else ()), *request.messages))
     is_short = takes_short_prompts(settings, choice.route, choice.model)
-    ours = settings.read_prompt("planner-short" if is_short else "planner").strip()
-    system = request.system if request.system is not None else ours
+    if agent is not None:
+        system = agent.prompt
+    elif request.system is not None:
+        system = request.system
+    else:
+        system = settings.read_prompt("planner-short" if is_short else "planner").strip()
     user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
     if is_short and tree:
         user = add_file_tree(user, settings.read_prompt("planner-tree"), tree)
@@ -147,19 +157,21 @@ def build_planner_spec(
         temperature=request.temperature,
         continues=request.continues,
         dialect=dialect,
-        joining=(request.tools or ()) if offer.finds_late_tools else None,
+        joining=(globs or ()) if offer.finds_late_tools else None,
         looks_first=(is_short and offers_files(offer.shown)) or None,
         singular=True,
         from_round=request.from_round,
+        agent=None if agent is None else agent.name,
     )
     notes = (
         *(past.notes if past is not None else ()),
         *choice.notes,
+        *model_notes,
         *short_notes,
         *cut,
         *_ignored_options_note(request, choice.route),
         *offer.notes,
-        *registry.notes(request.tools),
+        *registry.notes(globs),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
 
@@ -170,6 +182,20 @@ def needs_tree(request: PlannerRequest, settings: Settings, *, samples: bool) ->
         return False  # as nearly always
     choice = choose_model(request.route, request.limits, request.model, settings, samples=samples)
     return takes_short_prompts(settings, choice.route, choice.model)
+
+
+def _choose_agent_model(
+    request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the model that is asked for: the request's, else the agent's; with a note where that can't be had."""
+    if request.model is not None or agent is None or agent.model is None:
+        return request.model, ()
+    route = choose_model(request.route, request.limits, None, settings, samples=samples).route
+    if route != "provider" or ":" in agent.model:
+        return agent.model, ()
+    return None, (
+        f"agent {agent.name}: its model {agent.model!r} is not known to the route provider; {settings.model} is asked.",
+    )
 
 
 def _dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
@@ -334,23 +360,29 @@ def find_own_route(settings: Settings) -> str | None:
     return None if best == "caller" else best
 
 
-def narrow_limits(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
-    """Return the requested limits within those of the configuration, and a note for each that was lowered."""
+def narrow_limits(asked: Limits, settings: Settings, rounds: int | None = None) -> tuple[Limits, tuple[str, ...]]:
+    """Return the requested limits within those of the configuration, and a note for each that was lowered. `rounds`:
+    for who asks for none, in place of the setting."""
     kept: dict[str, int | None] = {}
     cut = []
     for unit in fields(Limits):
         wanted: int | None = getattr(asked, unit.name)
         allowed: int | None = getattr(settings.limits, unit.name)
         if unit.name == "rounds" and wanted is None:
-            wanted = settings.default_rounds
+            wanted = settings.default_rounds if rounds is None else rounds
         if wanted is not None and allowed is not None and wanted > allowed:
             cut.append(f"limits.{unit.name}: {wanted} asked, {allowed} allowed by the configuration.")
         kept[unit.name] = min((each for each in (wanted, allowed) if each is not None), default=None)
     return Limits(**kept), tuple(cut)
 
 
-def _select_tools(request: PlannerRequest, registry: ToolRegistry) -> ToolSet:
-    chosen = registry.select(request.tools)
+def _select_tools(request: PlannerRequest, registry: ToolRegistry, agent: Agent | None) -> ToolSet:
+    if agent is None:
+        chosen = registry.select(request.tools)
+    else:
+        from kairos_mcp.tools.agent_files import select_agent_tools  # most runs are of no agent
+
+        chosen = select_agent_tools(agent, registry, request.tools)
     for spec in request.caller_tools:
         compile_schema(spec.input_schema)
         if registry.find(spec.name) is not None:

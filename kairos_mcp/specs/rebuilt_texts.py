@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from kairos_mcp.core.messages import ToolSet
@@ -33,10 +34,11 @@ def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
     yield encode(build_scopes(Path(workspace), settings) if workspace is not None else Scopes())
     yield from _tool_texts(registry, rest)
     if settings.script is not None:
-        try:
+        with suppress(OSError, UnicodeDecodeError):
             yield settings.script.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            return
+    from kairos_mcp.settings.agents import load_agents  # only when needed, which is seldom
+
+    yield from (agent.prompt for agent in load_agents(settings).agents.values())
 
 
 def _tool_texts(registry: ToolRegistry, rest: bytes) -> Iterator[str]:

@@ -83,6 +83,10 @@ class EntryPointSource:
     def is_starting(self) -> bool:
         return not self._is_loaded
 
+    @property
+    def is_listed(self) -> bool:
+        return self._is_loaded
+
     def wait_ready(self, deadline: float) -> None:
         """Import what is installed, once. If that takes longer, it continues in its thread for the next time."""
         thread = threading.Thread(target=self._load, name="kairos-installed", daemon=True)

@@ -30,6 +30,10 @@ class StartingSource(Protocol):
     def is_starting(self) -> bool:
         """Whether it is being started, and its tools are not known yet."""
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is known which tools it has, from now or from before."""
+
     def may_match(self, globs: Sequence[str] | None) -> bool:
         """Whether the globs could match a tool of it; None stands for all tools that only read."""
 
@@ -199,7 +203,7 @@ class ToolRegistry:
         """
         for glob in globs or ():
             if not self._match_glob(glob) and not (_is_glob(glob) and self.starting_sources((glob,))):
-                raise self._unknown_tool(glob)
+                raise self.unknown_tool(glob)
         return self.select_available(globs)
 
     def select_available(self, globs: Sequence[str] | None) -> ToolSet:
@@ -209,6 +213,15 @@ class ToolRegistry:
             return ToolSet([spec for spec in offered if spec.effect == "read"])
         names = {name for glob in globs for name in self._match_glob(glob)}
         return ToolSet([spec for spec in self.specs if spec.name in names])
+
+    def find_unmatched(self, globs: Sequence[str]) -> tuple[str, ...]:
+        """Return the globs that match no tool, nor could match one of a source whose tools are not known yet."""
+        unlisted = [part for part in self._starting() if not part.is_listed]
+        return tuple(
+            glob
+            for glob in globs
+            if not self._match_glob(glob) and not any(part.may_match((glob,)) for part in unlisted)
+        )
 
     def search(
         self,
@@ -241,10 +254,11 @@ class ToolRegistry:
     def _require(self, name: str) -> Tool:
         tool = self._tools.get(name)
         if tool is None:
-            raise self._unknown_tool(name)
+            raise self.unknown_tool(name)
         return tool
 
-    def _unknown_tool(self, name: str) -> UnknownTool:
+    def unknown_tool(self, name: str) -> UnknownTool:
+        """Return the error for a name or a glob that matches no tool, with the nearest names."""
         reason = next((reason for source in self._sources if (reason := source.why_withheld(name))), None)
         if reason is not None:
             return UnknownTool(reason, "Go on without it.")

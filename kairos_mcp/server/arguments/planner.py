@@ -61,17 +61,18 @@ class PriorMessage(Arguments):
 class PlannerRun(Arguments):
     goal: Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS)]
     context: LongText | None = Field(None, description="Material for the goal")
-    system: LongText | None = Field(None, description="Replaces the system prompt")
+    system: LongText | None = Field(None, description="Replaces ours")
+    agent: Name | None = Field(None, description="Who works")
     messages: Annotated[list[PriorMessage], Field(max_length=1_000)] | None = Field(
         None,
-        description="A conversation to go on from: {role: user|assistant|tool, content, "
+        description="Prior turns: {role: user|assistant|tool, content, "
         "tool_calls?: [{id, name, arguments}], tool_call_id?}",
     )
-    continues: RunId | None = Field(None, description="An ended run to go on from; any, with from")
+    continues: RunId | None = Field(None, description="An ended run; any, with from")
     from_: RoundPath | None = Field(
         None,
         alias="from",
-        description="A round of it, as round-3: goal follows what its model was asked there",
+        description="A round of it, as round-3; goal follows what was asked there",
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None, description="Globs; default: all that only read"
@@ -135,6 +136,7 @@ class PlannerRun(Arguments):
             workspace=self.workspace,
             key=self.key,
             from_round=self.from_,
+            agent=self.agent,
         )
 
     @property

@@ -110,6 +110,10 @@ class McpServerSource:
         return (self,)
 
     @property
+    def is_listed(self) -> bool:
+        return self._rows is not None
+
+    @property
     def is_starting(self) -> bool:
         """Whether it is being started for the first time, so that its tools are not known yet."""
         client = self._client

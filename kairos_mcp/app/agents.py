@@ -1,0 +1,120 @@
+"""Find the agents that can be used here, and list them for a person, with what is wrong with the others."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kairos_mcp.app.context import Operations
+from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.core.agent import Agent
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.gate import GatedCall
+from kairos_mcp.settings.settings import has_own_agents
+
+if TYPE_CHECKING:
+    from kairos_mcp.settings.agents import AgentFiles, DisabledAgent
+
+
+@dataclass(frozen=True, slots=True)
+class ListedAgent:
+    """An agent in a list: the names of its tools, and what of its file was left out."""
+
+    agent: Agent
+    tools: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def as_json(self) -> JsonObject:
+        agent = self.agent
+        return {
+            "name": agent.name,
+            "description": agent.description,
+            "tools": list(self.tools),
+            "model": agent.model,
+            "max_rounds": agent.max_rounds,
+            "from": agent.origin,
+            "left_out": list(self.left_out),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AgentList:
+    """The agents that can be used, in the order in which they are chosen, and those that can't."""
+
+    agents: tuple[ListedAgent, ...]
+    disabled: tuple[DisabledAgent, ...]
+
+    def as_json(self) -> JsonObject:
+        disabled = [
+            {"name": each.name, "from": each.origin, "problem": each.problem, "hint": each.hint}
+            for each in self.disabled
+        ]
+        return {"agents": [each.as_json() for each in self.agents], "disabled": disabled}
+
+
+async def find_agents(factory: RunFactory, workspace: str | None) -> AgentFiles:
+    """Return the agents for runs in this workspace, those of a `.claude` folder last if the settings ask for them.
+
+    No server is started: the tools of one that was never asked for them count as there. Raises ConfigError.
+    """
+    await factory.registry(workspace)  # what was registered since counts too
+    return await asyncio.to_thread(_read_agents, factory, workspace)
+
+
+async def find_agent(factory: RunFactory, workspace: str | None, request: PlannerRequest) -> Agent | None:
+    """Return the agent that a request names. Raises UnknownAgent; ConfigError where it is disabled; BadArguments where
+    the request has a system prompt of its own."""
+    if request.agent is None:
+        return None
+    if request.system is not None:
+        raise BadArguments("agent and system: an agent has a system prompt of its own.", "Leave one of them out.")
+    return (await find_agents(factory, workspace)).require(request.agent)
+
+
+def _read_agents(factory: RunFactory, workspace: str | None) -> AgentFiles:
+    # Imported at the first use: most runs are of no agent.
+    from kairos_mcp.settings.agents import load_agents
+    from kairos_mcp.tools.agent_files import READ_FILE, check_tools, read_claude_agents
+    from kairos_mcp.tools.files.workspace import Workspace
+
+    settings, resources = factory.settings, factory.resources(workspace)
+    ours = check_tools(load_agents(settings), resources.registry)
+    reading = resources.registry.find(READ_FILE)
+    if not settings.claude_agents or workspace is None or reading is None:
+        return ours
+
+    def may_read(path: str) -> bool:
+        return resources.gate.judge(GatedCall(reading.spec, {"path": path})).decision == "allow"
+
+    with Workspace(Path(workspace), private=settings.home) as opened:
+        return ours.joined_with(read_claude_agents(opened, resources.registry, may_read))
+
+
+class Agents(Operations):
+    """List the agents of this server's first workspace."""
+
+    async def list_all(self) -> AgentList:
+        """List the agents, and those that are disabled."""
+        workspace = self._factory.find_workspace(None)
+        found = await find_agents(self._factory, workspace)
+        registry = self._factory.resources(workspace).registry
+        listed = [
+            ListedAgent(
+                agent,
+                tuple(spec.name for spec in registry.select_available(agent.tools)),
+                found.notes.get(agent.name, ()),
+            )
+            for agent in found.agents.values()
+        ]
+        return AgentList(tuple(listed), found.disabled)
+
+    async def problems(self) -> tuple[str, ...]:
+        """Return a sentence for each agent of the user's, or of a workspace, that is disabled."""
+        if not has_own_agents(self._settings):
+            return ()
+        found = await find_agents(self._factory, self._factory.find_workspace(None))
+        return tuple(wrong.sentence for wrong in found.disabled if wrong.origin != "built-in")

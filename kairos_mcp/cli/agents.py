@@ -1,0 +1,52 @@
+"""`agents`: who can work on a task, with which tools, and what is wrong with those that can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.options import AllFlags, AsJson
+from kairos_mcp.cli.session import with_app
+from kairos_mcp.cli.settings import settings_for_list
+from kairos_mcp.cli.terminal import Line, Prose, emit
+from kairos_mcp.core.text import count_of
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.agents import AgentList, ListedAgent
+    from kairos_mcp.app.app import App
+
+_MARGIN = 20
+
+
+def agents(*, as_json: AsJson = False, flags: AllFlags) -> int:
+    """List the agents: what each is for, its tools, model and rounds, and where it comes from."""
+
+    async def read_agents(app: App) -> AgentList:
+        return await app.agents.list_all()
+
+    found = with_app(settings_for_list(flags), read_agents)
+    emit(found.as_json(), _lines(found), as_json=as_json)
+    return COMPLETED
+
+
+def _lines(found: AgentList) -> Iterator[Line]:
+    for each in found.agents:
+        yield _entry(each.agent.name, each.agent.description)
+        yield _entry("", " · ".join(_facts(each)))
+        yield _entry("", f"tools: {', '.join(each.tools) or 'none'}")
+        if each.left_out:
+            yield _entry("", f"left out of its file: {', '.join(each.left_out)}")
+    for wrong in found.disabled:
+        yield _entry(wrong.name, f"disabled: {wrong.problem} {wrong.hint} ({wrong.file})")
+
+
+def _facts(each: ListedAgent) -> Iterator[str]:
+    yield count_of(each.agent.max_rounds, "round")
+    yield each.agent.origin
+    if each.agent.model is not None:
+        yield each.agent.model
+
+
+def _entry(name: str, text: str) -> Prose:
+    return Prose(f"{name:<{_MARGIN - 1}} {text}", _MARGIN)
