@@ -2,7 +2,7 @@
 
 The table is outside every flow, so a changed rule never changes a replay. Deny rules are tried first and always win;
 then the first rule that matches; then the default: reading is allowed, http_fetch and unknown tools are denied, the
-caller runs its own tools, everything else asks a person.
+caller runs its own tools, a loop may ask its limits for more rounds, everything else asks a person.
 
 Two things no rule can allow: a run never writes the server's own files (scope L0), and writing instructions to agents
 (scope L1) always asks a person. A call that can't be undone is allowed only by a rule that states its effect class, the
@@ -35,6 +35,7 @@ from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram
+from kairos_mcp.tools.more_rounds import asks_more_rounds
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
@@ -385,5 +386,7 @@ def _default_verdict(tool: ToolSpec) -> GateRuling:
             return GateRuling("deny", f"{name} is off until a rule of the gate allows it or asks")
         case ToolSpec(effect="read"):
             return GateRuling("allow", "it only reads")
+        case _ if asks_more_rounds(tool):
+            return GateRuling("allow", "the run's own limits decide about it")
         case ToolSpec(effect=effect):
             return GateRuling("ask", f"tools that are {effect} ask a person")

@@ -230,6 +230,8 @@ class RunFactory:
             paid_models=paid,
             dialects=dialects,
             temperature=spec.temperature,
+            grants_rounds=bool(spec.grants_rounds),
+            most_rounds=self.settings.limits.rounds,
         )
         if loaded.script:
             executor.unscripted_paths = frozenset(loaded.script.by_path)

@@ -97,6 +97,8 @@ class Spec:
     None: all were there. `looks_first`: a first answer without any look at a file is asked back once.
     `singular`: summaries from the record say "1 call"; None in older specs, whose summaries say "1 calls".
     `agent`: the name of whose run it is, for rules of the gate and the reports of spending.
+    `grants_rounds`: a loop that asks for more rounds may get some; None in older specs, and where the caller limited
+    the rounds: it gets none.
     `dialect` is that of a provider; None in older specs: the one in the settings. `from_round`: at which round the
     conversation of the run that it `continues` was cut; None: it goes on from that run's end.
     """
@@ -138,4 +140,5 @@ class Spec:
     looks_first: bool | None = None
     singular: bool | None = None
     from_round: str | None = None
+    grants_rounds: bool | None = None
     agent: str | None = None

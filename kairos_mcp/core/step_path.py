@@ -52,6 +52,18 @@ def enclosing_paths(path: str) -> Iterator[str]:
         yield path
 
 
+def task_of(path: str) -> str:
+    """Return the path of the task that a step belongs to: `task-2` of `task-2/try-1/round-3`; empty for none.
+
+    Tasks may run beside each other; the tries of one come one after the other.
+    """
+    if "task-" not in path:
+        return ""  # as in nearly all runs
+    names = path.split("/")
+    count = next((n for n, name in enumerate(names, 1) if _split_part(name)[0] == "task" and n < len(names)), 0)
+    return "/".join(names[:count])
+
+
 def round_of(path: str) -> int:
     """Return the number of the round that a step belongs to, 0 for none."""
     return next((part.ordinal for part in split_path(path) if part.name == "round"), 0)

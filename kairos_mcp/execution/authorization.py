@@ -25,6 +25,7 @@ from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow,
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.safe_open import folder_identity
+from kairos_mcp.tools.more_rounds import asks_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import LateTools, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
@@ -262,11 +263,11 @@ class ToolAccess:
             return ToolNotOffered(f"{call.name[:80]!r} was not offered.", f"Nearest tools of this run: {near}.")
         if call.unreadable is not None:
             return BadArguments(f"{spec.name}: {call.unreadable}.", "Send the arguments as one JSON object.")
-        if spec.source == "caller":
+        if spec.source == "caller" or asks_more_rounds(spec):  # no code of ours that would check them runs it
             problems = compile_schema(spec.input_schema).problems(call.arguments)
             if problems:
                 return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")
-        elif (missing := self._missing_tool(spec)) is not None:
+        if spec.source != "caller" and (missing := self._missing_tool(spec)) is not None:
             return missing
         return self._check_rate(spec, at)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,6 +13,7 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import FREE, NOTHING, Price, Units, counts_of
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
+from kairos_mcp.core.limits import BranchShare
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import SERVER_ROUTE
@@ -33,6 +34,8 @@ from kairos_mcp.gate import Gate
 from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApproval
 from kairos_mcp.store.commit import NewStep, StepResult
+from kairos_mcp.store.more_rounds import RoundsRequest
+from kairos_mcp.tools.more_rounds import asks_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import server_failures, shorten
 from kairos_mcp.tools.threads import WorkerThreads
@@ -89,8 +92,9 @@ class StepExecutor:
 
     `models` maps a route to its model; a completion on a route without one is handed out. `read_text` reads a stored
     text by its reference. `paid_models`: the routes that this server pays for. `dialects`: the routes whose dialect
-    does not depend on a client. `find_approval`: an approval that was given before, if it holds for what would be
-    asked at this path. `late_results`: of calls that were cancelled in the middle of a change of files.
+    does not depend on a client. `grants_rounds`: a loop that asks for more rounds may get some, the run itself up to
+    `most_rounds` in all (None: any number). `find_approval`: an approval that was given before, if it holds for what
+    would be asked at this path. `late_results`: of calls that were cancelled in the middle of a change of files.
 
     A script's lines are taken in the order in which steps get their rows: `lines_used` are taken, and the steps in
     `unscripted_paths` take none.
@@ -107,6 +111,8 @@ class StepExecutor:
     paid_models: Mapping[str, PaidModel] = field(default_factory=dict)
     dialects: Mapping[str, DialectName] = field(default_factory=dict)
     temperature: float | None = None
+    grants_rounds: bool = False
+    most_rounds: int | None = None
     find_approval: Callable[[str, ApprovalRequest], Awaitable[ReusedApproval | None]] | None = None
     memory: ToolMemory = field(default_factory=ToolMemory.in_process)
     _private_parts: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
@@ -184,6 +190,20 @@ class StepExecutor:
             return found
         reused = await self.find_approval(path, found)
         return found if reused is None else Allowed(reused)
+
+    def rounds_request(
+        self, step: Step, share: BranchShare | None, open_branches: Iterable[str]
+    ) -> RoundsRequest | None:
+        """Return what a loop asks for that wants more rounds; None for any other step.
+
+        `share`: what the branch around the loop gets, if one has limits of its own. `open_branches`: the paths of all
+        such branches.
+        """
+        if not isinstance(step, CallTool) or not asks_more_rounds(self.tool_access.find_spec(step.call.name)):
+            return None
+        refusal = None if self.grants_rounds else "whoever started this run limited its rounds"
+        asked = step.call.arguments.get("additional", 0)
+        return RoundsRequest(asked, refusal, self.most_rounds, share, tuple(open_branches))
 
     def can_probe(self, step: CallTool) -> bool:
         """Whether the tool can tell if this call was carried out before a crash."""

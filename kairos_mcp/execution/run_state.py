@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
+from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed, Step
 from kairos_mcp.execution.authorization import Allowed, Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause, restore_step
@@ -32,6 +32,7 @@ from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
 from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.queries import WAITED, RunRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.store.usual_commit import UsualCommit
@@ -339,9 +340,15 @@ class RunState:
             ):
                 continue
             # What is left of an account is divided among the steps of its branch that are planned together.
-            planned.append(self.executor.plan(path, step, self.run.route, at, shares[branch_of(path)], authorization))
+            new = self.executor.plan(path, step, self.run.route, at, shares[branch_of(path)], authorization)
+            planned.append(new._replace(rounds_request=self._rounds_request(path, step)))
             shares[branch_of(path)] -= 1
         return planned, len(planned) < len(without_row)
+
+    def _rounds_request(self, path: str, step: Step) -> RoundsRequest | None:
+        """What a loop that asks for more rounds asks for; None for any other step."""
+        branch, branches = self.runner.branch_of(path), self.runner.branches
+        return self.executor.rounds_request(step, branches[branch]() if branch else None, branches)
 
     def _new_branches(self) -> list[NewBranch]:
         """The branches that have begun with limits of their own, and have no account yet."""
@@ -448,6 +455,7 @@ class RunState:
             ended.reason,
             step.shared,
             step.withdrawn_requests,
+            self._rounds_request(path, step.step),
         )
 
 

@@ -27,10 +27,12 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.specs.short_prompts import add_file_tree, offers_files, takes_short_prompts
 from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC, offer_more_rounds, withhold_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
 VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": tool_calls.SINGLE_CALL_VERSION, **load_ooda.VERSIONS}
+_ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
 
 Texts = dict[str, str]
@@ -113,7 +115,11 @@ def build_planner_spec(
     is_narrowed = agent is not None and request.tools is not None
     # Before the tools are selected, so that one added in between is not lost.
     coming = () if is_narrowed else registry.starting_sources(globs)
-    offer = offer_tools(_select_tools(request, registry, agent), coming)
+    selected = _select_tools(request, registry, agent)
+    working = withhold_more_rounds(selected)
+    offer, asks_rounds = offer_tools(working, coming), len(working) < len(selected)
+    grants_rounds = request.limits.rounds is None and (asks_rounds or (agent is not None and bool(working)))
+    shown = offer_more_rounds(offer.shown) if grants_rounds else offer.shown
     if request.output_schema is not None:
         compile_schema(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
@@ -141,7 +147,7 @@ def build_planner_spec(
         "planner",
         request.goal,
         choice.route,
-        builder.keep(encode(tuple(offer.shown))),
+        builder.keep(encode(tuple(shown))),
         behind_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
         system_text=builder.keep(system),
         history_text=builder.keep(encode(history)) if history else None,
@@ -162,6 +168,7 @@ def build_planner_spec(
         singular=True,
         from_round=request.from_round,
         agent=None if agent is None else agent.name,
+        grants_rounds=grants_rounds or None,
     )
     notes = (
         *(past.notes if past is not None else ()),
@@ -171,6 +178,7 @@ def build_planner_spec(
         *cut,
         *_ignored_options_note(request, choice.route),
         *offer.notes,
+        *((_ROUNDS_ARE_LIMITED,) if asks_rounds and not grants_rounds else ()),
         *registry.notes(globs),
     )
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from kairos_mcp.budget.reservation import NO_DAY, SHARED_SCOPES, Reservation, ReservationRequest
 from kairos_mcp.budget.status_line import format_status_line
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, client_requests, queries, texts, tool_memory
+from kairos_mcp.store import approvals, client_requests, more_rounds, queries, texts, tool_memory
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
@@ -26,6 +26,7 @@ from kairos_mcp.store.accounts import (
 )
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.commit import CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult, StepStarted
+from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.notes import (
     USED_UP_REASONS,
     AskedCompletion,
@@ -170,7 +171,10 @@ def _start_step(session: Session, commit: RunCommit, new_step: NewStep, batch: R
         mark = _insert_mark(session, commit, new_step, None, new_step.sent)
         approvals.add_approval(session, commit.run, mark, new_step.approval_request, commit.at)
         return StepStarted(mark, reserved, None, new_step.sent, is_open=True)
-    if new_step.answer is None:
+    answer, by_route = new_step.answer, SERVER_ROUTE
+    if new_step.rounds_request is not None and answer is None:
+        answer, by_route = _answer_rounds_request(session, commit, new_step.path, new_step.rounds_request, batch)
+    if answer is None:
         held = None if new_step.request.external else reserved.held
         mark = _insert_mark(session, commit, new_step, held, sent, shared)
         if new_step.reused_approval is not None:
@@ -179,7 +183,16 @@ def _start_step(session: Session, commit: RunCommit, new_step: NewStep, batch: R
     spent = reserved.held._replace(milliseconds=0)
     batch.settle(new_step.path, reserved.held, spent, shared)
     mark = _insert_mark(session, commit, new_step, None, sent, shared)
-    return _answer_at_once(session, mark, commit, new_step.answer, sent, reserved, spent)
+    if new_step.reused_approval is not None:
+        approvals.record_reused(session, commit.run, mark, new_step.reused_approval, commit.at)
+    return _answer_at_once(session, mark, commit, answer, sent, reserved, spent, by_route)
+
+
+def _answer_rounds_request(
+    session: Session, commit: RunCommit, path: str, request: RoundsRequest, batch: ReservationBatch
+) -> tuple[ToolResult, str]:
+    """Answer a loop that asks for more rounds, and say who answers; what it is granted is written with the answer."""
+    return more_rounds.answer_request(session, commit.run, path, request, batch, commit.at), more_rounds.BY_BUDGET
 
 
 def _reserve(
@@ -225,8 +238,9 @@ def _answer_at_once(
     sent: Sent,
     grant: Reservation | None = None,
     spent: Units = NOTHING,
+    by_route: str = SERVER_ROUTE,
 ) -> StepStarted:
-    insert_answer(session, mark, StepResult(answer, spent), SERVER_ROUTE, commit.at)
+    insert_answer(session, mark, StepResult(answer, spent), by_route, commit.at)
     return StepStarted(mark, grant, answer, sent)
 
 
@@ -259,6 +273,11 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
     bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.previous_end, is_open, encode_shared(shared))
     number = session.insert(_INSERT_ATTEMPT, bindings)
     client_requests.record_charge(session, attempt.withdrawn_requests, number)
+    if attempt.rounds_request is not None and not is_open:
+        answer, by_route = _answer_rounds_request(session, commit, attempt.path, attempt.rounds_request, batch)
+        held, spent = attempt.held.minus(attempt.freed).plus(reserved.held), counts_of("call")
+        batch.settle(attempt.path, held, spent, shared)
+        return _answer_at_once(session, attempt.mark, commit, answer, sent, reserved, spent, by_route)
     return StepStarted(attempt.mark, reserved, None, sent, is_open, shared, refusal)
 
 

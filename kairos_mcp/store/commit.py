@@ -14,6 +14,7 @@ from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import NO_BRANCHES, NO_SHARED_ACCOUNTS, BranchAccountIds, NewBranch, SharedAccountIds
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
+from kairos_mcp.store.more_rounds import RoundsRequest
 
 
 class StepResult(NamedTuple):
@@ -48,7 +49,8 @@ class NewStep(NamedTuple):
     """A step to be inserted. With an `answer`, its result is known already (a call that was refused).
 
     `sent` gets the reserved tokens added, and for a round or a closing the status line. `approval_request`: the step
-    waits for a person. `reused_approval`: an earlier approval lets it through.
+    waits for a person. `reused_approval`: an earlier approval lets it through. `rounds_request`: the commit itself
+    answers it.
     """
 
     path: str
@@ -59,6 +61,7 @@ class NewStep(NamedTuple):
     answer: Answer | None = None
     approval_request: ApprovalRequest | None = None
     reused_approval: ReusedApproval | None = None
+    rounds_request: RoundsRequest | None = None
 
 
 class NewAttempt(NamedTuple):
@@ -67,7 +70,7 @@ class NewAttempt(NamedTuple):
     The attempt before it ended as `previous_end`, frees `freed` (a part of `held`) and stays charged with
     `previous_charge`.
     `withdrawn_requests`: requests to a client's model that got no answer; `previous_charge` is then the most that
-    they can have cost, and is charged as far as so much is left.
+    they can have cost, and is charged as far as so much is left. `rounds_request`: as of a new step.
     """
 
     path: str
@@ -80,6 +83,7 @@ class NewAttempt(NamedTuple):
     previous_end: str
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     withdrawn_requests: Sequence[int] = ()
+    rounds_request: RoundsRequest | None = None
 
 
 class Paused(NamedTuple):

@@ -7,12 +7,14 @@ its caps have room: the change is one conditional update.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest, reserve
 from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.step_path import enclosing_paths
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
@@ -29,6 +31,7 @@ from kairos_mcp.store.session import CorruptRows, Session
 
 UPDATE_AMOUNTS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
 _shared_amounts: Callable[[Units], tuple[int, ...]] = itemgetter(slice(1, 6))  # see budget.shared_part
+_RAISE_ROUNDS = "update account set cap_rounds = cap_rounds + ? where id = ?"
 _SHARED_UNITS = Units._fields[1:6]
 _SHARED_COLUMNS = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in _SHARED_UNITS]
 _ADD_TO_SHARED = f"update account set {', '.join(f'{name} = {name} + ?' for name in _SHARED_COLUMNS)} where id = ?"
@@ -108,6 +111,31 @@ class ReservationBatch:
         """Return the account that a step is charged to first: of the nearest branch above its path, or the run's."""
         branch_ids = branches_above(self.branches, path)
         return self._branch(branch_ids[0]) if branch_ids else self.run_account
+
+    def accounts_above(self, path: str) -> list[Account]:
+        """Return the accounts that a step is charged to, from the nearest branch's to the run's own.
+
+        For the path of a branch these are the accounts around it.
+        """
+        return [*(self._branch(number) for number in branches_above(self.branches, path)), self.run_account]
+
+    def branch_account(self, path: str) -> Account:
+        """Return the account of the branch at this path."""
+        return self._branch(self.branches[path])
+
+    def branch_around(self, path: str) -> str:
+        """Return the path of the nearest branch around a step that has an account; empty where there is none."""
+        return next((enclosing for enclosing in enclosing_paths(path) if enclosing in self.branches), "")
+
+    def raise_rounds(self, path: str, more: int) -> None:
+        """Raise the cap on rounds of the account that the step at this path is charged to first; it has one."""
+        account = self.nearest_account(path)
+        self._session.rows(_RAISE_ROUNDS, (more, account.id))
+        raised = account._replace(caps=replace(account.caps, rounds=(account.caps.rounds or 0) + more))
+        if account.id == self.run_account.id:
+            self.run_account = raised
+        else:
+            self._branches_read[account.id] = self._branch_before(account.id), raised
 
     def settle(self, path: str, held: Units, spent: Units, shared: SharedAccountIds) -> None:
         """Release what the step at this path held, and charge what it has cost."""

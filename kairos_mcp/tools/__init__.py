@@ -16,6 +16,7 @@ from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.search_tool import search_tool
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
+from kairos_mcp.tools.more_rounds import more_rounds_tool
 from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
 from kairos_mcp.tools.tool import Tool, ToolContext, tool
@@ -58,6 +59,7 @@ def builtin_tools(
     on_demand = [
         read_result_tool(page_chars),
         *([skill_tool(skill_folders, read_bytes)] if skill_folders is not None else []),
+        more_rounds_tool(),
     ]
     if workspace is None:
         return on_demand

@@ -246,7 +246,9 @@ class ToolRegistry:
     def _match_glob(self, glob: str) -> list[str]:
         if glob in self._tools:
             return [glob]
-        return [name for name in self._tools if fnmatchcase(name, glob)] if len(glob) <= GLOB_CHARS else []
+        if len(glob) > GLOB_CHARS:
+            return []
+        return [name for name, tool in self._tools.items() if fnmatchcase(name, glob) and not tool.exact_only]
 
     def _starting(self) -> list[StartingSource]:
         return [part for source in self._sources for part in source.starting()]

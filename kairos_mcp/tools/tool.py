@@ -149,7 +149,7 @@ class Tool:
     before the call (raising as `run` would); without it the arguments are shown. `probe` finishes, reverts or reports
     a call of effect `checked` that a crash interrupted. `internal`: called by our own flows only; it is offered to no
     model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
-    only reads.
+    only reads. `exact_only`: matched by no glob, only by its whole name.
     """
 
     spec: ToolSpec
@@ -160,6 +160,7 @@ class Tool:
     probe: Callable[[JsonObject, ToolContext], ProbeResult] | None = None
     internal: bool = False
     named_only: bool = False
+    exact_only: bool = False
 
     @cached_property
     def schema(self) -> Schema:

@@ -15,6 +15,8 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, Settings, packaged_config
 
+MORE = "request_more_rounds"
+
 
 def put_agent(place: Place, text: str = "", **keys: str) -> None:
     """Write the user's agent `mine`."""
@@ -47,9 +49,20 @@ async def test_the_model_is_given_the_agent_s_prompt_and_its_tools(place: Place)
     text = (packaged_config() / "agents" / "code_analyzer.md").read_text()
     assert item["system"] == text.split("---\n", 2)[2].strip()
     assert {tool["name"] for tool in item["tools"]} == {
-        *("list_files", "file_tree", "read_file", "search_files", "read_result", "read_skill")
+        *("list_files", "file_tree", "read_file", "search_files", "read_result", "read_skill", "request_more_rounds")
     }
     assert spec_of(place)["agent"] == "code_analyzer"
+
+
+@pytest.mark.parametrize(("limits", "offered"), [({}, True), ({"model_calls": 9}, True), ({"rounds": 4}, False)])
+async def test_an_agent_may_ask_for_more_rounds_than_its_own_but_not_past_those_that_the_caller_gave(
+    place: Place, limits: dict[str, int], offered: bool
+) -> None:
+    put_agent(place, tools="[read_file]", max_rounds="3")
+    async with App.open(place.settings(), via="mcp") as app:
+        item = await item_of(app, await started(app, agent="mine", route="caller", limits=Limits(**limits)))
+    assert (MORE in [tool["name"] for tool in item["tools"]]) is offered
+    assert spec_of(place).get("grants_rounds", False) is offered
 
 
 async def test_a_run_without_an_agent_is_as_before(place: Place) -> None:
@@ -83,7 +96,7 @@ async def test_tools_only_narrows_what_the_agent_has(place: Place) -> None:
     put_agent(place, tools="[read_file, 'edit_*']")
     async with App.open(place.settings(), via="mcp") as app:
         item = await item_of(app, await started(app, agent="mine", route="caller", tools=("*_file",)))
-        assert [tool["name"] for tool in item["tools"]] == ["read_file", "edit_file"]
+        assert [tool["name"] for tool in item["tools"]] == ["read_file", "edit_file", MORE]
         with pytest.raises(BadArguments, match="'write_file' is no tool of the agent mine"):
             await started(app, agent="mine", tools=("read_file", "write_file"))
 
@@ -201,7 +214,8 @@ async def test_an_agent_of_the_workspace_is_used_as_it_is_named(place: Place) ->
     (folder / "reviewer.md").write_text("---\nname: reviewer\ndescription: x\ntools: Read\n---\nYou review.\n")
     async with App.open(place.settings(claude_agents=True), via="mcp") as app:
         item = await item_of(app, await started(app, agent="claude:reviewer", route="caller"))
-    assert (item["system"], [tool["name"] for tool in item["tools"]]) == ("You review.", ["read_file", "read_result"])
+    assert item["system"] == "You review."
+    assert [tool["name"] for tool in item["tools"]] == ["read_file", "read_result", MORE]
 
 
 def with_provider(settings: Settings) -> Settings:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from killed import REQUEST
+from killed import REQUEST, killed_after
 from starlette.responses import Response
 from support.app import ME, Place, begun, outcome_of, place_in, rests, says, started
 from support.branches import DEEP, Team, branches_of, lines, looks, open_team_app, team_app
@@ -165,13 +162,7 @@ KILLS = [3, 8, 17, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 3
 
 @pytest.mark.parametrize("commits", KILLS)
 async def test_killed_after_any_commit_the_tree_adds_up_and_the_run_goes_on(place: Place, commits: int) -> None:
-    here = Path(__file__)
-    path = os.pathsep.join(map(str, (here.parent.parent, here.parent, *sys.path)))
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, str(here.with_name("killed.py")), str(place.root), str(commits), env={"PYTHONPATH": path}
-    )
-    async with asyncio.timeout(60):
-        assert await child.wait() == -signal.SIGKILL
+    await killed_after(place, commits)
     async with open_team_app(place.settings(*lines(), time_zone=ZONE), DEEP) as app:
         report = await rests(app, (await app.runs.start_planner(REQUEST, ME)).run_id)
         assert (report.status, report.rounds) == ("completed", 6)

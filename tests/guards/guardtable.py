@@ -1844,6 +1844,51 @@ WHAT_IS_NEW = (
     ),
 )
 
+GRANTED = "budgets/test_more_rounds.py::test_"
+GRANTED_HISTORIES = (
+    "budgets/test_granted_histories.py::test_no_history_of_requests_and_crashes_passes_what_may_be_granted"
+)
+
+MORE_ROUNDS = (
+    Guard(
+        "budget/more_rounds.py",
+        "if len(earlier) >= MAX_GRANTS or sum(earlier) >= MAX_GRANTED_ROUNDS:",
+        "if sum(earlier) >= MAX_GRANTED_ROUNDS:",
+        GRANTED + "a_grant_is_never_more_than_was_asked_for_nor_than_there_is_room",
+        quick=True,
+    ),
+    Guard(
+        "budget/more_rounds.py",
+        "    if repeats * 2 >= calls:\n",
+        "    if repeats > calls:\n",
+        GRANTED + "a_grant_is_never_more_than_was_asked_for_nor_than_there_is_room",
+    ),
+    Guard(
+        "store/more_rounds.py",
+        "rooms.append(max(0, free) // (unbegun + 1) - left)",
+        "rooms.append(rest - left)",
+        GRANTED_HISTORIES,
+    ),
+    Guard(
+        "store/more_rounds.py",
+        "if task_of(grant.call) == task_of(path)]",
+        "if grant.call == path]",
+        GRANTED_HISTORIES,
+    ),
+    Guard(
+        "store/more_rounds.py",
+        "return None if request.most is None else request.most - (own.caps.rounds or 0)",
+        "return None",
+        GRANTED + "the_configurations_limit_bounds_a_grant_and_a_person_extends_as_before",
+    ),
+    Guard(
+        "specs/build.py",
+        "grants_rounds = request.limits.rounds is None and (",
+        "grants_rounds = (",
+        GRANTED + "rounds_that_the_caller_limited_are_never_more_and_the_tool_is_not_offered",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -1861,4 +1906,5 @@ GUARDS = (
     *WHOSE_RUN,
     *WHAT_IS_NEW,
     *IN_THE_TERMINAL,
+    *MORE_ROUNDS,
 )

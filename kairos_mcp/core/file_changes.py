@@ -1,0 +1,32 @@
+"""The changes of files in the result of a call: what our tools for files write into its data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kairos_mcp.core.messages import ToolResult
+
+
+class ChangedFile(NamedTuple):
+    """A file that a call changed: its plain path, and the SHA-256 in hex of what it held before (None: there was none)
+    and holds after."""
+
+    path: str
+    before: str | None
+    after: str
+
+
+def changed_files(result: ToolResult) -> tuple[ChangedFile, ...]:
+    """Return the files that a call changed by its result; none for a call that failed or only planned changes.
+
+    Any tool may give such data. So what follows from it must do no harm where it is made up.
+    """
+    if result.is_error or not isinstance(result.data, dict) or not isinstance(result.data.get("files"), list):
+        return ()
+    return tuple(
+        ChangedFile(path, before, after)
+        for file in result.data["files"]
+        if isinstance(file, dict) and "bytes" in file  # a plan's files have none
+        if isinstance(path := file.get("path"), str) and isinstance(after := file.get("after"), str)
+        if isinstance(before := file.get("before"), str | None)
+    )

@@ -1,0 +1,204 @@
+"""The law of grants: whatever loops do, ask for and lose in crashes, none passes two grants and ten rounds a task, nor
+what is left around it; and what those beside it may still use stays theirs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
+from kairos_mcp.budget.reservation import Reservation, ReservationRequest
+from kairos_mcp.budget.units import counts_of
+from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.step_path import task_of
+from kairos_mcp.store.accounts import NewBranch, read_account
+from kairos_mcp.store.codec import encode_answer, encode_units
+from kairos_mcp.store.connection import SqliteSession
+from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_request, list_grants
+from kairos_mcp.store.reservations import ReservationBatch
+from kairos_mcp.store.schema import MIGRATIONS
+
+SAMPLE, WHOLE_SWEEP = 50, 100_000
+OWN = 1
+MOST_ROUNDS = 30  # that the configuration allows
+INSERT_RUN = """
+    insert into run(n, id, flow, version, spec, principal, via, client, start_digest, workspace, account, created_at,
+        route) values (1, 'run-1', 'planner', 1, '{}', 'local', 'mcp', '', x'', '', 1, 0, 'scripted')
+"""
+ROUND = ReservationRequest(counts_of("round"), "round", external=True)
+
+
+@dataclass
+class History:
+    """A run of up to 16 tasks, or of one loop; what was granted is counted apart from its rows.
+
+    `has_tries`: the loops are tries within their tasks; else each task is one, beside the others.
+    """
+
+    connection: SqliteSession
+    chance: random.Random
+    tasks: int
+    has_tries: bool
+    aside: Limits
+    begun: int = 0
+    loops: dict[str, str] = field(default_factory=dict)  # that run, by their tasks
+    branches: dict[str, int] = field(default_factory=dict)
+    first_caps: dict[int, int] = field(default_factory=dict)
+    granted: dict[str, list[int]] = field(default_factory=dict)  # by task
+    steps: int = 0
+
+    def batch(self) -> ReservationBatch:
+        return ReservationBatch(self.connection, read_account(self.connection, OWN), self.branches)
+
+    def new_path(self, loop: str, name: str) -> str:
+        self.steps += 1
+        return f"{loop}/{name}-{self.steps}".lstrip("/")
+
+    def share_of_task(self, limits: Limits) -> BranchShare:
+        """The share of a task that begins, or that runs."""
+        return BranchShare(limits, self.tasks - self.begun + len(self.loops), self.aside)
+
+    def begin(self) -> None:
+        """A task begins, with its first try; or the next try of one."""
+        asked = Limits(rounds=self.chance.randint(1, 8))
+        if self.begun < self.tasks and (not self.loops or self.chance.random() < 0.7):
+            task = f"task-{self.begun + 1}"
+            wide = Limits(rounds=self.chance.choice((None, 4, 12))) if self.has_tries else asked
+            opened, loop = [NewBranch(task, self.share_of_task(wide))], task
+            self.begun += 1
+        elif self.loops and self.has_tries:
+            task = self.chance.choice(list(self.loops))
+            opened, loop = [], self.loops[task]
+        else:
+            return
+        if self.has_tries:
+            last = int(loop.rpartition("-")[2]) if "/" in loop else 0
+            loop = f"{task}/try-{last + 1}"
+            opened.append(NewBranch(loop, BranchShare(asked, 1)))
+        self.loops[task] = loop
+        batch = self.batch()
+        batch.open_branches(opened)
+        batch.write()
+        self.branches = dict(batch.branches)
+        for branch in opened:
+            number = self.branches[branch.path]
+            self.first_caps[number] = read_account(self.connection, number).caps.rounds or 0
+
+    def a_loop(self) -> str | None:
+        """One that runs; the run itself is one where there are no tasks."""
+        if not self.tasks:
+            return ""
+        return self.chance.choice(list(self.loops.values())) if self.loops else None
+
+    def work(self, loop: str) -> None:
+        """A round, with a call that may repeat one before."""
+        batch, path = self.batch(), self.new_path(loop, "round")
+        reserved = batch.reserve(path, ROUND, ())
+        if isinstance(reserved, Reservation):
+            batch.settle(path, reserved.held, reserved.held, ())
+        batch.write()
+        number = self.steps if self.chance.random() < 0.8 else self.chance.randint(1, 3)
+        self.insert_call(f"{path}/call-1", number, ToolResult(f"result {number}"), "server")
+
+    def insert_call(self, path: str, number: int, result: ToolResult, by_route: str) -> None:
+        insert_step = "insert into mark(run, path, kind, digest, fence, at) values (1, ?, 'call', ?, 0, 0)"
+        mark = self.connection.insert(insert_step, (path, b"%d" % number))
+        answer = mark, encode_answer(result), encode_units(counts_of("call")), by_route
+        self.connection.rows("insert into answer(mark, at, body, spent, by_route) values (?, 0, ?, ?, ?)", answer)
+
+    def request(self, loop: str) -> None:
+        """A loop asks for more; the transaction may be lost in a crash."""
+        path, crashes = self.new_path(loop, "call"), self.chance.random() < 0.3
+        begun = [branch for task, tried in self.loops.items() for branch in dict.fromkeys((task, tried))]
+        share = BranchShare(Limits(), 1) if self.has_tries else self.share_of_task(Limits())
+        asked = RoundsRequest(self.chance.randint(1, 10), None, MOST_ROUNDS, share if loop else None, tuple(begun))
+        before = self.left_of_each()
+        self.connection.execute("begin immediate")
+        batch = self.batch()
+        answer = answer_request(self.connection, 1, path, asked, batch, 0)
+        self.insert_call(path, 0, answer, BY_BUDGET)
+        batch.write()
+        self.connection.execute("rollback" if crashes else "commit")
+        granted = 0 if crashes else answer.data["granted"]
+        if granted:
+            self.granted.setdefault(task_of(path), []).append(granted)
+        after = self.left_of_each()
+        assert after == {each: left + granted * (each == loop) for each, left in before.items()}
+        if loop and granted:
+            self.check_shares(loop)
+
+    def left_of_each(self) -> dict[str, int]:
+        """What each branch may still use by its own cap."""
+        batch = self.batch()
+        return {branch: batch.branch_account(branch).remaining.rounds or 0 for branch in self.branches}
+
+    def check_shares(self, loop: str) -> None:
+        """What was just granted is there in every account around, beside what the others that run may still use."""
+        own, *around = (account.remaining.rounds for account in self.batch().accounts_above(f"{loop}/round-1"))
+        assert own is not None
+        assert all(left is None or own <= left for left in around)
+        if not self.has_tries and around[0] is not None:
+            left = self.left_of_each()
+            assert sum(left[task] for task in self.loops) <= around[0] - (self.aside.rounds or 0)
+
+    def check(self) -> None:
+        rows = list_grants(self.connection, 1)
+        for task in {task_of(row.call) for row in rows} | self.granted.keys():
+            found = [row.granted for row in rows if task_of(row.call) == task]
+            assert found == self.granted.get(task, [])
+            assert len(found) <= MAX_GRANTS
+            assert sum(found) <= MAX_GRANTED_ROUNDS
+        caps = {number: read_account(self.connection, number).caps.rounds or 0 for number in self.first_caps}
+        assert sum(caps.values()) - sum(self.first_caps.values()) == sum(row.granted for row in rows)
+        assert caps[OWN] <= max(self.first_caps[OWN], 0 if self.tasks else MOST_ROUNDS)
+        for number in caps:
+            account = read_account(self.connection, number)
+            assert account.caps.rounds is None or account.spent.rounds + account.held.rounds <= account.caps.rounds
+
+
+def count_grants(connection: SqliteSession, seed: int) -> int:
+    """Go through one history, held against the law at each step; return how often something was granted."""
+    chance = random.Random(seed)
+    for table in ("deposit", "note", "answer", "mark", "run", "account"):
+        connection.execute(f"delete from {table}")
+    cap = chance.choice((None, 5, 20, 60, 200))
+    connection.rows("insert into account(id, scope, cap_rounds) values (1, 'run', ?)", (cap,))
+    connection.execute(INSERT_RUN)
+    tasks, aside = chance.choice((0, 2, 5, 16)), Limits(rounds=chance.choice((None, 3)))
+    history = History(connection, chance, tasks, chance.random() < 0.5, aside, first_caps={OWN: cap or 0})
+    for _ in range(chance.randint(10, 60)):
+        act, loop = chance.random(), history.a_loop()
+        if tasks and act < 0.2:
+            history.begin()
+        elif history.loops and act < 0.23:
+            history.loops.pop(chance.choice(list(history.loops)))
+        elif loop is not None and act < 0.7:
+            history.work(loop)
+        elif loop is not None:
+            history.request(loop)
+        history.check()
+    return sum(map(len, history.granted.values()))
+
+
+@pytest.fixture
+def connection() -> Iterator[SqliteSession]:
+    """An empty store in memory."""
+    connection = SqliteSession(":memory:")
+    for statements in MIGRATIONS:
+        connection.execute(statements)
+    yield connection
+    connection.close()
+
+
+def test_no_history_of_requests_and_crashes_passes_what_may_be_granted(connection: SqliteSession) -> None:
+    assert sum(count_grants(connection, seed) for seed in range(SAMPLE)) > SAMPLE / 2
+
+
+@pytest.mark.slow
+def test_no_history_of_many_passes_what_may_be_granted(connection: SqliteSession) -> None:
+    for seed in range(WHOLE_SWEEP):
+        count_grants(connection, seed)
