@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,22 +12,25 @@ from kairos_mcp.app.context import Operations
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.settings.settings import has_own_agents
 
 if TYPE_CHECKING:
+    from kairos_mcp.core.agent_record import AgentRecord
     from kairos_mcp.settings.agents import AgentFiles, DisabledAgent
 
 
 @dataclass(frozen=True, slots=True)
 class ListedAgent:
-    """An agent in a list: the names of its tools, and what of its file was left out."""
+    """An agent in a list: the names of its tools, what of its file was left out, and its record, if it has one."""
 
     agent: Agent
     tools: tuple[str, ...]
     left_out: tuple[str, ...]
+    record: AgentRecord | None
 
     def as_json(self) -> JsonObject:
         agent = self.agent
@@ -38,6 +42,7 @@ class ListedAgent:
             "max_rounds": agent.max_rounds,
             "from": agent.origin,
             "left_out": list(self.left_out),
+            "record": None if self.record is None else self.record.as_json(),
         }
 
 
@@ -97,16 +102,23 @@ def _read_agents(factory: RunFactory, workspace: str | None) -> AgentFiles:
 class Agents(Operations):
     """List the agents of this server's first workspace."""
 
-    async def list_all(self) -> AgentList:
-        """List the agents, and those that are disabled."""
+    async def list_all(self, caller: Caller) -> AgentList:
+        """List the agents with this caller's records of them, and those that are disabled."""
+        from kairos_mcp.store.agent_records import read_records  # few starts list them
+
         workspace = self._factory.find_workspace(None)
         found = await find_agents(self._factory, workspace)
         registry = self._factory.resources(workspace).registry
+        records: Mapping[str, AgentRecord] = {}
+        if self._store.exists:
+            read = await self._store.read(lambda session: read_records(session, caller.principal, workspace or ""))
+            records = {each.agent: each for each in read}
         listed = [
             ListedAgent(
                 agent,
                 tuple(spec.name for spec in registry.select_available(agent.tools)),
                 found.notes.get(agent.name, ()),
+                records.get(agent.name),
             )
             for agent in found.agents.values()
         ]

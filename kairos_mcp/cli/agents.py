@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.options import AllFlags, AsJson
-from kairos_mcp.cli.session import with_app
+from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import settings_for_list
 from kairos_mcp.cli.terminal import Line, Prose, emit
 from kairos_mcp.core.text import count_of
@@ -20,10 +20,10 @@ _MARGIN = 20
 
 
 def agents(*, as_json: AsJson = False, flags: AllFlags) -> int:
-    """List the agents: what each is for, its tools, model and rounds, and where it comes from."""
+    """List the agents: what each is for, its tools, model and rounds, and how its tasks went."""
 
     async def read_agents(app: App) -> AgentList:
-        return await app.agents.list_all()
+        return await app.agents.list_all(PERSON)
 
     found = with_app(settings_for_list(flags), read_agents)
     emit(found.as_json(), _lines(found), as_json=as_json)
@@ -35,6 +35,8 @@ def _lines(found: AgentList) -> Iterator[Line]:
         yield _entry(each.agent.name, each.agent.description)
         yield _entry("", " · ".join(_facts(each)))
         yield _entry("", f"tools: {', '.join(each.tools) or 'none'}")
+        if each.record is not None:
+            yield _entry("", each.record.line)
         if each.left_out:
             yield _entry("", f"left out of its file: {', '.join(each.left_out)}")
     for wrong in found.disabled:

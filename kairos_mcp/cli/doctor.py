@@ -13,7 +13,7 @@ from kairos_mcp.cli.doctor_programs import check_interpreters, check_servers
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson
 from kairos_mcp.cli.output import command_line_for
-from kairos_mcp.cli.session import with_app
+from kairos_mcp.cli.session import PERSON, with_app
 from kairos_mcp.cli.settings import read_settings
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
@@ -103,7 +103,7 @@ def _check_tools(settings: Settings) -> Iterator[Finding]:
     """List what is known of the sources of tools, and of agents, without starting a server."""
 
     async def read_agents(app: App) -> AgentList:
-        return await app.agents.list_all()
+        return await app.agents.list_all(PERSON)
 
     async def read_notes(app: App) -> tuple[str, ...]:
         return await app.tools.source_notes()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.app import Place
+from support.app import PERSON, Place
 
 from kairos_mcp.app.agents import AgentList
 from kairos_mcp.app.app import App
@@ -37,7 +37,7 @@ def head(**keys: str) -> str:
 
 async def listed(place: Place, **settings: Any) -> AgentList:
     async with App.open(place.settings(**{"claude_agents": True, **settings}), via="command") as app:
-        return await app.agents.list_all()
+        return await app.agents.list_all(PERSON)
 
 
 async def only(place: Place) -> dict[str, Any]:
@@ -67,6 +67,7 @@ async def test_one_that_names_no_tools_has_those_that_read(place: Place, put: Pu
         "max_rounds": 10,
         "from": ".claude/agents/reviewer.md",
         "left_out": [],
+        "record": None,
     }
 
 
