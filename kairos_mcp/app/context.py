@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from kairos_mcp.store.ownership import NO_OWNER, OwnerState
 from kairos_mcp.store.queries import RunRow, with_run_id
 from kairos_mcp.store.session import Session
 from kairos_mcp.views.run_report import NOTHING_WAITS
+from kairos_mcp.views.waiting import OpenStep
 
 MAX_SESSIONS = 1_024  # remembered; the one that was used longest ago is dropped first
 MAX_DIALOGS = 256  # remembered of one session
@@ -175,16 +176,21 @@ class AppContext:
         steps = (await self.pool.state_of(run)).runner.waiting if waits.steps else {}
         return {path: steps[path] for path in waits.steps if path in steps}
 
-    async def waiting_steps(self, run: RunRow) -> Mapping[str, Step]:
+    async def waiting_steps(self, run: RunRow) -> dict[str, OpenStep]:
         """Return the steps that the run's flow waits for, by path. Raises Stale, StoreCorrupt.
 
         A run may be read from anywhere. If its folder is not one of this server's, its flow is replayed from its rows
         alone, and the folder is not opened.
         """
-        if self.serves(run.workspace):
-            return (await self.pool.state_of(run)).runner.waiting
+        runner = (await self.pool.state_of(run)).runner if self.serves(run.workspace) else await self._replay(run)
+        return {
+            path: OpenStep(step, runner.agent_of(path), runner.about_of(path)) for path, step in runner.waiting.items()
+        }
+
+    async def _replay(self, run: RunRow) -> Runner:
         self.factory.check_version(run)
-        runner = Runner((await self.factory.load_spec(run)).flow())
+        loaded = await self.factory.load_spec(run)
+        runner = Runner(loaded.flow(), loaded.spec.agent)
         record = await self.store.read(lambda session: queries.read_record(session, run.n))
         try:
             runner.replay_all(RecordedStep(row.path, row.digest, row.answer) for row in record)
@@ -192,7 +198,7 @@ class AppContext:
             raise replay_mismatch(run.id, mismatch) from mismatch
         except Unreadable as error:
             raise with_run_id(run, error) from error
-        return runner.waiting
+        return runner
 
     async def can_drive(self, run: RunRow) -> bool:
         """Whether this process can drive the run: it has its workspace, its tools and its route.

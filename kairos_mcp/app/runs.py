@@ -26,7 +26,7 @@ from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadabl
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import RecordedStep, Step
+from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
@@ -54,6 +54,7 @@ from kairos_mcp.views.run_report import (
 )
 from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
 from kairos_mcp.views.transcript import Transcript, phase_transcripts
+from kairos_mcp.views.waiting import OpenStep
 
 WaitUntil = Literal["rest", "attention", "news", "done"]
 OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
@@ -195,7 +196,7 @@ class Runs(Operations):
         with queries.name_run_in_errors(run):
             if stands.unreadable is not None:
                 raise stands.unreadable
-            steps: Mapping[str, Step] | None = None
+            steps: Mapping[str, OpenStep] | None = None
             if full:
                 steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
             return await self._store.read(lambda session: make_report(session, run, waits, view, steps))

@@ -6,6 +6,7 @@ A path is a list of parts between slashes, from the outermost: a name, and for m
     round-3/call-2      its second call
     cycle-1/act/call-1  the call of an act, in a run of cycles; in a run of one phase it is act/call-1
     closing             the last call of the model, after a limit
+    task-2/try-1/round-3  a round of a loop in a branch
 """
 
 from __future__ import annotations
@@ -67,6 +68,13 @@ def task_of(path: str) -> str:
 def round_of(path: str) -> int:
     """Return the number of the round that a step belongs to, 0 for none."""
     return next((part.ordinal for part in split_path(path) if part.name == "round"), 0)
+
+
+def loop_of(path: str) -> str:
+    """Return the path of the branch whose planner loop a step belongs to, as `task-2/try-1` of
+    `task-2/try-1/round-3/call-1`; empty for a run's own loop, and for a step of none."""
+    parts = path.split("/")
+    return next(("/".join(parts[:at]) for at, part in enumerate(parts) if _split_part(part).name in _ORDER), "")
 
 
 def sort_key(path: str) -> tuple[tuple[int, str, int], ...]:

@@ -288,7 +288,8 @@ class RunState:
             attempts,
             notes,
             outcome=outcome,
-            may_release=not (steps_running or no_new_steps or some_left),
+            # A step that an earlier commit granted may not have begun yet: that of a branch beside this one.
+            may_release=not (steps_running or no_new_steps or some_left or self.startable_steps),
             open_marks=[step.id for step in self.pending.values() if step.is_open],
             branches=self.branches,
             new_branches=self._new_branches() if new_steps and self.runner.branches else (),

@@ -7,60 +7,74 @@ which the client answers by calling again, perhaps in another process, perhaps t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 import mcp_types as wire
 
 from kairos_mcp.app.client_requests import ClientReply
 from kairos_mcp.app.dialogs import UserDecision, UserSettlement
+from kairos_mcp.core.step_path import loop_of
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation, push
 from kairos_mcp.server.call import ResumedRequest, ServerCall
 from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
-from kairos_mcp.store.approvals import is_approval_key
+from kairos_mcp.store.approvals import WaitingItems, is_approval_key
 from kairos_mcp.store.client_requests import RequestOutcome
 from kairos_mcp.store.open_completions import AskRow
 from kairos_mcp.store.queries import RunRow
 
 
-async def ask_client(call: ServerCall, run: RunRow, until_s: float) -> wire.InputRequiredResult | bool:
+async def ask_client(
+    call: ServerCall, run: RunRow, until_s: float, answered: Collection[str] = ()
+) -> wire.InputRequiredResult | bool:
     """Ask the client what its run, as it is now, waits for. Returns the result for the client, or whether the run has
     moved.
 
-    `until_s`: when this call ends, by `time.monotonic`. What is unanswered then waits for the next call.
+    `until_s`: when this call ends, by `time.monotonic`. What is unanswered then waits for the next call. `answered`:
+    the keys that it answered.
     """
     if time.monotonic() >= until_s:
         return False
-    found = await _find_requests(call, run)
+    found = await _find_requests(call, run, answered)
     if not (found.completions or found.approvals):
         return False
     if found.completions and await call.app.client_requests.is_silent(run, call.caller):
         reason = "this client has left such a request without an answer before"
         return await call.app.client_requests.fall_back(run.id, reason, call.caller)
     if not call.client.modern:
-        return await push.push_all(call, found, partial(_look_again, call, run.id), until_s)
+        return await push.push_all(call, found, partial(_look_again, call, run.id, answered), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
     return False if rounds >= call.policy.rounds else await _input_required(call, found, rounds + 1)
 
 
-async def _find_requests(call: ServerCall, run: RunRow) -> PushableRequests:
-    """What the client can be asked now, by the capabilities that it declared."""
+async def _find_requests(call: ServerCall, run: RunRow, answered: Collection[str]) -> PushableRequests:
+    """What the client can be asked now, by the capabilities that it declared.
+
+    While the caller itself has something to answer, its user is asked only about the loops whose requests this call
+    answered: a call about another branch would wait for the user's word in vain.
+    """
     app, samples, elicits = call.app, call.client.samples and not call.client.refused, call.client.elicits
     if run.outcome is not None or not (samples or elicits):
         return PushableRequests(run, (), ())
     waiting = await app.runs.what_waits(run)
-    return PushableRequests(
-        run,
-        await app.client_requests.open_requests(run, waiting) if samples else (),
-        await app.dialogs.open_questions(run, waiting, call.caller, call.skipped) if elicits else (),
-    )
+    completions = await app.client_requests.open_requests(run, waiting) if samples else ()
+    questions = await app.dialogs.open_questions(run, waiting, call.caller, call.skipped) if elicits else ()
+    if answered and _waits_for_caller(run, waiting):
+        loops = {loop_of(key) for key in answered}
+        questions = [question for question in questions if loop_of(question.path) in loops]
+    return PushableRequests(run, completions, questions)
 
 
-async def _look_again(call: ServerCall, run_id: str) -> PushableRequests:
-    return await _find_requests(call, await call.app.runs.find(run_id, call.caller))
+def _waits_for_caller(run: RunRow, waiting: WaitingItems) -> bool:
+    """Whether there is a completion or a call that the caller itself answers."""
+    return any(row.kind != "pause" and "caller" in (run.route, row.sent.route) for row in waiting.steps.values())
+
+
+async def _look_again(call: ServerCall, run_id: str, answered: Collection[str]) -> PushableRequests:
+    return await _find_requests(call, await call.app.runs.find(run_id, call.caller), answered)
 
 
 async def take_responses(call: ServerCall, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:

@@ -35,7 +35,7 @@ async def report_when_at_rest(
         while True:
             run = await _wait_for_rest(call, run_id, until_s, again=asked)
             asked = True
-            match await client_requests.ask_client(call, run, until_s):
+            match await client_requests.ask_client(call, run, until_s, answered):
                 case wire.InputRequiredResult() as request:
                     return request
                 case False:

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 from kairos_mcp.server.framing import on_one_line
+from kairos_mcp.views.waiting import is_named_only, name_item
 
 RESULT_CHARS = 6_000
 ITEMS_CHARS = 60_000  # of all waiting items in a result; those beyond are named
@@ -139,21 +140,29 @@ def _ends(text: str, room: int) -> str:
 
 
 def _fit_items(items: Sequence[JsonObject], chars: int) -> tuple[list[JsonObject], list[str]]:
-    """The waiting items that find room, each cut by its own rule, and of the others key and kind; with notes on what
-    was cut. In a result with nothing else the first is always shown: it is answered before there is room for more."""
-    shown: list[JsonObject] = []
+    """The waiting items that find room, each cut by its own rule, and of the others what names them; with notes on what
+    was cut. What follows an answer of this call comes first, then what waits longest. In a result with nothing else the
+    first is always shown: it is answered before there is room for more."""
+    shown = [name_item(item) for item in items]
     notes: list[str] = []
-    left = chars
-    for number, item in enumerate(items):
+    left = chars - sum(map(size, shown))
+    in_turn = sorted(range(len(items)), key=lambda at: "after" not in items[at])
+    left_out = 0
+    for number, at in enumerate(in_turn):
+        if is_named_only(items[at]):
+            continue
         is_first = chars == ITEMS_CHARS and not number
-        cut, cuts = _cut_item(item, left if is_first else None)
-        if size(cut) > left and not is_first:
-            rest = [{"key": each["key"], "kind": each["kind"]} for each in items[number:]]
-            named = f"{len(rest)} of {len(items)} waiting items are named only, for want of room; answer others first"
-            return [*shown, *rest], [*notes, named]
-        shown.append(cut)
+        room = left + size(shown[at])
+        cut, cuts = _cut_item(items[at], room if is_first else None)
+        if size(cut) > room and not is_first:
+            left_out += 1
+            continue
+        left = room - size(cut)
+        shown[at] = cut
         notes += cuts
-        left -= size(cut)
+    if left_out:
+        many = f"{left_out} of {len(items)} waiting items are named only, for want of room"
+        notes.append(f"{many}: run_status view=full shows those that wait longest; answer others first")
     return shown, notes
 
 

@@ -284,7 +284,7 @@ class WaitingRow:
     """An open step: its row and kind, and what the server added to it (`sent`).
 
     `ended`: how the attempt before it did. `attempt`: the id of its newest attempt after the first. `digest`: of what
-    was asked. `has_approval`: a person is or was asked about it.
+    was asked. `has_approval`: a person is or was asked about it. `opened_at`: since when it waits, in milliseconds.
     """
 
     mark: int
@@ -294,6 +294,7 @@ class WaitingRow:
     attempt: int | None = None
     digest: bytes = b""
     has_approval: bool = False
+    opened_at: int = 0
 
     @property
     def needs_settlement(self) -> bool:
@@ -307,7 +308,8 @@ IS_OPEN = f"coalesce((select handed_out <> 0 {_NEWEST}), mark.held is null)"
 
 _WAITING = f"""
     select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
-        (select attempt.id {_NEWEST}), digest, exists(select 1 from approval where approval.mark = mark.id)
+        (select attempt.id {_NEWEST}), digest, exists(select 1 from approval where approval.mark = mark.id),
+        coalesce((select attempt.at {_NEWEST}), mark.at)
     from waiting join mark on mark.id = waiting.mark where waiting.run = ? order by mark.id
 """
 
@@ -316,8 +318,8 @@ def open_steps(session: Session, n: int) -> dict[str, WaitingRow]:
     """Return the open steps by path, oldest first."""
     found = session.rows(_WAITING, (n,))
     return {
-        path: WaitingRow(mark, kind, decode_sent(sent), ended, attempt, digest, bool(has_approval))
-        for path, mark, kind, sent, ended, attempt, digest, has_approval in found
+        path: WaitingRow(mark, kind, decode_sent(sent), ended, attempt, digest, bool(has_approval), opened_at)
+        for path, mark, kind, sent, ended, attempt, digest, has_approval, opened_at in found
     }
 
 

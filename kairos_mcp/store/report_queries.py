@@ -58,6 +58,21 @@ def oldest_step(session: Session, n: int, paths: Collection[str]) -> int:
     return int(found[0])
 
 
+def first_answered_at(session: Session, n: int, keys: Collection[str]) -> int | None:
+    """Return when the first of these keys was answered, a step or an approval, in milliseconds since 1970; None where
+    none was."""
+    among = placeholders(keys)
+    found = session.row(
+        "select min(at) from (select answer.at from mark join answer on answer.mark = mark.id where run = ?"
+        f" and path in ({among}) union all"
+        f" select decided_at from approval where run = ? and key in ({among})) as found",
+        (n, *keys, n, *keys),
+    )
+    assert found is not None
+    at: int | None = found[0]
+    return at
+
+
 _RULE = "(select client from approval where approval.mark = answer.mark and through = 'rule')"
 
 

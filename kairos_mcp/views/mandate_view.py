@@ -11,7 +11,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PHASES, Spec
 from kairos_mcp.core.step_path import last_part, split_path
-from kairos_mcp.core.steps import Pause, Step
+from kairos_mcp.core.steps import Pause
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
@@ -24,6 +24,7 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
+from kairos_mcp.views.waiting import OpenStep
 
 MAX_TOLD_CYCLES = 3  # in a checkpoint's next call: as many as may pass between two checkpoints
 AIM_CHARS = 120
@@ -45,7 +46,7 @@ def current_pause(waits: WaitingItems) -> str | None:
     return next((_pause_status(path) for path in pauses), None)
 
 
-def call_after_pause(run: RunRow, word: str, steps: Mapping[str, Step] | None) -> tuple[str, JsonObject, str]:
+def call_after_pause(run: RunRow, word: str, steps: Mapping[str, OpenStep] | None) -> tuple[str, JsonObject, str]:
     """Return the next call at a pause: its tool, arguments and reason; at a checkpoint after what was done, which the
     user is to be told first. `steps`: the open steps, without which (None) only the output says what was done."""
     action = "cancel" if word == DRIFT_PAUSE else "resume"
@@ -54,7 +55,7 @@ def call_after_pause(run: RunRow, word: str, steps: Mapping[str, Step] | None) -
     return "run_control", {"run_id": run.id, "action": action}, why
 
 
-def _describe_cycles(steps: Mapping[str, Step] | None) -> str:
+def _describe_cycles(steps: Mapping[str, OpenStep] | None) -> str:
     """Say what the newest cycles did, each in a few words."""
     done = _output_so_far(steps or {}).get("cycles", [])
     texts = []
@@ -124,7 +125,7 @@ def mandate_output(
     outcome: Outcome | None,
     waits: WaitingItems,
     status: str,
-    steps: Mapping[str, Step] | None = None,
+    steps: Mapping[str, OpenStep] | None = None,
 ) -> Any:
     """Return the output that a run shows: its own once it has one, else its status.
 
@@ -144,8 +145,8 @@ def mandate_output(
     return None
 
 
-def _output_so_far(steps: Mapping[str, Step]) -> JsonObject:
-    return next((step.progress for step in steps.values() if isinstance(step, Pause)), {})
+def _output_so_far(steps: Mapping[str, OpenStep]) -> JsonObject:
+    return next((each.step.progress for each in steps.values() if isinstance(each.step, Pause)), {})
 
 
 def find_tool_name(session: Session, run: RunRow, path: str) -> str | None:

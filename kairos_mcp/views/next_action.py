@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from kairos_mcp.core.calendar import format_timestamp
@@ -10,13 +10,20 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.steps import Step
 from kairos_mcp.store import approvals
+from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
 from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
-from kairos_mcp.views.waiting import MAX_DIALOG_CHARS, answer_template, decision_command, resume_command
+from kairos_mcp.views.waiting import (
+    MAX_DIALOG_CHARS,
+    OpenStep,
+    answer_template,
+    decision_command,
+    is_named_only,
+    resume_command,
+)
 
 Decides = Literal["caller", "client", "person"]
 """Who can decide within a call: the caller, their client's user, or only a person elsewhere."""
@@ -33,16 +40,15 @@ def next_call(
     decides: Decides,
     trouble: KairosError | None,
     pause: str | None,
+    waits: WaitingItems,
     lacks: Sequence[str] = (),
-    unasked: Collection[str] = (),
-    steps: Mapping[str, Step] | None = None,
+    steps: Mapping[str, OpenStep] | None = None,
 ) -> JsonObject | None:
-    """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `lacks`: what it
-    takes to go on and is not here; `unasked`: calls that wait for a place among the approvals; `steps`: the open steps,
-    where they are at hand."""
+    """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `waits`: what it
+    waits for; `lacks`: what it takes to go on and is not here; `steps`: the open steps, where they are at hand."""
     match status:
         case "input_required":
-            return _next_for_waiting(run, items, decides)
+            return _next_for_waiting(run, items, decides, waits)
         case "working":
             return _wait_for_news(run, "It goes on; wait for news.")
         case "paused" if trouble is not None and trouble.code == "stale":
@@ -55,7 +61,7 @@ def next_call(
         case "paused":
             return (
                 _next_for_paused(run, pause, lacks, steps)
-                if run.paused or not unasked
+                if run.paused or not waits.unasked
                 else _next_for_queued_approvals(session, run)
             )
         case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
@@ -72,39 +78,42 @@ def next_call(
             return None
 
 
-def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides) -> JsonObject:
+def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides, waits: WaitingItems) -> JsonObject:
     asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
     theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
-        answers = {item["key"]: answer_template(item) for item in theirs}
-        return _call("run_continue", {"run_id": run.id, "answers": answers}, _where_requests_are(theirs))
+        shown = [item for item in theirs if not is_named_only(item)] or theirs
+        answers = {item["key"]: answer_template(item) for item in shown}
+        why = _where_requests_are(shown, len(theirs) - len(shown))
+        return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
     if asked:
-        return _call_for_decision(run, asked[0], decides)
+        return _call_for_decision(run, asked[0], decides, waits)
     return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
 
 
-def _where_requests_are(items: Sequence[JsonObject]) -> str:
-    """Tell the caller to answer these items, and where each request is read."""
-    if any("after" in item for item in items):
-        return "Answer what is new."
-    if all(item.keys() == {"key", "kind"} for item in items):
+def _where_requests_are(items: Sequence[JsonObject], others: int) -> str:
+    """Tell the caller to answer these items, and where each request is read. `others`: how many more wait, which are
+    named alone."""
+    if all(map(is_named_only, items)):
         return "Answer what waits; run_status with its run_id shows each request."
-    return "Answer what waits; `waiting` has each request in full."
+    what = "what is new" if any("after" in item for item in items) else "what waits; `waiting` has each request in full"
+    some = " One of several answers is enough: its branch goes on." if len(items) + others > 1 else ""
+    more = f" {others} more wait, and run_status view=full shows them." if others else ""
+    return f"Answer {what}.{some}{more}"
 
 
-def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
+def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides, waits: WaitingItems) -> JsonObject:
     """Return the call for a caller who may not decide: let the client ask its user, or wait for a person's command."""
-    lost = item["kind"] == "settle"
-    if decides == "client" and len(item.get("preview", "")) <= MAX_DIALOG_CHARS:
+    lost, key = item["kind"] == "settle", item["key"]
+    preview = waits.approvals[key].preview if key in waits.approvals else ""
+    if decides == "client" and len(preview) <= MAX_DIALOG_CHARS:
         asks = (
             "Your client asks its user what became of this call." if lost else "Your client asks its user for approval."
         )
         return _call("run_continue", {"run_id": run.id}, asks)
     who = "a person" if run.principal == LOCAL else "whoever runs this server"
     what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"
-    return _wait_for_news(
-        run, f"{what}: `{decision_command(run, item['key'])}` (or {'reattempt' if lost else 'deny'})."
-    )
+    return _wait_for_news(run, f"{what}: `{decision_command(run, key)}` (or {'reattempt' if lost else 'deny'}).")
 
 
 def _wait_for_news(run: RunRow, why: str) -> JsonObject:
@@ -121,7 +130,7 @@ def _next_for_queued_approvals(session: Session, run: RunRow) -> JsonObject:
 
 
 def _next_for_paused(
-    run: RunRow, pause: str | None, lacks: Sequence[str], steps: Mapping[str, Step] | None
+    run: RunRow, pause: str | None, lacks: Sequence[str], steps: Mapping[str, OpenStep] | None
 ) -> JsonObject:
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None and not lacks:

@@ -19,8 +19,7 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.routes import outdated_notes
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.step_path import round_of, turn_of
-from kairos_mcp.core.steps import Step
+from kairos_mcp.core.step_path import loop_of, round_of, turn_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, queries, report_queries
@@ -31,7 +30,16 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.next_action import Decides, next_call
-from kairos_mcp.views.waiting import BackOff, answered_by, current_waits, format_time, waiting_items
+from kairos_mcp.views.waiting import (
+    NOTHING_SHOWN,
+    BackOff,
+    OpenStep,
+    ShownBefore,
+    answered_by,
+    current_waits,
+    format_time,
+    waiting_items,
+)
 
 NOTHING_WAITS = WaitingItems({}, {})
 PREVIEW_CHARS = 160
@@ -158,7 +166,8 @@ def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
 
 def needs_flow(run: RunRow, waits: WaitingItems) -> bool:
     """Whether a full report of the run shows open steps, so that it needs them from the run's flow."""
-    shows_items = run.resume_at is None and bool(waits.steps or waits.lost_calls)
+    asked_in_branch = any(loop_of(row.path) for row in waits.approvals.values())  # its flow knows whose it is
+    shows_items = run.resume_at is None and bool(waits.steps or waits.lost_calls or asked_in_branch)
     return shows_items or (run.flow == load_ooda.RUN_FLOW and mandate_view.current_pause(waits) is not None)
 
 
@@ -167,7 +176,7 @@ def make_report(
     run: RunRow,
     waits: WaitingItems,
     view: ServerView,
-    steps: Mapping[str, Step] | None,
+    steps: Mapping[str, OpenStep] | None,
 ) -> RunReport:
     """Make the report of a run, which waits for `waits`.
 
@@ -177,7 +186,8 @@ def make_report(
     account = read_account(session, run.account)
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps, view.answered))
+    shown = _shown_before(session, run, view.answered)
+    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps, shown))
     since = _answered_step(session, run, items, view.answered)
     tally = report_queries.read_tally(session, run.n, since)
     return RunReport(
@@ -209,11 +219,18 @@ def make_report(
             view.decides,
             view.trouble,
             mandate_view.current_pause(waits),
+            waits,
             view.lacks,
-            waits.unasked,
             steps,
         ),
     )
+
+
+def _shown_before(session: Session, run: RunRow, answered: Collection[str]) -> ShownBefore:
+    """Return what the caller has read whose call answered these keys: what waited beside them when it did."""
+    if not answered or run.outcome is not None:
+        return NOTHING_SHOWN
+    return ShownBefore(answered, report_queries.first_answered_at(session, run.n, answered))
 
 
 def _answered_step(session: Session, run: RunRow, items: Sequence[JsonObject], answered: Collection[str]) -> int:
@@ -260,7 +277,9 @@ def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> R
         plan=(),
         waiting=(),
         degraded=_degraded_notes(session, run, view, tally),
-        next=next_call(session, run, status, (), view.decides, view.trouble, None) if run.outcome is None else None,
+        next=next_call(session, run, status, (), view.decides, view.trouble, None, NOTHING_WAITS)
+        if run.outcome is None
+        else None,
     )
 
 

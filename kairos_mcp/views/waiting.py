@@ -11,6 +11,7 @@ from kairos_mcp.core import placeholders
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
+from kairos_mcp.core.text import truncate
 from kairos_mcp.models import dialects
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.approvals import WaitingItems
@@ -20,17 +21,54 @@ from kairos_mcp.store.session import Session
 MAX_DIALOG_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 
 
+ABOUT_CHARS = 200
+_LABELS = ("key", "kind", "agent", "about")
+
+
+class OpenStep(NamedTuple):
+    """A step that a run's flow waits for; in a branch, whose it is and what it is for."""
+
+    step: Step
+    agent: str | None = None
+    about: str | None = None
+
+
+class ShownBefore(NamedTuple):
+    """What a caller was shown already, whose call answered these keys at `answered_at` (milliseconds since 1970; None:
+    everything is shown to it)."""
+
+    answered: Collection[str] = ()
+    answered_at: int | None = None
+
+    def covers(self, opened_at: int) -> bool:
+        """Whether an item that waits since then was there before the answers were given."""
+        return self.answered_at is not None and opened_at < self.answered_at
+
+
+NOTHING_SHOWN = ShownBefore()
+
+
 def waiting_items(
-    run: RunRow, waits: WaitingItems, steps: Mapping[str, Step] | None, answered: Collection[str] = ()
+    run: RunRow, waits: WaitingItems, steps: Mapping[str, OpenStep] | None, before: ShownBefore = NOTHING_SHOWN
 ) -> Iterator[JsonObject]:
     """Yield an item for everything that waits. Without `steps`, the requests by path, keys and kinds alone.
 
-    `answered`: the keys that this call answered. Of a completion that goes on with the conversation of one of them only
-    what is new is shown: whoever answered has read what came before.
+    What waited already when this call gave its answers is named alone. Of a completion that goes on with the
+    conversation of one of them only what is new is shown: whoever answered has read what came before.
     """
-    yield from _step_items(waits.steps, steps, answered)
-    yield from _approval_items(run, waits, full=steps is not None)
-    yield from _unsettled_items(run, waits, steps)
+    yield from _step_items(waits.steps, steps, before)
+    yield from _approval_items(run, waits, steps, before)
+    yield from _unsettled_items(run, waits, steps, before)
+
+
+def name_item(item: JsonObject) -> JsonObject:
+    """Return of an item what names it: key, kind, and in a branch whose it is and what it is about."""
+    return {label: item[label] for label in _LABELS if label in item}
+
+
+def is_named_only(item: JsonObject) -> bool:
+    """Whether of an item no more is shown than what names it."""
+    return item.keys() <= set(_LABELS)
 
 
 def answered_by(kind: str, route: str) -> str:
@@ -54,33 +92,51 @@ def answer_template(item: JsonObject) -> JsonObject:
     return {"content": placeholders.RESULT if kind == "tool_call" else placeholders.ANSWER}
 
 
+def _label_item(key: str, kind: str, step: OpenStep | None) -> JsonObject:
+    labels: JsonObject = {"key": key, "kind": kind}
+    if step is not None and step.agent is not None:
+        labels["agent"] = step.agent
+    if step is not None and step.about is not None:
+        labels["about"] = truncate(" ".join(step.about.split()), ABOUT_CHARS)
+    return labels
+
+
 def _step_items(
-    waiting: Mapping[str, WaitingRow], steps: Mapping[str, Step] | None, answered: Collection[str]
+    waiting: Mapping[str, WaitingRow], steps: Mapping[str, OpenStep] | None, before: ShownBefore
 ) -> Iterator[JsonObject]:
     shown = steps or {}
     for path, row in waiting.items():
-        if row.kind != "pause":
-            brief = {"key": path, "kind": "tool_call" if row.kind == "call" else "completion"}
-            yield _item(path, row.sent, shown[path], answered) if path in shown else brief
+        if row.kind == "pause":
+            continue
+        found = shown.get(path)
+        labels = _label_item(path, "tool_call" if row.kind == "call" else "completion", found)
+        if found is None or before.covers(row.opened_at):
+            yield labels
+        else:
+            yield labels | _request(path, row.sent, found.step, before.answered)
 
 
-def _approval_items(run: RunRow, waits: WaitingItems, *, full: bool) -> Iterator[JsonObject]:
+def _approval_items(
+    run: RunRow, waits: WaitingItems, steps: Mapping[str, OpenStep] | None, before: ShownBefore
+) -> Iterator[JsonObject]:
     for key, row in waits.approvals.items():
-        item: JsonObject = {"key": key, "kind": "approval"}
-        if full:
+        item = _label_item(key, "approval", (steps or {}).get(row.path))
+        if steps is not None and not before.covers(row.asked_at):
             item |= {"name": row.tool, "effect": row.effect, "preview": row.preview, "digest": row.digest}
             item |= {"expires_at": format_time(row.expires_at), "command": decision_command(run, key)}
         yield item
 
 
-def _unsettled_items(run: RunRow, waits: WaitingItems, steps: Mapping[str, Step] | None) -> Iterator[JsonObject]:
+def _unsettled_items(
+    run: RunRow, waits: WaitingItems, steps: Mapping[str, OpenStep] | None, before: ShownBefore
+) -> Iterator[JsonObject]:
     """Yield the calls of unknown outcome: a server ended during them, and a person says how to go on."""
     shown = steps or {}
     for path, row in waits.lost_calls.items():
         key = path + settlements.KEY_SUFFIX
-        item: JsonObject = {"key": key, "kind": "settle"}
+        item = _label_item(key, "settle", shown.get(path))
         match shown.get(path):
-            case CallTool(call=call):
+            case OpenStep(step=CallTool(call=call)) if not before.covers(row.opened_at):
                 item |= {"name": call.name, "arguments": call.arguments}
                 yield item | {
                     "digest": settlements.settlement_digest(run, path, row),
@@ -95,14 +151,13 @@ def format_time(at: int) -> str:
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _item(path: str, sent: Sent, step: Step, answered: Collection[str]) -> JsonObject:
-    """Return a waiting item as the caller sees it; its newest turn ends with reminder and status line."""
+def _request(path: str, sent: Sent, step: Step, answered: Collection[str]) -> JsonObject:
+    """Return what a step asks for, as the caller sees it; the newest turn ends with reminder and status line."""
     match step:
         case RequestCompletion():
-            item = _new_part(path, step, sent, answered) or _completion_item(step, sent)
-            return {"key": path, "kind": "completion", **item}
+            return _new_part(path, step, sent, answered) or _completion_item(step, sent)
         case CallTool(call=call):
-            return {"key": path, "kind": "tool_call", "name": call.name, "arguments": call.arguments}
+            return {"name": call.name, "arguments": call.arguments}
         case _:
             raise AssertionError("a pause is shown by its status")
 

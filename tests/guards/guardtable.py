@@ -43,6 +43,8 @@ REMEMBERED = "approvals/test_remembered.py::test_"
 WORKSPACE = "tools/test_workspace.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
 RESERVE = "core/test_reserve.py::test_"
+FAN_OUT = "server/test_fan_out.py::test_"
+FORKS = "core/test_forks.py::test_"
 ONLY_NEW = "server/test_only_new.py::test_"
 STREAMS = "providers/test_streams.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
@@ -1838,9 +1840,45 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "server/truncation.py",
-        "        if size(cut) > left and not is_first:\n",
-        "        if size(cut) > left and not shown and not is_first:\n",
+        "        if size(cut) > room and not is_first:\n",
+        "        if size(cut) > room and left_out and not is_first:\n",
         "server/test_truncation.py::test_items_that_find_no_room_are_named_and_those_before_are_whole",
+    ),
+    Guard(
+        "server/truncation.py",
+        'key=lambda at: "after" not in items[at]',
+        "key=lambda at: at",
+        "server/test_truncation.py::test_what_follows_this_call_s_answer_finds_room_before_the_rest",
+    ),
+    Guard(
+        "views/waiting.py",
+        "self.answered_at is not None and opened_at < self.answered_at",
+        "self.answered_at is not None",
+        FAN_OUT + "a_branch_that_begins_now_is_shown_whole[2025-11-25]",
+    ),
+    Guard(
+        "server/client_requests.py",
+        "    if answered and _waits_for_caller(run, waiting):\n",
+        "    if False:\n",
+        FAN_OUT + "an_open_dialog_of_one_branch_keeps_no_other_waiting[2025-11-25]",
+    ),
+    Guard(
+        "execution/run_state.py",
+        "some_left or self.startable_steps)",
+        "some_left)",
+        FAN_OUT + "completions_and_approvals_of_different_branches_travel_in_one_result",
+    ),
+    Guard(
+        "app/start.py",
+        "        if later.from_round is None:\n",
+        "        if later.continues:\n",
+        FORKS + "the_summary_of_a_run_that_was_cut_is_not_told",
+    ),
+    Guard(
+        "views/fork.py",
+        "return row.id > since.id or row.answered_at is None or row.answered_at > since.at",
+        "return True",
+        FORKS + "files_that_were_changed_since_are_named_and_those_before_are_not",
     ),
 )
 

@@ -151,6 +151,15 @@ def test_items_that_find_no_room_are_named_and_those_before_are_whole():
     assert any("3 of 5" in note for note in shown["degraded"])
 
 
+def test_what_follows_this_call_s_answer_finds_room_before_the_rest():
+    items = [tool_call(n, 25_000) for n in range(1, 4)]
+    items[2]["after"] = "round-1"
+    items.append({"key": "round-9", "kind": "completion", "agent": "one", "about": "It was shown before."})
+    shown = fit_result(a_run(status="input_required", waiting=items))
+    assert shown["waiting"] == [items[0], {"key": "round-1/call-2", "kind": "tool_call"}, items[2], items[3]]
+    assert any("1 of 4" in note for note in shown["degraded"])
+
+
 def test_an_item_too_long_by_itself_shrinks_the_results_of_its_newest_turn():
     messages = conversation(1, 100)
     ids = [f"round-2/call-{n}" for n in range(1, 7)]

@@ -37,10 +37,11 @@ class Team:
     aside: Limits = UNLIMITED
     synthesis: bool = True
     agent: str | None = None
+    about: str | None = None  # of each task, before its number
 
     def flow(self, brief: PlannerInput) -> Flow[Outcome]:
         """Its tasks, then one call that is made of what they found."""
-        branches = {f"task-{n}": Branch(self._task(brief), self.limits, self.agent) for n in range(1, self.tasks + 1)}
+        branches = {f"task-{n}": self._branch(n, brief) for n in range(1, self.tasks + 1)}
         found: Mapping[str, Any] = yield from Gather(branches, max_parallel=self.side_by_side, reserved=self.aside)
         parts = [f"{name}: {getattr(outcome, 'stop_reason', outcome)}" for name, outcome in found.items()]
         if self.synthesis:
@@ -48,6 +49,10 @@ class Team:
             answer = yield from RequestCompletion("synthesis", "phase", talk, max_tokens=1_000)
             parts.append(answer.content if isinstance(answer, Completion) else answer.kind)
         return make_outcome("assistant_stop", "\n".join(parts))
+
+    def _branch(self, n: int, brief: PlannerInput) -> Branch[Any]:
+        about = None if self.about is None else f"{self.about} {n}"
+        return Branch(self._task(brief), self.limits, self.agent, about)
 
     def _task(self, brief: PlannerInput) -> Flow[Any]:
         if not self.tries:
@@ -95,7 +100,7 @@ def team_app(settings: Settings, team: Team, clock: Callable[[], int], new_id: C
 
 
 @asynccontextmanager
-async def open_team_app(settings: Settings, team: Team, clock: Clock | None = None) -> AsyncIterator[App]:
+async def open_team_app(settings: Settings, team: Team, clock: Callable[[], int] | None = None) -> AsyncIterator[App]:
     """An app of this team; its runs, branches and days are held against their rows when the block ends."""
     app = team_app(settings, team, clock or Clock(), lambda: f"run-{secrets.token_hex(6)}")
     try:

@@ -62,13 +62,16 @@ class Absent(Person):
 
 @dataclass
 class Thinking(Person):
-    """Somebody who takes their time: they decide once `decided` is set; `closed` once the dialog was taken away."""
+    """Somebody who takes their time: they decide once `decided` is set; `shown` once they are asked, `closed` once the
+    dialog was taken away."""
 
+    shown: asyncio.Event = field(default_factory=asyncio.Event)
     decided: asyncio.Event = field(default_factory=asyncio.Event)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, ctx: object, params: wire.ElicitRequestFormParams) -> wire.ElicitResult | wire.ErrorData:
         self.seen.append(params)
+        self.shown.set()
         try:
             await self.decided.wait()
         except asyncio.CancelledError:
