@@ -77,15 +77,23 @@ def authorize_at_once(gate: Gate, call: GatedCall, tool: Tool | None) -> Allowed
 
 
 def authorize(
-    gate: Gate, call: GatedCall, tool: Tool | None, ctx: ToolContext, approval: ApprovalContext
+    gate: Gate,
+    call: GatedCall,
+    tool: Tool | None,
+    ctx: ToolContext,
+    approval: ApprovalContext,
+    stale: ToolResult | None = None,
 ) -> Authorization:
     """Decide whether the call may be made, with a look at the files that it touches.
 
-    `tool` is None for one of the caller's. Never raises; blocks while files are read.
+    `tool` is None for one of the caller's. `stale`: the answer where no rule denies the call, because others have
+    changed its files unseen. Never raises; blocks while files are read.
     """
     spec, call = call.tool, gate.with_touched_paths(call)
     if spec is None or (first := gate.judge(call)).decision == "deny":
         return gate_denial(call, "there is no tool of this name" if spec is None else first.reason)
+    if stale is not None:
+        return stale
     preview = Preview(format_call(spec, call.arguments)) if tool is None else preview_call(tool, call.arguments, ctx)
     if isinstance(preview, ToolResult):
         return preview

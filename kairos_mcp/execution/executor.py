@@ -17,6 +17,7 @@ from kairos_mcp.core.limits import BranchShare
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.core.step_path import task_of
 from kairos_mcp.core.steps import (
     Answer,
     CallTool,
@@ -30,6 +31,7 @@ from kairos_mcp.core.steps import (
 )
 from kairos_mcp.execution.accounting import InputEstimator, completion_result, drop_impossible_usage
 from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
+from kairos_mcp.execution.sibling_changes import SiblingChanges
 from kairos_mcp.gate import Gate
 from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApproval
@@ -115,6 +117,7 @@ class StepExecutor:
     most_rounds: int | None = None
     find_approval: Callable[[str, ApprovalRequest], Awaitable[ReusedApproval | None]] | None = None
     memory: ToolMemory = field(default_factory=ToolMemory.in_process)
+    sibling_changes: SiblingChanges = field(default_factory=SiblingChanges)
     _private_parts: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
     late_results: dict[str, StepResult] = field(default_factory=dict)
     _estimators: dict[tuple[str, str | None], InputEstimator] = field(
@@ -183,7 +186,10 @@ class StepExecutor:
             self.resources.approval_context,
         )
         try:
-            found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval)
+            stale = self.sibling_changes.refusal(path, step.call)
+            found = await self.resources.workers.call(
+                PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval, stale
+            )
         except TimeoutError:
             return error_result(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
         if not isinstance(found, ApprovalRequest) or self.find_approval is None:
@@ -313,7 +319,8 @@ class StepExecutor:
                 took_ms, paid = _elapsed_ms(began, grant), sent.route in self.paid_models
                 return completion_result(path, step, answer, took_ms, grant.held, paid=paid, notes=notes)
             case CallTool():
-                result = await self._call(path, step, grant, began, base, is_alone=is_alone)
+                call = self._call_beside_others if task_of(path) else self._call
+                result = await call(path, step, grant, began, base, is_alone=is_alone)
                 return self._call_result(path, step, result, _elapsed_ms(began, grant))
             case Pause():
                 raise AssertionError("a pause is never performed")
@@ -328,6 +335,17 @@ class StepExecutor:
         except TimeoutError:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
+
+    async def _call_beside_others(
+        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, *, is_alone: bool
+    ) -> ToolResult:
+        """Call the tool for a task: once other tasks have ended what they change in the same files, and not if this
+        one has not seen it. They may have changed them while the call waited for a person."""
+        self.sibling_changes.begin(path, step.call)
+        async with self.sibling_changes.changing(path, step.call):
+            if (refused := self.sibling_changes.refusal(path, step.call)) is not None:
+                return refused
+            return await self._call(path, step, grant, began, base, is_alone=is_alone)
 
     async def _call(
         self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, *, is_alone: bool

@@ -16,7 +16,8 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed, Step
+from kairos_mcp.core.step_path import task_of
+from kairos_mcp.core.steps import Answer, CallTool, Failure, Flow, Resumed, Step
 from kairos_mcp.execution.authorization import Allowed, Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause, restore_step
@@ -33,7 +34,7 @@ from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.more_rounds import RoundsRequest
-from kairos_mcp.store.queries import WAITED, RunRow
+from kairos_mcp.store.queries import WAITED, RunRow, StepRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.store.usual_commit import UsualCommit
 from kairos_mcp.tools.tool import ProbeResult
@@ -86,15 +87,19 @@ class RunState:
         self.pending, self.branches, self.account = {}, stored.branches, None
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
+        calls_of_tasks: list[tuple[StepRow, CallTool]] = []
         with _without_garbage_collector():
             for row in stored.record:
                 answer, sent = row.answer, row.sent
                 step = self.runner.replay(row.path, row.digest, answer)
                 self.executor.restore_step(step, sent, row.at)
+                if isinstance(step, CallTool) and task_of(row.path):
+                    calls_of_tasks.append((row, step))
                 if answer is not None:
                     self.executor.record_answer(row.path, step, answer, sent.route)
                 else:
                     self.pending[row.path] = still_running.get(row.path) or restore_step(row, step)
+        self.executor.sibling_changes.rebuild(calls_of_tasks)
         self._restore_approvals(stored.approvals)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
@@ -107,7 +112,13 @@ class RunState:
         step = self.pending.pop(path)
         result = step.with_comment(result)
         self.finished.append(step.with_result(path, result, by_route))
-        self.runner.answer(path, result.answer)
+        self._feed(path, step.step, result.answer)
+
+    def _feed(self, path: str, step: Step, answer: Answer) -> None:
+        """Give the flow the answer of a step."""
+        if isinstance(step, CallTool):
+            self.executor.sibling_changes.end(path, step.call, answer)
+        self.runner.answer(path, answer)
 
     def waits_only_for(self, paths: Set[str]) -> bool:
         """Whether the run is at rest, these open steps are among those that it waits for, and nothing else of it has
@@ -318,7 +329,7 @@ class RunState:
             if started.answer is not None:
                 self.executor.return_line(step.sent.line if started.grant is None else None)
                 del self.pending[path]
-                self.runner.answer(path, started.answer)
+                self._feed(path, step.step, started.answer)
             elif started.grant is not None:
                 step.apply_grant(started, started.grant)
             else:  # an account that runs share is used up: the step gets its row when the run goes on

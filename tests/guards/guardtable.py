@@ -1882,6 +1882,48 @@ WHAT_IS_NEW = (
     ),
 )
 
+BESIDE = "approvals/test_sibling_changes.py::test_"
+
+CHANGED_BY_SIBLINGS = (
+    Guard(
+        "execution/executor.py",
+        "            stale = self.sibling_changes.refusal(path, step.call)\n",
+        "            stale = None\n",
+        BESIDE + "it_is_told_before_a_person_is_asked_and_where_the_change_came_meanwhile",
+    ),
+    Guard(
+        "execution/executor.py",
+        "if (refused := self.sibling_changes.refusal(path, step.call)) is not None:",
+        "if (refused := None) is not None:",
+        BESIDE + "of_two_that_change_a_file_at_once_one_is_told",
+    ),
+    Guard(
+        "execution/executor.py",
+        "        async with self.sibling_changes.changing(path, step.call):\n",
+        "        if path:\n",
+        BESIDE + "of_two_that_change_a_file_at_once_one_is_told",
+        quick=True,
+    ),
+    Guard(
+        "execution/authorization.py",
+        "    if stale is not None:\n        return stale\n",
+        "",
+        BESIDE + "it_is_told_before_a_person_is_asked_and_where_the_change_came_meanwhile",
+    ),
+    Guard(
+        "execution/run_state.py",
+        "        self.executor.sibling_changes.rebuild(calls_of_tasks)\n",
+        "",
+        BESIDE + "another_process_tells_it_too_and_not_twice",
+    ),
+    Guard(
+        "execution/sibling_changes.py",
+        "if look.turn != turn]\n        return max(",
+        "]\n        return max(",
+        BESIDE + "what_is_read_or_told_in_a_turn_counts_from_the_next_one",
+    ),
+)
+
 GRANTED = "budgets/test_more_rounds.py::test_"
 GRANTED_HISTORIES = (
     "budgets/test_granted_histories.py::test_no_history_of_requests_and_crashes_passes_what_may_be_granted"
@@ -1944,5 +1986,6 @@ GUARDS = (
     *WHOSE_RUN,
     *WHAT_IS_NEW,
     *IN_THE_TERMINAL,
+    *CHANGED_BY_SIBLINGS,
     *MORE_ROUNDS,
 )
