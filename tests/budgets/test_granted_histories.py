@@ -22,7 +22,7 @@ from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_reques
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.schema import MIGRATIONS
 
-SAMPLE, WHOLE_SWEEP = 50, 100_000
+SAMPLE, WHOLE_SWEEP = 100, 100_000
 OWN = 1
 MOST_ROUNDS = 30  # that the configuration allows
 INSERT_RUN = """
@@ -161,7 +161,7 @@ class History:
 
 
 def count_grants(connection: SqliteSession, seed: int) -> int:
-    """Go through one history, held against the law at each step; return how often something was granted."""
+    """Go through one history, held against the law at each request; return how often something was granted."""
     chance = random.Random(seed)
     for table in ("deposit", "note", "answer", "mark", "run", "account"):
         connection.execute(f"delete from {table}")
@@ -180,7 +180,8 @@ def count_grants(connection: SqliteSession, seed: int) -> int:
             history.work(loop)
         elif loop is not None:
             history.request(loop)
-        history.check()
+            history.check()
+    history.check()
     return sum(map(len, history.granted.values()))
 
 

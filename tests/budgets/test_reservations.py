@@ -4,7 +4,7 @@ reserved takes an account over a cap, and each account is the sum of what was ch
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import pytest
 
@@ -111,6 +111,8 @@ def assert_history_adds_up(connection: SqliteSession, seed: int) -> None:
         if chance.random() < 0.5:
             begin(batch, chance, books)
         for _ in range(chance.randint(1, 5)):
+            if books.opened and chance.random() < 0.1:
+                raise_rounds(batch, chance, books)
             if under_way and chance.random() < 0.45:
                 settle(batch, under_way.pop(chance.randrange(len(under_way))), chance, books)
             else:
@@ -141,6 +143,18 @@ def begin(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
             assert cap is None or asked is None or cap <= asked
             assert left is None or (cap is not None and cap * among <= left)
     books.opened = dict(batch.branches)
+
+
+def raise_rounds(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
+    """A loop in a branch is granted more rounds: within its own cap no more than those around it have left."""
+    path = f"{chance.choice(list(books.opened))}/step"
+    before = batch.accounts_above(path)
+    if before[0].caps.rounds is None:
+        return
+    more = chance.randint(1, 10)
+    batch.raise_rounds(path, more)
+    raised = before[0]._replace(caps=replace(before[0].caps, rounds=before[0].caps.rounds + more))
+    assert batch.accounts_above(path) == [raised, *before[1:]]  # those around it stay as they are, and still refuse
 
 
 def hold(
