@@ -54,11 +54,10 @@ class AgentList:
     disabled: tuple[DisabledAgent, ...]
 
     def as_json(self) -> JsonObject:
-        disabled = [
-            {"name": each.name, "from": each.origin, "problem": each.problem, "hint": each.hint}
-            for each in self.disabled
-        ]
-        return {"agents": [each.as_json() for each in self.agents], "disabled": disabled}
+        return {
+            "agents": [each.as_json() for each in self.agents],
+            "disabled": [each.as_json() for each in self.disabled],
+        }
 
 
 async def find_agents(factory: RunFactory, workspace: str | None) -> AgentFiles:
@@ -108,21 +107,26 @@ class Agents(Operations):
 
         workspace = self._factory.find_workspace(None)
         found = await find_agents(self._factory, workspace)
-        registry = self._factory.resources(workspace).registry
         records: Mapping[str, AgentRecord] = {}
         if self._store.exists:
             read = await self._store.read(lambda session: read_records(session, caller.principal, workspace or ""))
             records = {each.agent: each for each in read}
-        listed = [
-            ListedAgent(
-                agent,
-                tuple(spec.name for spec in registry.select_available(agent.tools)),
-                found.notes.get(agent.name, ()),
-                records.get(agent.name),
-            )
-            for agent in found.agents.values()
-        ]
+        listed = [self._list(agent, found, workspace, records.get(agent.name)) for agent in found.agents.values()]
         return AgentList(tuple(listed), found.disabled)
+
+    async def describe(self, name: str) -> JsonObject:
+        """Return an agent as its file makes it, with its prompt; or what is wrong with it. Raises UnknownAgent."""
+        workspace = self._factory.find_workspace(None)
+        found = await find_agents(self._factory, workspace)
+        for wrong in found.disabled:
+            if wrong.name == name:
+                return wrong.as_json()
+        agent = found.require(name)
+        return self._list(agent, found, workspace, None).as_json() | {"prompt": agent.prompt}
+
+    def _list(self, agent: Agent, found: AgentFiles, workspace: str | None, record: AgentRecord | None) -> ListedAgent:
+        tools = self._factory.resources(workspace).registry.select_available(agent.tools)
+        return ListedAgent(agent, tuple(spec.name for spec in tools), found.notes.get(agent.name, ()), record)
 
     async def problems(self) -> tuple[str, ...]:
         """Return a sentence for each agent of the user's, or of a workspace, that is disabled."""

@@ -13,6 +13,7 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.store import find_runs, queries
 from kairos_mcp.store.find_runs import FoundRun
 from kairos_mcp.store.session import Session
+from kairos_mcp.tools.more_rounds import withhold_more_rounds
 
 LAST = "last"
 """The name by which a person means the newest run of the workspaces at hand."""
@@ -37,12 +38,14 @@ class Conversation:
     """A conversation, by its newest run: its folder, and whether that run has ended.
 
     `tools`: those that it was offered, as far as they are still there; None for the usual ones, which only read.
+    `agent`: whose run it was.
     """
 
     run_id: str
     workspace: str | None
     has_ended: bool
     tools: tuple[str, ...] | None
+    agent: str | None = None
 
 
 class Inbox(Operations):
@@ -105,11 +108,13 @@ class Inbox(Operations):
         """Return the conversation that this run is the newest of. Raises UnknownRun, StoreCorrupt."""
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            offered = (await self._factory.load_spec(run)).offered
+            loaded = await self._factory.load_spec(run)
+        agent = loaded.spec.agent
+        offered = loaded.offered if agent is None else withhold_more_rounds(loaded.offered)  # its loop has it anyway
         registry = await self._factory.registry(run.workspace if self._context.serves(run.workspace) else None)
         tools = tuple(spec.name for spec in offered if registry.find(spec.name) is not None)
-        is_usual = all(spec.effect == "read" for spec in offered)
-        return Conversation(run.id, run.workspace, run.outcome is not None, None if is_usual else tools)
+        is_usual = agent is None and all(spec.effect == "read" for spec in offered)
+        return Conversation(run.id, run.workspace, run.outcome is not None, None if is_usual else tools, agent)
 
     async def count_waiting_for_caller(self, caller: Caller, *, everywhere: bool = False) -> int:
         """Count the caller's runs that wait for an answer in the place of a model: in the workspaces at hand, or

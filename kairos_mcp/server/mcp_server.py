@@ -36,7 +36,7 @@ CORE = (
     *("planner_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
     *("run_control", "run_trace", "registry_search", "budget_status"),
 )
-FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/list", "resources/read")
+FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/list", "resources/templates/list", "resources/read")
 LISTING_TTL_MS = 300_000  # these change only with the process; a client may keep them for five minutes
 _TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 
@@ -66,9 +66,15 @@ def build_server(
         return list_resources()
 
     async def on_read_resource(_ctx: object, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
-        from kairos_mcp.server.resources import read_resource
+        from kairos_mcp.server.resources import AGENT_URI, read_agent, read_resource
 
-        return read_resource(str(params.uri))
+        uri = str(params.uri)
+        return await read_agent(uri, await get_app()) if uri.startswith(AGENT_URI) else read_resource(uri)
+
+    async def on_list_resource_templates(_ctx: object, _params: object) -> wire.ListResourceTemplatesResult:
+        from kairos_mcp.server.resources import list_templates
+
+        return list_templates()
 
     server = Server(
         "kairos-mcp",
@@ -82,6 +88,7 @@ def build_server(
         on_call_tool=on_call_tool,
         on_list_resources=on_list_resources,
         on_read_resource=on_read_resource,
+        on_list_resource_templates=on_list_resource_templates,
     )
     state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
     server.middleware.append(RequestStateSealer(settings.home, state_s))

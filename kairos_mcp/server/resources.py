@@ -1,16 +1,23 @@
-"""The resources of this server: the schemas that are too long for the listing of the tools.
+"""The resources of this server: the schemas that are too long for the listing of the tools, and the agents.
 
 Imported at the first read: many starts of a server only ask for the lists.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
+from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.limits import LIMITED_UNITS
 from kairos_mcp.core.mandate import MANDATE_SCHEMA
 from kairos_mcp.core.messages import JsonObject, canonical_json
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
 
 _TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
@@ -101,6 +108,30 @@ def list_resources() -> wire.ListResourcesResult:
             for uri, (text, _) in _SCHEMAS.items()
         ]
     )
+
+
+AGENT_URI = "kairos://agents/"
+
+
+def list_templates() -> wire.ListResourceTemplatesResult:
+    """The resources of which there is one for each name."""
+    agent = wire.ResourceTemplate(
+        uri_template=AGENT_URI + "{name}",
+        name="agent",
+        description="An agent: its tools, model, rounds and prompt, or what is wrong with its file",
+        mime_type="application/json",
+    )
+    return wire.ListResourceTemplatesResult(resource_templates=[agent])
+
+
+async def read_agent(uri: str, app: App) -> wire.ReadResourceResult:
+    """The text of an agent's resource. Raises MCPError for one that does not exist."""
+    try:
+        text = canonical_json(await app.agents.describe(unquote(uri.removeprefix(AGENT_URI))))
+    except KairosError as error:
+        raise MCPError(wire.INVALID_PARAMS, str(error)) from error
+    contents = wire.TextResourceContents(uri=uri, mime_type="application/json", text=text)
+    return wire.ReadResourceResult(contents=[contents], ttl_ms=0, cache_scope="private")  # its file may change
 
 
 def read_resource(uri: str) -> wire.ReadResourceResult:

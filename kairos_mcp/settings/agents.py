@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from kairos_mcp.core.agent import MAX_ROUNDS, PLANNER, Agent
 from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.text import nearest_names, truncate
@@ -60,6 +61,9 @@ class DisabledAgent:
     def file(self) -> str:
         """Its file, relative to the workspace, or to the state folder, or to what is installed."""
         return f"config/agents/{self.name}.md" if self.origin in ("built-in", "user") else self.origin
+
+    def as_json(self) -> JsonObject:
+        return {"name": self.name, "from": self.origin, "problem": self.problem, "hint": self.hint}
 
     @property
     def sentence(self) -> str:

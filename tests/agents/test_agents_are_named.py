@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
 from support.app import Place, reads, says
 from support.forked_program import run
 from support.waiting import awaited
@@ -87,6 +88,27 @@ def test_a_run_in_the_terminal_is_of_the_agent_that_is_named(words: list[str], p
     assert (ended["status"], ended["summary"], ended["remaining"]["rounds"]) == ("completed", "It says alpha.", 2)
     refused = kairos("run", "Look.", "--agent", "broken", *words, KAIROS_SCRIPT=str(place.script))
     assert (refused.returncode, "The agent broken is disabled" in refused.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("words")
+async def test_an_agent_is_a_resource_with_its_prompt_or_with_what_is_wrong_with_it(place: Place) -> None:
+    settings = place.settings()
+    async with App.open(settings, via="mcp") as app:
+
+        async def reach() -> App:
+            return app
+
+        async def read(name: str) -> Any:
+            return json.loads((await client.read_resource(f"kairos://agents/{name}")).contents[0].text)
+
+        async with Client(build_server(reach, settings)) as client:
+            (template,) = (await client.list_resource_templates()).resource_templates
+            assert template.uri_template == "kairos://agents/{name}"
+            mine = await read("mine")
+            assert (mine["prompt"], mine["tools"], mine["max_rounds"]) == ("Do.", ["read_file"], 4)
+            assert (await read("%62roken"))["problem"] == "No tool matches 'red_file'."
+            with pytest.raises(MCPError, match="There is no agent 'nobody'"):
+                await read("nobody")
 
 
 @pytest.mark.usefixtures("words")

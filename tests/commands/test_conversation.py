@@ -279,3 +279,17 @@ async def test_words_that_broke_off_are_followed_by_the_whole_answer(kairos: She
             assert await asyncio.to_thread(person.ends) == 0
             assert person.text.count("then the end.") == 1
     assert rows(kairos, "select count(*) from attempt") == [(1,)]
+
+
+def test_it_goes_on_with_its_agent_and_what_tools_that_was_left_unless_another_is_asked_for(kairos: Shell) -> None:
+    scripted(kairos, says("Done."))
+    kairos("run", "-i", "First.", "--agent", "file_manager", "--tools", "read_file", **script_of(kairos))
+    kairos("run", "-i", "--continue", "last", "Second.", **script_of(kairos))
+    kairos("run", "-i", "--continue", "last", "Third.", "--agent", "search_specialist", **script_of(kairos))
+    offered = "(select body from text where hash = json_extract(spec, '$.tools_text'))"
+    found = rows(kairos, f"select json_extract(spec, '$.agent'), {offered} from run order by n")
+    own = {"request_more_rounds"}  # of any agent's loop
+    tools = [(agent, {tool["name"] for tool in json.loads(body)} - own) for agent, body in found]
+    assert tools[:2] == [("file_manager", {"read_file"})] * 2
+    assert tools[2][0] == "search_specialist"
+    assert {"search_files", "list_files"} <= tools[2][1]
