@@ -8,6 +8,7 @@ from typing import Literal
 from kairos_mcp.core.errors import BadArguments
 
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
+CLIENT_ROUTES = ("caller", "sampling")  # completions on these routes wait for somebody outside this server
 SERVER_ROUTE = "server"  # of what asks no model: a tool that this server runs, and what it answers itself
 
 

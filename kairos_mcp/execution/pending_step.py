@@ -56,7 +56,7 @@ class PendingStep:
     needs_settlement: bool = False  # a person has to say whether it was carried out
     # The next attempt.
     may_begin_again: bool = False  # a person, or the gate, said so
-    is_backing_off: bool = False  # it waits until the run goes on after a provider's outage
+    is_backing_off: bool = False  # it waits for the end of a provider's outage
     retry_at: int | None = None  # when it begins: milliseconds since 1970
     withdrawn_requests: tuple[int, ...] = ()  # asked of a client's model in vain; charged when it begins
     # Permission.
@@ -154,6 +154,10 @@ class PendingStep:
         charge = self.ended_attempt.charge._replace(milliseconds=self.lost_ms(at))
         return EndedAttempt(self.ended_attempt.reason, charge)
 
+    def is_held_back(self, at: int) -> bool:
+        """Whether it waits, at this time, for the end of a provider's outage."""
+        return self.is_backing_off and self.retry_at is not None and at < self.retry_at
+
     @property
     def outcome_unknown(self) -> bool:
         """Whether its newest attempt ended and nobody knows how, because its server died."""
@@ -196,13 +200,18 @@ def is_outage(step: PendingStep, result: StepResult, paid_routes: Collection[str
             return False
 
 
+def outage_ms(step: PendingStep) -> int:
+    """How long a step waits for the end of a provider's outage, in milliseconds: longer each time."""
+    return min(FIRST_OUTAGE_PAUSE_MS << step.tries // MAX_ATTEMPTS, MAX_OUTAGE_PAUSE_MS)
+
+
 def outage_pause(steps: Iterable[PendingStep], at: int) -> Paused | None:
-    """How a run is paused while a provider is out of reach, longer each time; None if none is. `at`: milliseconds."""
+    """How a run is paused of which nothing else moves while a provider is out of reach; None if none is. `at`:
+    milliseconds."""
     backing_off = [step for step in steps if step.is_backing_off]
     if not backing_off:
         return None
-    failures = max(step.tries // MAX_ATTEMPTS for step in backing_off)
     reason = next(step.ended_attempt.reason for step in backing_off if step.ended_attempt is not None)
-    pause_ms = min(FIRST_OUTAGE_PAUSE_MS << failures, MAX_OUTAGE_PAUSE_MS)
     message = next((f": {step.failure.message}" for step in backing_off if step.failure is not None), ".")
-    return Paused(f"The model's provider is out of reach ({reason}){message}", at + pause_ms)
+    resume_at = min(at if step.retry_at is None else step.retry_at for step in backing_off)
+    return Paused(f"The model's provider is out of reach ({reason}){message}", resume_at)

@@ -15,7 +15,7 @@ from kairos_mcp.budget.units import NOTHING, Account, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.core.routes import CLIENT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.step_path import task_of
 from kairos_mcp.core.steps import Answer, CallTool, Failure, Flow, Resumed, Step
 from kairos_mcp.execution.authorization import Allowed, Authorization, denial_result, settlement_result
@@ -39,7 +39,6 @@ from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.store.usual_commit import UsualCommit
 from kairos_mcp.tools.tool import ProbeResult
 
-CLIENT_ROUTES = ("caller", "sampling")  # completions on these routes wait for somebody outside this server
 REPEATABLE_EFFECTS = ("read", "idempotent")  # calls of tools with these effects may be repeated after a crash
 
 
@@ -241,7 +240,8 @@ class RunState:
                 self.finish_step(path, StepResult(denial_result(row), counts_of("call")), "person")
 
     def record_failure(self, path: str, result: StepResult, *, backs_off: bool = False) -> None:
-        """Record a failed attempt that is repeated: by the next commit, or, if the run backs off, when it goes on."""
+        """Record a failed attempt that is repeated: by the next commit or, if its step backs off, at `retry_at` or when
+        the run that was paused goes on."""
         step = self.pending[path]
         step.is_backing_off = backs_off
         match result.answer:
@@ -281,8 +281,11 @@ class RunState:
         self, owner: int, fence: int, at: int, accounts: ChargedAccounts, *, no_new_steps: bool, steps_running: bool
     ) -> RunCommit:
         """Return what there is to commit now. `at`: milliseconds since 1970. `steps_running`: some still run."""
+        pause = None if no_new_steps else self._outage_pause(at, steps_running=steps_running)
         approvals_renewed = [] if no_new_steps else self._renew_approvals()
-        attempts = self._charge_withdrawals(at) if no_new_steps else self._plan_attempts(at)
+        attempts = (
+            self._charge_ended_attempts(at) if no_new_steps else self._plan_attempts(at, is_paused=pause is not None)
+        )
         new_steps, some_left = ([], False) if no_new_steps else self._plan_new_steps(at)
         run, outcome, notes = self.run, None, ()
         if self.runner.finished:
@@ -306,7 +309,7 @@ class RunState:
             new_branches=self._new_branches() if new_steps and self.runner.branches else (),
             shared=accounts.shared,
             handled_requests=tuple(self.handled_requests),
-            pause=None if no_new_steps else outage_pause(self.pending.values(), at),
+            pause=pause,
             pause_when_used_up=accounts.pause_when_used_up if run.paused is None else None,
             is_barred=accounts.is_barred,
             renewed_approvals=approvals_renewed,
@@ -389,19 +392,40 @@ class RunState:
                     renewed.append((step.id, reused))
         return renewed
 
-    def _plan_attempts(self, at: int) -> list[NewAttempt]:
-        """Plan further attempts at steps whose attempt ended without an answer."""
+    def _outage_pause(self, at: int, *, steps_running: bool) -> Paused | None:
+        """Return how the run is paused where all that it could do waits for the end of a provider's outage.
+
+        While another branch moves, the step of this one is begun again at its `retry_at`.
+        """
+        if not any(step.is_backing_off for step in self.pending.values()):
+            return None
+        others_move = (
+            steps_running
+            or self.startable_steps
+            or self.runner.waiting.keys() - self.pending.keys()
+            or any(self._needs_attempt(step) and not step.is_held_back(at) for step in self.pending.values())
+        )
+        return None if others_move else outage_pause(self.pending.values(), at)
+
+    def _plan_attempts(self, at: int, is_paused: bool) -> list[NewAttempt]:
+        """Plan further attempts at steps whose attempt ended without an answer. `is_paused`: with this commit the run
+        is, until a provider's outage may be over."""
         if not self.pending:
             return []
         self._finish_probed_calls(at)
-        return [self._new_attempt(path, step, at) for path, step in self.pending.items() if self._needs_attempt(step)]
+        planned = []
+        for path, step in self.pending.items():
+            if self._needs_attempt(step) and (is_paused or not step.is_held_back(at)):
+                step.is_backing_off = step.is_backing_off and is_paused
+                planned.append(self._new_attempt(path, step, at))
+        return planned
 
-    def _charge_withdrawals(self, at: int) -> list[NewAttempt]:
-        """While nothing is begun: charge what was withdrawn; its step goes on waiting."""
+    def _charge_ended_attempts(self, at: int) -> list[NewAttempt]:
+        """While nothing is begun: charge what was withdrawn, or failed during an outage; its step goes on waiting."""
         return [
             self._new_attempt(path, step, at, stays_open=True)
             for path, step in self.pending.items()
-            if step.withdrawn_requests
+            if step.withdrawn_requests or step.is_backing_off
         ]
 
     def _needs_attempt(self, step: PendingStep) -> bool:

@@ -28,7 +28,7 @@ from kairos_mcp.core.errors import (
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
-from kairos_mcp.execution.pending_step import PendingStep, is_outage, retry_delay_s
+from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
 from kairos_mcp.execution.run_state import ChargedAccounts, RunState
 from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stored_run
 from kairos_mcp.execution.usual_turn import plan_usual_commit
@@ -284,7 +284,8 @@ class RunWorker:
         Returns True when nothing is left to do here."""
         if self._inbox_changed:
             return False  # something came during the commit, perhaps a cancel
-        if len(startable) == 1 and not self._running:
+        # Beside a step that waits for somebody it is a task: what they bring has another branch go on meanwhile.
+        if len(startable) == 1 and not self._running and len(self.state.pending) == 1:
             await self._perform_inline(*startable[0])
             return False
         for path, step in startable:
@@ -326,6 +327,8 @@ class RunWorker:
         backs_off = is_outage(step, result, self.state.executor.paid_models)
         if delay_s is not None or backs_off:
             step.failed_result = result  # a cancel during the pause charges what this attempt cost
+        if backs_off:
+            step.retry_at = self.clock() + outage_ms(step)
         if delay_s:
             step.retry_at = self.clock() + int(delay_s * 1000)
             self.on_change()  # who waits for the run is shown when the next attempt begins

@@ -111,6 +111,7 @@ def record_answers(
         if submitted.text is not None:
             texts.keep_texts(session, (submitted.text,))
     batch.write()
+    _resume_if_by_itself(session, run)
     notes = [text for _, submitted in new for text in submitted.notes]
     for text in (*exceeded_cap_notes(batch.exceeded_caps()), *notes):
         add_note(session, run, text)
@@ -217,14 +218,24 @@ def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) 
             case "extend":
                 _extend(session, run, request.body)
             case "verdict":
-                pass  # the verdict is in its approval's row, which the owner reads next
+                _resume_if_by_itself(session, now)  # the verdict is in its approval's row, which the owner reads next
+            case "settle":
+                _resume_if_by_itself(session, now)
+                continue  # the commit that acts on a settlement marks it
             case _:
-                continue  # the commit that acts on a settlement marks it; a cancelled run ends
+                continue  # a cancelled run ends
         session.rows("update deposit set taken = ? where id = ?", (at, request.id))
     _renew_allowance(session, run, requests)
     kinds = {request.kind for request in requests}
     settlements = [request for request in requests if request.kind == "settle"]
     return DrainedInbox(run_by_number(session, run.n), "cancel" in kinds, "resume" in kinds, settlements)
+
+
+def _resume_if_by_itself(session: Session, run: RunRow) -> None:
+    """Resume a run that would go on by itself later, since somebody answered for one of its branches: what it was
+    paused for is tried now, and pauses it again if need be."""
+    if run.resume_at is not None:
+        session.rows(RESUME_SQL, (run.n,))
 
 
 def _was_limit_reached(session: Session, n: int) -> bool:

@@ -167,7 +167,7 @@ def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
 def needs_flow(run: RunRow, waits: WaitingItems) -> bool:
     """Whether a full report of the run shows open steps, so that it needs them from the run's flow."""
     asked_in_branch = any(loop_of(row.path) for row in waits.approvals.values())  # its flow knows whose it is
-    shows_items = run.resume_at is None and bool(waits.steps or waits.lost_calls or asked_in_branch)
+    shows_items = bool(waits.steps or waits.lost_calls or asked_in_branch)
     return shows_items or (run.flow == load_ooda.RUN_FLOW and mandate_view.current_pause(waits) is not None)
 
 
@@ -187,7 +187,7 @@ def make_report(
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     shown = _shown_before(session, run, view.answered)
-    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps, shown))
+    items = tuple(waiting_items(run, waits, steps, shown))
     since = _answered_step(session, run, items, view.answered)
     tally = report_queries.read_tally(session, run.n, since)
     return RunReport(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
+from kairos_mcp.core.routes import CLIENT_ROUTES
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.core.text import truncate
 from kairos_mcp.models import dialects
@@ -106,8 +107,8 @@ def _step_items(
 ) -> Iterator[JsonObject]:
     shown = steps or {}
     for path, row in waiting.items():
-        if row.kind == "pause":
-            continue
+        if row.kind == "pause" or (row.kind != "call" and row.sent.route not in (None, *CLIENT_ROUTES)):
+            continue  # the latter waits for the end of a provider's outage
         found = shown.get(path)
         labels = _label_item(path, "tool_call" if row.kind == "call" else "completion", found)
         if found is None or before.covers(row.opened_at):

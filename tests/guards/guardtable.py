@@ -1869,6 +1869,24 @@ WHAT_IS_NEW = (
         FAN_OUT + "completions_and_approvals_of_different_branches_travel_in_one_result",
     ),
     Guard(
+        "execution/run_state.py",
+        "return None if others_move else outage_pause",
+        "return outage_pause",
+        "providers/test_outage_beside.py::test_the_other_branch_ends_before_the_run_is_paused",
+    ),
+    Guard(
+        "store/inbox.py",
+        "    if run.resume_at is not None:\n        session.rows(RESUME_SQL",
+        "    if False:\n        session.rows(RESUME_SQL",
+        "providers/test_outage_beside.py::test_an_approval_given_meanwhile_lets_its_branch_go_on",
+    ),
+    Guard(
+        "execution/worker.py",
+        " and len(self.state.pending) == 1:\n",
+        ":\n",
+        "core/test_branches_apart.py::test_an_approved_call_is_made_while_another_branch_s_model_still_thinks",
+    ),
+    Guard(
         "app/start.py",
         "        if later.from_round is None:\n",
         "        if later.continues:\n",

@@ -38,6 +38,7 @@ class Team:
     synthesis: bool = True
     agent: str | None = None
     about: str | None = None  # of each task, before its number
+    goals: tuple[str, ...] = ()  # of each task its own, in place of the run's
 
     def flow(self, brief: PlannerInput) -> Flow[Outcome]:
         """Its tasks, then one call that is made of what they found."""
@@ -52,6 +53,7 @@ class Team:
 
     def _branch(self, n: int, brief: PlannerInput) -> Branch[Any]:
         about = None if self.about is None else f"{self.about} {n}"
+        brief = replace(brief, user=self.goals[n - 1]) if self.goals else brief
         return Branch(self._task(brief), self.limits, self.agent, about)
 
     def _task(self, brief: PlannerInput) -> Flow[Any]:
