@@ -19,6 +19,7 @@ class Guard(NamedTuple):
     quick: bool = False
 
 
+AGENTS = "agents/"
 RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
 USUAL = "core/test_usual_turns.py::test_"
@@ -1987,6 +1988,63 @@ MORE_ROUNDS = (
     ),
 )
 
+AGENT_FILES = (
+    Guard(
+        "settings/agents.py",
+        "if isinstance(event, AliasEvent) or levels > HEAD_LEVELS:",
+        "if levels > HEAD_LEVELS:",
+        AGENTS + "test_agent_files.py::test_a_few_lines_that_would_fill_the_memory_are_refused",
+    ),
+    Guard(
+        "settings/agents.py",
+        "if isinstance(event, AliasEvent) or levels > HEAD_LEVELS:",
+        "if isinstance(event, AliasEvent):",
+        AGENTS + "test_agent_files.py::test_a_file_that_is_wrong_disables_its_agent_alone",
+    ),
+    Guard(
+        "settings/agents.py",
+        "if len(content) > AGENT_BYTES:",
+        "if False:",
+        AGENTS + "test_agent_files.py::test_a_file_that_is_wrong_disables_its_agent_alone",
+    ),
+    Guard(
+        "tools/agent_files.py",
+        "if not may_read(path):",
+        "if False:",
+        AGENTS + "test_claude_agents.py::test_what_no_run_may_read_is_not_read_here_either",
+    ),
+    Guard(
+        "tools/agent_files.py",
+        "kept = tuple(dict.fromkeys(name for name in found if name not in denied))",
+        "kept = tuple(dict.fromkeys(found))",
+        AGENTS + "test_claude_agents.py::test_what_a_file_forbids_it_has_not",
+    ),
+    Guard(
+        "tools/agent_files.py",
+        "return ToolSet([spec for spec in own if spec.name in kept])",
+        "return registry.select_available(narrowed)",
+        AGENTS + "test_agent_files.py::test_what_an_agent_has_is_only_narrowed_and_every_agent_can_read_its_results",
+    ),
+    Guard(
+        "specs/build.py",
+        "chosen = select_agent_tools(agent, registry, request.tools)",
+        "chosen = registry.select(request.tools)",
+        AGENTS + "test_agent_of_a_run.py::test_tools_only_narrows_what_the_agent_has",
+    ),
+    Guard(
+        "execution/run_state.py",
+        "Runner(self.make_flow(), self.agent)",
+        "Runner(self.make_flow())",
+        AGENTS + "test_agent_of_a_run.py::test_every_step_is_the_agent_s_for_rules_of_the_gate",
+    ),
+    Guard(
+        "store/agent_records.py",
+        "where principal = ? and workspace = ? and flow = 'team'",
+        "where ? <> '' and workspace = ? and flow = 'team'",
+        AGENTS + "test_agent_records.py::test_only_runs_of_the_principal_in_the_workspace_count",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2006,4 +2064,5 @@ GUARDS = (
     *IN_THE_TERMINAL,
     *CHANGED_BY_SIBLINGS,
     *MORE_ROUNDS,
+    *AGENT_FILES,
 )
