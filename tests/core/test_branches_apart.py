@@ -55,17 +55,18 @@ async def test_an_approved_call_is_made_while_another_branch_s_model_still_think
         of(1, 1, edits("alpha", "omega")),
         of(1, 2, says("one")),
         of(2, 1, says("two")),
-        of(3, 1, says("three"), delay_s=60),
+        of(3, 1, reads(), delay_s=0.3),
+        of(3, 2, says("three"), delay_s=60),
     )
     async with open_team_app(place.settings(*lines), TEAM) as app:
         run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
         await until(app, run_id, "task-1/round-1/call-1", answered=False)
-        await until(app, run_id, "task-2/round-1", answered=True)
+        await until(app, run_id, "task-3/round-2", answered=False)
         assert (await app.runs.report(run_id, ME)).status == "input_required"
         await approve(app, run_id, "task-1/round-1/call-1/approval")
         await until(app, run_id, "task-1/round-2", answered=True)
         assert (place.workspace / "a.txt").read_text() == "omega\n"
-        assert not steps(place)["task-3/round-1"]
+        assert not steps(place)["task-3/round-2"]
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
 
