@@ -63,7 +63,8 @@ def answer_request(
 ) -> ToolResult:
     """Answer the request of the call at this path. What is granted is in the account and in the record from then on."""
     own, *around = batch.accounts_above(path)
-    left = min((rest for each in (own, *around) if (rest := each.remaining.rounds) is not None), default=None)
+    rests = [rest for each in (own, *around) if (rest := each.remaining.rounds) is not None]
+    left = None if own.caps.rounds is None else min(rests)
     if request.refusal is not None and left is not None:
         return _as_result(RoundsGrant(0, left, request.refusal))
     earlier = [grant for grant in list_grants(session, run) if task_of(grant.call) == task_of(path)]

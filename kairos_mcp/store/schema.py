@@ -17,7 +17,8 @@ account     a limit: caps (null: none), what open and begun steps hold, what is 
             mandate: its id in `name`, and its `workspace`, within a day.
             A mark and an attempt name in `shared` the day and the mandate that they are charged to
 deposit     a control request for a run's owner (pause, resume, extend, reroute, cancel, settle, verdict). `taken`: when
-            the owner handled it
+            the owner handled it. Of kind `grant` it is no request: more rounds that a loop was granted, with the answer
+            of the call that asked for them
 ask         a round trip in which a client was asked to answer what waits in a run. `keys`: what was asked. `nonce`: in
             the state that the client sends back. `consumed`: when its answer was used
 request     a completion of an open step that a client's model was asked for. `session`: the client's. `nonce`: the ask

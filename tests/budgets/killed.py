@@ -32,11 +32,16 @@ def requests(additional: int = 5, justification: str = WHY, **more: Any) -> dict
 
 
 def settings_for(place: Place, *, asks_more: bool) -> Settings:
-    """With a script whose lines every loop of the team is answered by."""
+    """With a script for the team's loops: of those that ask for more rounds each has lines of its own."""
     if not asks_more:
         return place.settings(*lines(), time_zone=ZONE)
     (place.workspace / "a.txt").write_text("".join(f"line {n}\n" for n in range(400)))
-    turns = [turn for n in range(100) for turn in (looks(2 * n), looks(2 * n + 1), requests(2), requests(2))]
+    turns = [
+        {"for": f"task-{task}/try-1/round-{number}"} | (requests(2) if number in (3, 5) else looks(10 * task + number))
+        for task in (1, 2)
+        for number in range(1, 8)
+    ]
+    turns += [{"for": f"task-{task}/try-1/closing", "content": "enough", "finish": "stop"} for task in (1, 2)]
     return place.settings(*turns, time_zone=ZONE, default_rounds=30)
 
 
