@@ -310,3 +310,49 @@ def test_a_grant_is_never_more_than_was_asked_for_nor_than_there_is_room(
     assert grant_rounds(asked, [1, 1], left, room, lambda: Progress(3, 1, True)).granted == 0
     assert grant_rounds(asked, earlier, left, room, lambda: Progress(2, 1, True)).granted == 0
     assert grant_rounds(asked, earlier, left, room, lambda: Progress(2, 0, False)).granted == 0
+
+
+def unmeasured() -> Progress:
+    raise AssertionError("what was done is looked at last")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "left", "room", "because"),
+    [
+        ([], None, 5, "are not limited"),
+        ([10], 3, 5, "10 were granted before"),
+        ([1, 1], 3, 5, "2 were granted before"),
+        ([], 3, 0, "have none left for it"),
+    ],
+)
+def test_what_no_progress_could_change_is_refused_without_a_look(
+    earlier: list[int], left: int | None, room: int, because: str
+) -> None:
+    grant = grant_rounds(3, earlier, left, room, unmeasured)
+    assert (grant.granted, grant.left) == (0, left)
+    assert because in grant.reason
+
+
+def test_where_nothing_around_is_limited_all_that_was_asked_for_is_granted() -> None:
+    grant = grant_rounds(7, [2], 1, None, lambda: Progress(3, 1, True))
+    assert grant == (7, 8, "3 calls since the last grant, 1 of them repeated")
+
+
+def made(call: str, result: str, *, changes: bool = False) -> MadeCall:
+    return MadeCall(call.encode(), result.encode(), frozenset((result.encode(),)), changes)
+
+
+@pytest.mark.parametrize(
+    ("since", "repeats"),
+    [
+        ([made("date", "one"), made("date", "two")], 1),  # it says something else each time
+        ([made("test", "bad"), made("edit", "x", changes=True), made("test", "good")], 0),
+        ([made("test", "bad"), made("edit", "x", changes=True), made("test", "bad")], 1),
+    ],
+)
+def test_a_call_repeats_one_before_unless_a_file_was_changed_and_it_shows_something_else(
+    since: list[MadeCall], repeats: int
+) -> None:
+    assert measure_progress((), since).repeats == repeats
+    assert not measure_progress(since, since[:1]).finds_new
+    assert not measure_progress([made("date", "one")], [made("date", "two")]).finds_new

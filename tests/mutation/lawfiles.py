@@ -13,6 +13,7 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/replay.py": ("core/test_runner.py",),
     "budget/units.py": ("core/test_reserve.py",),
     "budget/reservation.py": ("core/test_reserve.py",),
+    "budget/more_rounds.py": ("budgets/test_more_rounds.py",),
     "store/reservations.py": ("budgets/test_reservations.py",),
     "gate.py": _GATE,
     "gate_rules.py": _GATE,
