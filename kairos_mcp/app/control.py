@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Literal
 
 from kairos_mcp import __version__
+from kairos_mcp.app.agents import find_agent
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.run_pool import IDLE_POLL_S, POLL_S
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
@@ -226,12 +227,14 @@ class Control(Operations):
     async def compare_model(self, run_id: str, request: PlannerRequest, caller: Caller) -> ModelChange:
         """Compare the model that an open run of this request waits for with the one that a new run would get here.
 
-        Only where `auto` chose for both: what was asked for holds. Raises UnknownRun, BadArguments.
+        Only where `auto` chose for both: what was asked for holds. Raises UnknownRun, UnknownAgent, BadArguments,
+        ConfigError.
         """
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
             spec = (await self._factory.load_spec(run)).spec
-        now = build.choose_model(request.route, request.limits, request.model, self._settings, samples=False)
+        agent = await find_agent(self._factory, run.workspace, request)
+        now = build.choose_request_model(request, agent, self._settings, samples=False)
         waits_for_caller = run.route == spec.route == "caller"  # unless somebody sent it to this route since
         is_out_of_reach = run.route == "provider" and run.resume_at is not None
         if (spec.asked_route, now.asked) != ("auto", "auto") or not (waits_for_caller or is_out_of_reach):

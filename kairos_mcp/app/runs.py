@@ -91,7 +91,7 @@ class Runs(Operations):
         agent = await find_agent(self._factory, workspace, request)
         continued = await read_continued_run(context, request, caller)
         registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
-        needs_tree = build.needs_tree(request, self._settings, samples=caller.samples)
+        needs_tree = build.needs_tree(request, agent, self._settings, samples=caller.samples)
         tree = await read_file_tree(context, workspace) if needs_tree else ""
         built = note_redactions(
             build.build_planner_spec(
@@ -105,8 +105,9 @@ class Runs(Operations):
 
     async def check_model(self, request: PlannerRequest) -> None:
         """Make the client of the provider that a run of this request would ask, so that a missing key is known before
-        there is a run. Sends nothing. Raises ConfigError, BadArguments."""
-        choice = build.choose_model(request.route, request.limits, request.model, self._settings, samples=False)
+        there is a run. Sends nothing. Raises ConfigError, BadArguments, UnknownAgent."""
+        agent = await find_agent(self._factory, self._factory.find_workspace(request.workspace), request)
+        choice = build.choose_request_model(request, agent, self._settings, samples=False)
         if choice.route == "provider" and choice.model is not None:
             await self._factory.check_provider(choice.model)
 

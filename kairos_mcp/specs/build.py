@@ -126,8 +126,7 @@ def build_planner_spec(
             raise SchemaRejected(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
-    model, model_notes = _choose_agent_model(request, agent, settings, samples=samples)
-    choice = choose_model(request.route, request.limits, model, settings, samples=samples)
+    choice = choose_request_model(request, agent, settings, samples=samples)
     limits, cut = narrow_limits(request.limits, settings, None if agent is None else agent.max_rounds)
     prompts = Prompts.load(settings.read_prompt)
     earlier = past.summaries if past is not None else ()
@@ -173,7 +172,6 @@ def build_planner_spec(
     notes = (
         *(past.notes if past is not None else ()),
         *choice.notes,
-        *model_notes,
         *short_notes,
         *cut,
         *_ignored_options_note(request, choice.route),
@@ -184,26 +182,12 @@ def build_planner_spec(
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
 
 
-def needs_tree(request: PlannerRequest, settings: Settings, *, samples: bool) -> bool:
+def needs_tree(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:
     """Whether the names of the workspace's files belong into the first message of this run."""
     if settings.prompts == "full" or (settings.prompts == "auto" and settings.model is None):
         return False  # as nearly always
-    choice = choose_model(request.route, request.limits, request.model, settings, samples=samples)
+    choice = choose_request_model(request, agent, settings, samples=samples)
     return takes_short_prompts(settings, choice.route, choice.model)
-
-
-def _choose_agent_model(
-    request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool
-) -> tuple[str | None, tuple[str, ...]]:
-    """Return the model that is asked for: the request's, else the agent's; with a note where that can't be had."""
-    if request.model is not None or agent is None or agent.model is None:
-        return request.model, ()
-    route = choose_model(request.route, request.limits, None, settings, samples=samples).route
-    if route != "provider" or ":" in agent.model:
-        return agent.model, ()
-    return None, (
-        f"agent {agent.name}: its model {agent.model!r} is not known to the route provider; {settings.model} is asked.",
-    )
 
 
 def _dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
@@ -283,6 +267,23 @@ class ModelChoice:
     script: str | None
     model: str | None
     notes: Sequence[str]
+
+
+def choose_request_model(
+    request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool
+) -> ModelChoice:
+    """Choose the model source of a planner run: with the model of the request, else the agent's. Raises BadArguments.
+
+    An agent's model that names no provider is a hint for a host; the provider is asked for the configured one.
+    """
+    model = request.model if agent is None or request.model is not None else agent.model
+    if agent is None or model is None or model == request.model or ":" in model:
+        return choose_model(request.route, request.limits, model, settings, samples=samples)
+    choice = choose_model(request.route, request.limits, None, settings, samples=samples)
+    if choice.route != "provider":
+        return replace(choice, model=model)
+    note = f"agent {agent.name}: its model {model!r} names no provider; {choice.model} is asked."
+    return replace(choice, notes=(*choice.notes, note))
 
 
 def choose_model(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> ModelChoice:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.app import ME, Place, answered, reads, rests, says, started
+from support.app import ME, PERSON, Place, answered, reads, rests, says, started
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
@@ -173,7 +173,7 @@ async def test_two_starts_that_differ_in_the_agent_are_two_runs(place: Place) ->
         (
             {},
             "openai:gpt-5",
-            "agent mine: its model 'sonnet' is not known to the route provider; openai:gpt-5 is asked.",
+            "agent mine: its model 'sonnet' names no provider; openai:gpt-5 is asked.",
         ),
         ({"model": "openai:o3"}, "openai:o3", None),
     ],
@@ -196,6 +196,30 @@ async def test_its_model_is_the_one_that_is_asked(place: Place) -> None:
         run = await app.runs.start_planner(PlannerRequest("look", agent="mine"), ME)
         await app.control.request(run.run_id, "cancel", ME)
     assert spec_of(place)["model"] == "openai:gpt-5-mini"
+
+
+@pytest.mark.slow
+async def test_the_same_words_are_the_same_model_where_it_is_the_agent_s(place: Place) -> None:
+    put_agent(place, model="openai:gpt-5-mini")
+    settings = replace(with_provider(place.settings()), route="auto")
+    async with App.open(settings, via="command") as app:
+        run_id = await started(app, agent="mine")  # nobody answers: it is paused, to ask again later
+        found = [
+            await app.control.compare_model(run_id, PlannerRequest("look around", agent=agent), PERSON)
+            for agent in ("mine", None)
+        ]
+        await app.control.request(run_id, "cancel", ME)
+    assert [each.action for each in found] == ["again", "another"]
+
+
+async def test_what_an_agent_s_model_lacks_is_known_before_there_is_a_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_agent(place, model="anthropic:claude-x")
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    async with App.open(replace(with_provider(place.settings()), base_url=None), via="command") as app:
+        with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
+            await app.runs.check_model(PlannerRequest("look", agent="mine"))
 
 
 @pytest.mark.unreplayed
