@@ -34,27 +34,28 @@ class _ActiveFlow:
 
 @dataclass(slots=True)
 class _ActiveGather:
-    """A gather that has been started: the flow that waits for it, its outcomes so far, and the branches not started."""
+    """A gather that has been started: the flow that waits for it, and what became of its branches.
+
+    `unstarted`: those that wait for others. `begun`: those of which a step was begun, and which have not ended.
+    """
 
     gather: Gather[Any]
     waiting_flow: _ActiveFlow
     outcomes: dict[str, Any] = field(default_factory=dict)
     unstarted: list[str] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
 
-    def next_startable(self) -> str | None:
-        """Return the next branch in declared order, if one more may run and those it depends on have ended.
+    def take_startable(self) -> str | None:
+        """Take the next branch of which those that it depends on have ended; None where there is none."""
+        for name in self.unstarted:
+            if self.outcomes.keys() >= set(self._dependencies(name)):
+                self.unstarted.remove(name)
+                return name
+        return None
 
-        No later branch overtakes it. So what has been started depends on which branches have ended and not on the order
-        in which they did, and a replay, which feeds answers in the order the steps were started, starts the same ones.
-        """
-        if not self.unstarted or self.running >= self.gather.max_parallel:
-            return None
-        name = self.unstarted[0]
-        return name if self.outcomes.keys() >= set(self._dependencies(name)) else None
-
-    @property
-    def running(self) -> int:
-        return len(self.gather.branches) - len(self.unstarted) - len(self.outcomes)
+    def may_begin(self, name: str) -> bool:
+        """Whether the branch has begun, or one more may."""
+        return name in self.begun or len(self.begun) < self.gather.max_parallel
 
     def _dependencies(self, name: str) -> tuple[str, ...]:
         return self.gather.depends_on.get(name, ())
@@ -70,8 +71,10 @@ class _ActiveGather:
 class Runner:
     """A flow, run as far as its answers go. `agent`: whose steps are those outside of branches that have one.
 
-    `waiting` maps paths to steps, in the order in which the flow yielded them. `branches` maps the path of each open
-    branch that has limits of its own to what it gets, outer ones first.
+    `waiting` maps paths to steps, in the order in which the flow yielded them. Which of them may begin is said by
+    `take`: every branch whose dependencies have ended is started, so that what waits depends on the answers alone, and
+    a gather's `max_parallel` bounds how many of them have begun. `branches` maps the path of each begun branch that has
+    limits of its own to what it gets, outer ones first.
     """
 
     __slots__ = ("_receivers", "_used_paths", "branches", "finished", "outcome", "waiting")
@@ -93,6 +96,37 @@ class Runner:
             self._send(waiting_flow, answer)
         elif gathering is not None:
             self._collect_outcome(gathering, path.removeprefix(gathering.waiting_flow.prefix), answer)
+
+    def take(self, path: str) -> bool:
+        """Whether the step that waits at this path may begin; if so, the branches around it have begun from now on.
+
+        A branch that has begun goes on whatever else runs. One that has not begins where its gather has room for it.
+        """
+        around = self._enclosing_branches(path)
+        if not all(gathering.may_begin(name) for gathering, name in around):
+            return False
+        for gathering, name in reversed(around):
+            if name not in gathering.begun:
+                gathering.begun.add(name)
+                match gathering.gather.branches[name]:
+                    case Branch(limits=Limits() as limits):
+                        branch = gathering.waiting_flow.prefix + name
+                        self.branches[branch] = partial(gathering.branch_share, limits)
+                    case _:
+                        pass
+        return True
+
+    def _enclosing_branches(self, path: str) -> list[tuple[_ActiveGather, str]]:
+        """Return the branches around a waiting step, the innermost first; a bare step of a gather is one itself."""
+        around: list[tuple[_ActiveGather, str]] = []
+        waiting_flow, gathering = self._receivers[path]
+        if gathering is not None:
+            around.append((gathering, path.removeprefix(gathering.waiting_flow.prefix)))
+            waiting_flow = gathering.waiting_flow
+        while waiting_flow is not None and waiting_flow.parent is not None:
+            around.append((waiting_flow.parent, waiting_flow.name))
+            waiting_flow = waiting_flow.parent.waiting_flow
+        return around
 
     def branch_of(self, path: str) -> str:
         """Return the path of the nearest branch around a step that has limits of its own; empty where there is none."""
@@ -127,6 +161,7 @@ class Runner:
         request = step.digest if step is not None else b""
         if step is None or request != digest:
             raise ReplayDiffers(path, digest.hex(), request.hex())
+        self.take(path)
         if answer is not None:
             self.answer(path, answer)
         return step
@@ -163,15 +198,12 @@ class Runner:
         self._receivers[path] = (waiting_flow, gathering)
 
     def _start_branches(self, gathering: _ActiveGather) -> None:
-        while (name := gathering.next_startable()) is not None:
-            gathering.unstarted.remove(name)
+        while (name := gathering.take_startable()) is not None:
             prefix = gathering.waiting_flow.prefix
             match gathering.gather.branches[name]:
                 case CallTool() as step:
                     self._add_waiting(prefix + name, step, None, gathering)
-                case Branch(flow, limits, agent, about):
-                    if limits is not None:
-                        self.branches[prefix + name] = partial(gathering.branch_share, limits)
+                case Branch(flow=flow, agent=agent, about=about):
                     started = flow(gathering.dependency_outcomes(name)) if callable(flow) else flow
                     around = gathering.waiting_flow
                     self._send(
@@ -180,12 +212,12 @@ class Runner:
                         ),
                         None,
                     )
-        if gathering.unstarted and not gathering.running:
-            name = gathering.unstarted[0]
-            raise RuntimeError(f"{name} can't start: it must be declared after those that it waits for")
+        if len(gathering.unstarted) == len(gathering.gather.branches) - len(gathering.outcomes) > 0:
+            raise RuntimeError(f"{gathering.unstarted[0]} can't start: what it waits for waits for it")
 
     def _collect_outcome(self, gathering: _ActiveGather, name: str, outcome: Any) -> None:
         gathering.outcomes[name] = outcome
+        gathering.begun.discard(name)
         self._start_branches(gathering)
         if len(gathering.outcomes) == len(gathering.gather.branches):
             declared = {name: gathering.outcomes.pop(name) for name in gathering.gather.branches}

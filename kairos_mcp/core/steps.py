@@ -201,9 +201,8 @@ class Branch(Generic[R_co]):
 
     With `limits` it has an account of its own: it may use that much, and no more than an equal share of what is left
     where the Gather stands (UNLIMITED: that share). A limit that it meets is answered `Refused` to its steps alone.
-    `agent` names whose its steps are, for rules of the gate and for reports; without it, whose those around it are. No
-    flow of ours makes a branch with limits or an agent yet. `about`: what its steps are for, as whoever may answer them
-    is told; without it, what those around it are for.
+    `agent` names whose its steps are, for rules of the gate and for reports; without it, whose those around it are.
+    `about`: what its steps are for, as whoever may answer them is told; without it, what those around it are for.
     """
 
     flow: Generator[Any, Any, R_co] | Callable[[Mapping[str, Any]], Generator[Any, Any, R_co]]
@@ -228,9 +227,8 @@ class Gather(Generic[R]):
     """Branches that may run side by side. Answered with {name: outcome or Failed}, in declared order.
 
     A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
-    `depends_on[name]` names the branches that must have ended before, declared before it; `max_parallel` is how many
-    run at once.
-    They start in declared order, none overtakes another: a function of the answers alone, so that it replays.
+    `depends_on[name]` names the branches that must have ended before; `max_parallel` is how many run at once. Which of
+    those that could begin do is seen from what was begun, not from the answers: it changes no path and no outcome.
     `reserved` is kept from branches with limits, for what the flow asks after them.
     """
 

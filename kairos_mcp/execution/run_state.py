@@ -210,7 +210,7 @@ class RunState:
             and (
                 self.pending[path].approval_expired
                 if path in self.pending
-                else self.executor.tool_access.needs_preview(path, step)
+                else self.executor.tool_access.needs_preview(path, step) and self.runner.take(path)
             )
         ]
 
@@ -342,7 +342,11 @@ class RunState:
     def _plan_new_steps(self, at: int) -> tuple[list[NewStep], bool]:
         """Plan the steps that have no row yet. True: some were left out, because they came to wait while others were
         authorized."""
-        without_row = [(path, step) for path, step in self.runner.waiting.items() if path not in self.pending]
+        without_row = [
+            (path, step)
+            for path, step in self.runner.waiting.items()
+            if path not in self.pending and self.runner.take(path)
+        ]
         planned, shares, branch_of = [], dict[str, int](), self.runner.branch_of
         for path, _ in without_row:
             shares[branch_of(path)] = shares.get(branch_of(path), 0) + 1

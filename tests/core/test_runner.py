@@ -15,7 +15,7 @@ from kairos_mcp.core.errors import ReplayDiffers
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.replay import RecordedStep, Runner
-from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed
+from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed, Step
 
 
 @dataclass(frozen=True)
@@ -88,18 +88,24 @@ def groups(depth: int = 1) -> st.SearchStrategy[Group]:
     return group()
 
 
+def begin_all(runner: Runner) -> dict[str, Step]:
+    """Begin every waiting step that may begin; return those that have."""
+    return {path: step for path, step in runner.waiting.items() if runner.take(path)}
+
+
 def answer_to(path: str) -> ToolResult:
     return ToolResult(f"answer of {path}")
 
 
 def in_some_order(group: Group, choose: Callable[[int], int]) -> tuple[Any, dict[str, bytes], list[RecordedStep]]:
-    """Drive the flow, answering what waits in the order that is chosen: outcome, digests, the record."""
+    """Drive the flow, answering what has begun in the order that is chosen: outcome, digests, the record."""
     runner, asked, record = Runner(whole(group)), {}, {}
     while not runner.finished:
-        for path, step in runner.waiting.items():
+        begun = begin_all(runner)
+        for path, step in begun.items():
             asked[path] = step.digest
             record.setdefault(path, RecordedStep(path, step.digest, None))
-        path = list(runner.waiting)[choose(len(runner.waiting))]
+        path = list(begun)[choose(len(begun))]
         record[path] = RecordedStep(path, asked[path], answer_to(path))
         runner.answer(path, answer_to(path))
     return runner.outcome, asked, list(record.values())
@@ -177,19 +183,30 @@ def test_branches_that_wait_for_each_other_are_refused_also_behind_one_that_runs
         runner.answer("free", ToolResult(""))
 
 
-def test_a_branch_that_could_start_earlier_does_not_overtake_when_the_record_is_folded() -> None:
-    names = ("a", "b", "c", "d", "e")
-    group = Group(dict.fromkeys(names), {"c": ("a",), "d": ("a",)}, 2)
-    runner, marked, answers = Runner(gathered(group)), {}, {}
-    for path in ("b", "a"):
-        marked |= {waits: step.digest for waits, step in runner.waiting.items() if waits not in marked}
-        answers[path] = answer_to(path)
-        runner.answer(path, answers[path])
+def test_a_branch_that_waits_for_another_holds_none_back_that_is_declared_after_it() -> None:
+    group = Group(dict.fromkeys(("a", "b", "c"), None), {"b": ("a",)}, 2)
+    runner = Runner(gathered(group))
+    assert list(begin_all(runner)) == ["a", "c"]
+    runner.answer("c", answer_to("c"))
+    assert list(begin_all(runner)) == ["a"]
+    runner.answer("a", answer_to("a"))
+    assert list(begin_all(runner)) == ["b"]
+
+
+def test_what_was_begun_goes_on_when_the_record_is_folded_though_others_could_begin_before_it() -> None:
+    """`a` ended last, but stands first in the record: what waits for it must not take the place of `x`."""
+    group = Group(dict.fromkeys(("a", "b", "y1", "y2", "x"), None), {"y1": ("a",), "y2": ("a",)}, 2)
+    runner, record, answers = Runner(gathered(group)), dict[str, bytes](), {}
+    for answered in ("b", "a"):
+        record |= {path: step.digest for path, step in begin_all(runner).items() if path not in record}
+        answers[answered] = answer_to(answered)
+        runner.answer(answered, answers[answered])
+    record |= {path: step.digest for path, step in begin_all(runner).items() if path not in record}
+    assert list(record) == ["a", "b", "x", "y1"]
 
     again = Runner(gathered(group))
-    again.replay_all([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
-
-    assert list(again.waiting) == list(runner.waiting) == ["c", "d"]
+    again.replay_all([RecordedStep(path, digest, answers.get(path)) for path, digest in record.items()])
+    assert begin_all(again).keys() == begin_all(runner).keys() == {"x", "y1"}
 
 
 def test_a_name_used_twice_is_refused() -> None:
@@ -272,14 +289,17 @@ def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_cou
         )
 
     runner = Runner(flow())
+    assert list(begin_all(runner)) == ["a/call-1", "b/call-1"]
     assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys(
         "ab", BranchShare(asked, 4, aside)
     )
     runner.answer("a/call-1", ToolResult(""))
+    assert list(begin_all(runner)) == ["b/call-1", "c/call-1"]
     assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys(
         "bc", BranchShare(asked, 3, aside)
     )
     for path in ("b/call-1", "c/call-1", "d/call-1"):
+        assert runner.take(path)
         runner.answer(path, ToolResult(""))
     assert (runner.finished, runner.branches) == (True, {})
 
@@ -294,8 +314,10 @@ def test_a_step_is_charged_to_the_nearest_branch_with_limits_of_its_own() -> Non
         return (yield from Gather({"task": Branch(inner(), Limits(rounds=9)), "bare": call("bare")}))
 
     runner = Runner(flow())
+    begin_all(runner)
     assert [runner.branch_of(path) for path in ("task/call-1", "bare", "task")] == ["task", "", ""]
     runner.answer("task/call-1", ToolResult(""))
+    begin_all(runner)
     assert runner.branch_of("task/deep/call-1") == "task/deep"
     assert runner.branch_of("task/free/call-1") == "task"
     runner.answer("task/deep/call-1", ToolResult(""))
@@ -355,8 +377,9 @@ def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outc
     for _ in range(data.draw(st.integers(0, 20))):
         if runner.finished:
             break
-        marked |= {path: step.digest for path, step in runner.waiting.items() if path not in marked}
-        path = data.draw(st.sampled_from(sorted(runner.waiting)))
+        begun = begin_all(runner)
+        marked |= {path: step.digest for path, step in begun.items() if path not in marked}
+        path = data.draw(st.sampled_from(sorted(begun)))
         answers[path] = answer_to(path)
         runner.answer(path, answers[path])
 
@@ -364,8 +387,9 @@ def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outc
     again.replay_all([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
 
     assert set(again.waiting) == set(runner.waiting)
+    assert marked.keys() & again.waiting.keys() <= begin_all(again).keys()
     while not again.finished:
-        path = next(iter(again.waiting))
+        path = next(iter(begin_all(again)))
         again.answer(path, answer_to(path))
     assert again.outcome == in_some_order(group, lambda _: 0)[0]
 
@@ -376,6 +400,7 @@ def test_never_more_branches_run_than_the_limit_allows(group: Group, data: Any) 
     flat = Group({name: Plan(2) for name in group.plans}, group.after, group.limit)
     runner = Runner(gathered(flat))
     while not runner.finished:
-        assert 0 < len(runner.waiting) <= flat.limit
-        path = data.draw(st.sampled_from(sorted(runner.waiting)))
+        begun = begin_all(runner)
+        assert 0 < len(begun) <= flat.limit
+        path = data.draw(st.sampled_from(sorted(begun)))
         runner.answer(path, answer_to(path))

@@ -292,8 +292,8 @@ ONE_ANSWER = (
     ),
     Guard(
         "core/replay.py",
-        "if not self.unstarted or self.running >= self.gather.max_parallel:",
-        "if not self.unstarted:",
+        "return name in self.begun or len(self.begun) < self.gather.max_parallel",
+        "return True",
         "core/test_runner.py::test_never_more_branches_run_than_the_limit_allows",
     ),
     Guard(
