@@ -21,7 +21,7 @@ from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool_discovery import SEARCH
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
-from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
+from kairos_mcp.execution.executor import AgentModel, PaidModel, Resources, StepExecutor
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.models.model import Model, ModelInput, ModelOptions, SpokenText, let_hear, redact_model
@@ -46,6 +46,7 @@ from kairos_mcp.tools.files.workspace_scopes import build_scopes, server_paths
 from kairos_mcp.tools.mandate_tools import internal_tools
 from kairos_mcp.tools.registry import DEFAULT_WAIT_S, ToolRegistry
 from kairos_mcp.tools.sources import ToolSources
+from kairos_mcp.tools.team_tools import plan_problem_tool
 from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
@@ -206,29 +207,36 @@ class RunFactory:
             models["scripted"] = scripted_model(replace(loaded.script, requests=[]))
         paid: dict[str, PaidModel] = {}
         dialects = _DIALECTS
+        dialect = loaded.spec.dialect or self.settings.dialect
+        options = ModelOptions(loaded.spec.temperature, dialect, loaded.text_prompts)
         if self.settings.model is not None:
             model = loaded.spec.model or ""  # a name without a provider is a hint for other routes
             provider = self._provider(model if ":" in model else self.settings.model)
-            dialect = loaded.spec.dialect or self.settings.dialect
             dialects = {**_DIALECTS, "provider": dialect}
-            options = ModelOptions(loaded.spec.temperature, dialect, loaded.text_prompts)
-            models["provider"] = model_of_provider = redact_model(provider.make_model(options), self.redactor)
-            if self.on_spoken is not None:
-                models["provider"] = let_hear(model_of_provider, run.id, self.on_spoken)
-            paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.highest_price())
+            models["provider"] = self._make_model(provider, options, run)
+            paid["provider"] = _paid_model(provider)
 
         # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.
         registry, resources = await self.registry(run.workspace), self.resources(run.workspace)
         spec = loaded.spec
         executor = StepExecutor(
             run.id,
-            ToolAccess(loaded.offered, registry, resources.gate, loaded.searchable, spec.mandate, spec.joining),
+            ToolAccess(
+                loaded.offered,
+                registry,
+                resources.gate,
+                loaded.searchable,
+                spec.mandate,
+                spec.joining,
+                None if loaded.team is None else loaded.team.tools_by_agent,
+            ),
             resources,
             models,
             spec.model,
             partial(self._read_full_text, run.n),
             paid_models=paid,
             dialects=dialects,
+            agent_models={} if loaded.team is None else self._agent_models(loaded.team.models, options, run),
             temperature=spec.temperature,
             grants_rounds=bool(spec.grants_rounds),
             most_rounds=self.settings.limits.rounds,
@@ -237,6 +245,22 @@ class RunFactory:
             executor.unscripted_paths = frozenset(loaded.script.by_path)
         executor.find_approval = partial(self._find_approval, run, spec.mandate_text)
         return RunState(run, executor, loaded.flow, spec.agent)
+
+    def _make_model(self, provider: Provider, options: ModelOptions, run: RunRow) -> Model:
+        model = redact_model(provider.make_model(options), self.redactor)
+        return model if self.on_spoken is None else let_hear(model, run.id, self.on_spoken)
+
+    def _agent_models(self, names: Mapping[str, str], options: ModelOptions, run: RunRow) -> Mapping[str, AgentModel]:
+        """Return the models of agents that have one of their own; a name without a provider is a hint for other
+        routes."""
+        models: dict[str, AgentModel] = {}
+        for agent, name in names.items():
+            if self.settings.model is None or ":" not in name:
+                models[agent] = AgentModel(name)
+            else:
+                provider = self._provider(name)
+                models[agent] = AgentModel(name, self._make_model(provider, options, run), _paid_model(provider))
+        return models
 
     def _read_full_text(self, run: int, ref: str) -> str | None:
         with self._store.read_session() as session:
@@ -305,7 +329,7 @@ class RunFactory:
             skill_folders=self._skill_folders,
             redactor=self.redactor,
         )
-        internal = internal_tools(opened, self._store)
+        internal = [*internal_tools(opened, self._store), plan_problem_tool()]
         registry = ToolRegistry([*built_in, *networked, *internal], self._tool_sources.sources(workspace))
         bases = {f"mcp:{server.name}": base_folders(server, folder) for server in self.settings.servers}
         paths = TouchedPaths(folder, scopes or Scopes(), server_paths(self.settings), bases)
@@ -360,6 +384,10 @@ class RunFactory:
                 self._rebuilt_texts[lost.content_hash, run.n] = body
                 return body
         raise lost.error
+
+
+def _paid_model(provider: Provider) -> PaidModel:
+    return PaidModel(provider.tariff.model, provider.tariff.highest_price())
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.start import (
     NewRunPlan,
     StartResult,
+    build_team,
     choose_workspace,
     note_redactions,
     read_continued_run,
@@ -25,7 +26,7 @@ from kairos_mcp.core.decision_rights import may_decide
 from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.flows.planner_input import PlannerInput
@@ -102,6 +103,21 @@ class Runs(Operations):
         return await start_run(
             context, NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another), caller
         )
+
+    async def start_team(self, request: TeamRequest, caller: Caller) -> StartResult:
+        """Start a team, or a plan alone, or find the open run of an identical start.
+
+        Raises BadArguments, also for a plan with faults; UnknownAgent, UnknownTool, ConfigError.
+        """
+        context = self._context
+        await context.register_use()
+        request, secrets = redact_values.redact_team_request(request, self._factory.redactor)
+        encoded = encode(replace(request, workspace=None))
+        tool = b"planner_plan" if request.plans_only else b"team_run"
+        start_digest = digest_of(tool, caller.principal.encode(), encoded.encode())
+        workspace = self._factory.find_workspace(request.workspace)
+        built = note_redactions(await build_team(context, request, workspace, caller), secrets)
+        return await start_run(context, NewRunPlan(built, workspace, start_digest, request.key), caller)
 
     async def check_model(self, request: PlannerRequest) -> None:
         """Make the client of the provider that a run of this request would ask, so that a missing key is known before

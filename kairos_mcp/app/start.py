@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kairos_mcp.app.agents import find_agents
 from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun, LoadedSpec
@@ -129,6 +130,19 @@ async def read_file_tree(context: AppContext, workspace: str | None) -> str:
     except TimeoutError:
         return ""
     return result.content if result.data is not None and result.data.get("shown") else ""
+
+
+async def build_team(context: AppContext, request: TeamRequest, workspace: str | None, caller: Caller) -> BuiltSpec:
+    """Build the spec of a team: its agents as they are now, what they did before, the names of the files here."""
+    from kairos_mcp.specs.build_team import TeamSources, build_team_spec  # at first use: most runs are of no team
+
+    factory = context.factory
+    files = await find_agents(factory, workspace)
+    globs = tuple(dict.fromkeys(glob for agent in files.agents.values() for glob in agent.tools or ()))
+    registry = await factory.ready_registry(workspace, globs)
+    tree = await read_file_tree(context, workspace) if request.plan is None else ""
+    sources = TeamSources(context.settings, registry, files, caller.samples, "", tree)
+    return build_team_spec(request, sources)
 
 
 async def read_continued_run(context: AppContext, request: PlannerRequest, caller: Caller) -> ContinuedRun | None:

@@ -127,6 +127,6 @@ def branch_caps(share: BranchShare, enclosing: Account) -> Limits:
     caps: list[int | None] = []
     units = zip(_caps_by_unit(share.limits), enclosing.remaining, _caps_by_unit(share.reserved), strict=True)
     for asked, left, reserved in units:
-        equal_share = None if left is None else max(0, left - (reserved or 0)) // max(1, share.open_branches)
+        equal_share = None if left is None else max(0, left - (reserved or 0)) // max(1, share.shares)
         caps.append(equal_share if asked is None else asked if equal_share is None else min(asked, equal_share))
     return Limits(*caps)

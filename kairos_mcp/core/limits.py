@@ -59,12 +59,12 @@ UNLIMITED = Limits()
 class BranchShare(NamedTuple):
     """What a branch that starts may have of the account around it.
 
-    `limits`: what was asked for it. `open_branches`: how many branches that have not ended, including this one, divide
-    what is left. `reserved`: what is set aside for the steps after all of them.
+    `limits`: what was asked for it. `shares`: into how many equal parts what is left is divided, one for each branch
+    that has not ended, including this one. `reserved`: what is set aside for the steps after all of them.
     """
 
     limits: Limits
-    open_branches: int
+    shares: int
     reserved: Limits = UNLIMITED
 
 

@@ -27,6 +27,8 @@ StopReason = Literal[
     "unknown_outcome",
     "empty_answer",
     "context_full",
+    "team_done",
+    "tasks_failed",
     "cancelled",
 ]
 CYCLE_REASONS: tuple[StopReason, ...] = (
@@ -47,6 +49,7 @@ STATUS_OF: Mapping[StopReason, EndStatus] = {
     "error_threshold": "completed",
     "loop_detected": "completed",
     "nothing_to_do": "completed",
+    "team_done": "completed",
     "llm_error": "failed",
     "length": "failed",
     "content_filter": "failed",
@@ -56,6 +59,7 @@ STATUS_OF: Mapping[StopReason, EndStatus] = {
     "unknown_outcome": "failed",
     "empty_answer": "failed",
     "context_full": "failed",
+    "tasks_failed": "failed",
     "cancelled": "cancelled",  # written by the executor; no flow knows that it was cancelled
 }
 

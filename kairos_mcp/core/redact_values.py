@@ -13,7 +13,7 @@ from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.core.steps import Failure
 
 Texts = tuple[tuple[str, str], ...]  # by content hash
@@ -84,6 +84,18 @@ def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[Planner
         return request, 0
     plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
     return replace(request, messages=tuple(message for message, _ in messages), **plain), count
+
+
+def redact_team_request(request: TeamRequest, redactor: Redactor) -> tuple[TeamRequest, int]:
+    """Redact what a team is started with; also return how many secrets it held."""
+    texts = {name: redactor.redact_text(text) for name in ("goal", "context") if (text := getattr(request, name))}
+    texts |= {name: redactor.redact_known(text) for name in ("key", "model") if (text := getattr(request, name))}
+    plan, in_plan = (None, 0) if request.plan is None else redact_arguments(request.plan, redactor)
+    count = sum(found.count for found in texts.values()) + in_plan
+    if not count:
+        return request, 0
+    plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
+    return replace(request, plan=plan, **plain), count
 
 
 def redact_label(name: str, redactor: Redactor) -> str:

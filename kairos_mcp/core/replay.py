@@ -62,7 +62,8 @@ class _ActiveGather:
 
     def branch_share(self, limits: Limits) -> BranchShare:
         """Return what a branch with these limits gets, with as many branches as are open now."""
-        return BranchShare(limits, len(self.gather.branches) - len(self.outcomes), self.gather.reserved)
+        shares = len(self.gather.branches) - len(self.outcomes) + self.gather.keeps_share
+        return BranchShare(limits, shares, self.gather.reserved)
 
     def dependency_outcomes(self, name: str) -> Mapping[str, Any]:
         return {before: self.outcomes[before] for before in self._dependencies(name)}

@@ -23,7 +23,16 @@ GIVEN = "given"
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 FlowName = Literal[
-    "planner", "call", "ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"
+    "planner",
+    "call",
+    "plan",
+    "team",
+    "ooda_run",
+    "ooda_observe",
+    "ooda_orient",
+    "ooda_decide",
+    "ooda_act",
+    "ooda_reflect",
 ]
 
 
@@ -48,6 +57,55 @@ class PlannerRequest:
     key: str | None = None
     agent: str | None = None
     from_round: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRequest:
+    """The arguments of team_run and planner_plan (`plans_only`), checked in shape.
+
+    `plan`: one to be carried out, in place of the planner's. `agents`: names of those that tasks may be given to; None:
+    all. `tools`: globs that narrow the tools of each agent.
+    """
+
+    goal: str
+    plan: JsonObject | None = None
+    context: str | None = None
+    agents: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = None
+    max_parallel: int | None = None
+    model: str | None = None
+    temperature: float | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+    workspace: str | None = None
+    key: str | None = None
+    plans_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenAgent:
+    """An agent as a team holds it: its system prompt, the names of its tools, and a model of its own if it has one."""
+
+    name: str
+    description: str
+    system: str
+    tools: tuple[str, ...]
+    max_rounds: int
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenTeam:
+    """What a team is, stored as one text. `planner`: the planner's prompt. `plan`: one that was given. `records`: what
+    the agents did before, in words. `files`: names of the workspace's files."""
+
+    agents: tuple[FrozenAgent, ...]
+    planner: str
+    max_parallel: int
+    context: str = ""
+    records: str = ""
+    files: str = ""
+    plan: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +200,5 @@ class Spec:
     from_round: str | None = None
     grants_rounds: bool | None = None
     agent: str | None = None
+    team_text: str | None = None
+    team_prompts_text: str | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.decision_rights import decision_way
@@ -200,13 +200,17 @@ def settlement_result(settlement: SettlementRequest, via: str) -> ToolResult:
     return ToolResult(f"The server ended during this call. {who}: it was carried out.{comment}")
 
 
+NO_TOOLS = ToolSet()
+
+
 @dataclass(slots=True)
 class ToolAccess:
     """The tools that one run may use.
 
     `offered`: what the model is shown. `searchable`: what its search may find, and is offered from then on. `mandate`:
     the id of the run's mandate, for rules of the gate. `late_globs`: the search may also find tools that came after
-    the start and fit these globs. `agent_of`: the agent that a step's call is made for.
+    the start and fit these globs. `agent_of`: the agent that a step's call is made for. `by_agent`: the tools of each
+    agent of a team, whose steps are offered those alone; `offered` then holds the tools of all.
     """
 
     offered: ToolSet
@@ -215,6 +219,7 @@ class ToolAccess:
     searchable: ToolSet = field(default_factory=ToolSet)
     mandate: str | None = None
     late_globs: tuple[str, ...] | None = None
+    by_agent: Mapping[str, ToolSet] | None = None
     agent_of: Callable[[str], str | None] = lambda _path: None
     _initially_offered: ToolSet = field(init=False)
     _always_allowed: dict[str, bool] = field(default_factory=dict)
@@ -224,8 +229,16 @@ class ToolAccess:
         self._initially_offered = self.offered
 
     def find_spec(self, name: str) -> ToolSpec | None:
-        """The tool as the model was shown it; None if none of this name was offered."""
+        """The tool as a model was shown it; None if none of this name was offered to any agent."""
         return self.offered.find(name)
+
+    def offered_at(self, path: str) -> ToolSet:
+        """The tools that the step which waits at this path may call."""
+        return self.offered if self.by_agent is None else self.by_agent.get(self.agent_of(path) or "", NO_TOOLS)
+
+    def find_offered(self, path: str, name: str) -> ToolSpec | None:
+        """The tool that a call at this path names; None if it was not offered there."""
+        return self.offered_at(path).find(name)
 
     def find_tool(self, name: str) -> Tool | None:
         """The tool that performs a call. A tool that was removed still answers the calls begun before."""
@@ -234,11 +247,13 @@ class ToolAccess:
     def gate_call(self, path: str, step: CallTool) -> GatedCall:
         """The call in the form that the gate judges."""
         call, agent = step.call, self.agent_of(path)
-        return GatedCall(self.find_spec(call.name), call.arguments, agent, self.mandate, declared_risk=step.declared)
+        return GatedCall(
+            self.find_offered(path, call.name), call.arguments, agent, self.mandate, declared_risk=step.declared
+        )
 
     def hidden_filter(self, path: str, step: CallTool) -> Callable[[str], bool] | None:
         """Whether a path must not be shown to this call, by the rules of the gate; None: they hide nothing from it."""
-        spec = self.find_spec(step.call.name)
+        spec = self.find_offered(path, step.call.name)
         return (
             None
             if spec is None or self._is_always_allowed(spec)
@@ -247,7 +262,7 @@ class ToolAccess:
 
     def needs_preview(self, path: str, step: CallTool) -> bool:
         """Whether files have to be read before it is known if this call may be made."""
-        spec = self.find_spec(step.call.name)
+        spec = self.find_offered(path, step.call.name)
         if spec is None or step.call.unreadable is not None or self._is_always_allowed(spec):
             return False
         return self._authorize_at_once(path, step, spec) is None
@@ -264,11 +279,12 @@ class ToolAccess:
         assert authorization is not None, "a call is planned once it was authorized"
         return authorization
 
-    def check_call(self, call: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
+    def check_call(self, path: str, call: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
         """The error of a call that can't be made, or None. `at`: milliseconds since 1970."""
         if spec is None:
-            near = ", ".join(nearest_names(call.name, [tool.name for tool in self.offered])) or "none"
-            return ToolNotOffered(f"{call.name[:80]!r} was not offered.", f"Nearest tools of this run: {near}.")
+            near = ", ".join(nearest_names(call.name, [tool.name for tool in self.offered_at(path)])) or "none"
+            whose = "this run" if self.by_agent is None else f"the agent {self.agent_of(path)}"
+            return ToolNotOffered(f"{call.name[:80]!r} was not offered.", f"Nearest tools of {whose}: {near}.")
         if call.unreadable is not None:
             return BadArguments(f"{spec.name}: {call.unreadable}.", "Send the arguments as one JSON object.")
         if spec.source == "caller" or asks_more_rounds(spec):  # no code of ours that would check them runs it

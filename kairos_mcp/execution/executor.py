@@ -88,15 +88,25 @@ class PaidModel:
     price: Price | None
 
 
+@dataclass(frozen=True, slots=True)
+class AgentModel:
+    """An agent's own model: its name, and, where this server's provider completes with it, how and at what price."""
+
+    name: str
+    complete: Model | None = None
+    paid: PaidModel | None = None
+
+
 @dataclass(slots=True)
 class StepExecutor:
     """Performs the steps of one run.
 
     `models` maps a route to its model; a completion on a route without one is handed out. `read_text` reads a stored
     text by its reference. `paid_models`: the routes that this server pays for. `dialects`: the routes whose dialect
-    does not depend on a client. `grants_rounds`: a loop that asks for more rounds may get some, the run itself up to
-    `most_rounds` in all (None: any number). `find_approval`: an approval that was given before, if it holds for what
-    would be asked at this path. `late_results`: of calls that were cancelled in the middle of a change of files.
+    does not depend on a client. `agent_models`: of agents with a model of their own. `grants_rounds`: a loop that asks for
+    more rounds may get some, the run itself up to `most_rounds` in all (None: any number). `find_approval`: an approval
+    that was given before, if it holds for what would be asked at this path. `late_results`: of calls that were cancelled
+    in the middle of a change of files.
 
     A script's lines are taken in the order in which steps get their rows: `lines_used` are taken, and the steps in
     `unscripted_paths` take none.
@@ -112,6 +122,7 @@ class StepExecutor:
     lines_used: int = 0
     paid_models: Mapping[str, PaidModel] = field(default_factory=dict)
     dialects: Mapping[str, DialectName] = field(default_factory=dict)
+    agent_models: Mapping[str, AgentModel] = field(default_factory=dict)
     temperature: float | None = None
     grants_rounds: bool = False
     most_rounds: int | None = None
@@ -148,8 +159,11 @@ class StepExecutor:
 
     def completion_sent(self, path: str, route: str, tail: str | None = None, max_tokens: int | None = None) -> Sent:
         """What this server adds to a completion on this route; takes a script's next line."""
-        paid, dialect, agent = self.paid_models.get(route), self.dialects.get(route), self.tool_access.agent_of(path)
-        model = paid.model if paid is not None else self.model
+        agent = self.tool_access.agent_of(path)
+        paid, dialect = self._paid_model(route, agent), self.dialects.get(route)
+        own = self.agent_models.get(agent or "")
+        hint = self.model if own is None else own.name
+        model = hint if paid is None else paid.model
         line = self._next_line(path) if route == "scripted" else None
         unpriced = True if paid is not None and paid.price is None else None
         return Sent(route, model, max_tokens, tail, line, self.temperature, dialect, agent, unpriced)
@@ -162,7 +176,8 @@ class StepExecutor:
             case RequestCompletion():
                 estimator = self._estimators[_conversation_of(path), route]
                 open_step = route not in self.models
-                price = self.paid_models[route].price if route in self.paid_models else FREE
+                paid = self._paid_model(route, self.tool_access.agent_of(path))
+                price = paid.price if paid is not None else FREE
                 bound, max_tokens = estimator.bound(step), step.max_tokens
                 return ReservationRequest(
                     counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, shares, price
@@ -174,10 +189,16 @@ class StepExecutor:
             case Pause():
                 return _PAUSE_REQUEST
 
+    def _paid_model(self, route: str, agent: str | None) -> PaidModel | None:
+        """The model that this server pays for on this route, for this agent; None where it pays for none."""
+        whole_run = self.paid_models.get(route)
+        own = self.agent_models.get(agent or "")
+        return own.paid if whole_run is not None and own is not None and own.paid is not None else whole_run
+
     async def authorize(self, path: str, step: CallTool) -> Authorization:
         """Decide whether the call may be made: allowed, its result without being made, or what to ask a person."""
         tool = self.resources.registry.find(step.call.name)
-        spec = self.tool_access.find_spec(step.call.name)
+        spec = self.tool_access.find_offered(path, step.call.name)
         tool = None if spec is not None and spec.source == "caller" else tool
         ctx = ToolContext(self.run_id, time.monotonic() + PREVIEW_TIMEOUT_S, self.read_text, path, self.memory)
         call, gate, approval = (
@@ -234,8 +255,8 @@ class StepExecutor:
     def _plan_call(
         self, path: str, step: CallTool, at: int, shares: int, authorization: Authorization | None
     ) -> NewStep:
-        spec = self.tool_access.find_spec(step.call.name)
-        error = self.tool_access.check_call(step.call, spec, at)
+        spec = self.tool_access.find_offered(path, step.call.name)
+        error = self.tool_access.check_call(path, step.call, spec, at)
         if error is not None or spec is None:
             answer = error_result(error) if error is not None else None
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, answer)
@@ -326,7 +347,9 @@ class StepExecutor:
                 raise AssertionError("a pause is never performed")
 
     async def _complete(self, model_input: ModelInput, grant: Reservation) -> Completion | Failure:
-        answer = self.models[model_input.sent.route or ""](model_input)
+        route, own = model_input.sent.route or "", self.agent_models.get(model_input.sent.agent or "")
+        complete = own.complete if route in self.paid_models and own is not None else None
+        answer = (complete or self.models[route])(model_input)
         if isinstance(answer, Completion | Failure):
             return answer
         try:

@@ -81,12 +81,12 @@ def _begin_call(state: RunState, path: str, step: CallTool, account: Account, at
     """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
     executor, call = state.executor, step.call
     access = executor.tool_access
-    spec = access.find_spec(call.name)
+    spec = access.find_offered(path, call.name)
     if (
         spec is None
         or spec.source == "caller"
         or spec.effect != "read"
-        or access.check_call(call, spec, at) is not None
+        or access.check_call(path, call, spec, at) is not None
     ):
         return None
     if not access.allows_at_once(path, step, spec):

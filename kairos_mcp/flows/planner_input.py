@@ -138,7 +138,6 @@ def _split_template(template: str) -> tuple[tuple[str, str | None], ...]:
 def render_user_prompt(template: str, goal: str, context: str | None = None, earlier: Sequence[str] = ()) -> str:
     """Fill the user prompt: `$goal`, `$context`, and the newest three of the `earlier` summaries as `$earlier`.
 
-    A section (from one `## ` heading to the next) whose placeholders are all empty is left out.
     Raises BadArguments where `context` is longer than 100,000 characters.
     """
     if context is not None and len(context) > MAX_CONTEXT_CHARS:
@@ -153,8 +152,16 @@ def render_user_prompt(template: str, goal: str, context: str | None = None, ear
         "earlier": "\n\n".join(f"{n}.\n{summary}" for n, summary in enumerate(newest, 1)),
     }
     check_template("planner-user", template, USER_PLACEHOLDERS)
+    return render_sections(template, **values)
+
+
+def render_sections(template: str, **values: str) -> str:
+    """Fill a user prompt. A section (from one `## ` heading to the next) whose placeholders are all empty is left out.
+
+    The template is split before it is filled, so no value can begin a section.
+    """
     sections = [Template(section) for section in re.split(r"(?m)^(?=## )", template)]
-    kept = [s for s in sections if not s.get_identifiers() or any(values[name] for name in s.get_identifiers())]
+    kept = [s for s in sections if not (names := s.get_identifiers()) or any(values[name] for name in names)]
     return "\n\n".join(text for s in kept if (text := s.substitute(values).strip()))
 
 

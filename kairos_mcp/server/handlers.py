@@ -69,6 +69,13 @@ async def planner_run(call: ServerCall, arguments: planner.PlannerRun) -> Result
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
 
 
+async def team_run(call: ServerCall, arguments: planner.PlannerPlan | planner.TeamRun) -> Result:
+    if call.resumed is not None:
+        return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
+    started = await call.app.runs.start_team(arguments.request(), call.caller)
+    return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
+
+
 async def ooda_run(call: ServerCall, arguments: ooda.OodaRun) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)

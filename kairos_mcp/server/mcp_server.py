@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LISTING = Path(__file__).with_name("listing.json")  # made from tools.py ahead of time; a test fails when it is stale
 LEAN = ("planner_run", "run_status", "run_continue")
 CORE = (
-    *("planner_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
+    *("planner_run", "team_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
     *("run_control", "run_trace", "registry_search", "budget_status"),
 )
 FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/list", "resources/templates/list", "resources/read")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
 
+from kairos_mcp.core.limits import CAPS
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.server import handlers
 from kairos_mcp.server.annotations import hints
@@ -25,29 +26,17 @@ if TYPE_CHECKING:
 TEXT: JsonObject = {"type": "string"}
 ERROR: JsonObject = {"required": ["code", "message"]}
 
-RUN_RESULT: JsonObject = {
-    "type": "object",
-    "properties": {"run_id": TEXT, "status": TEXT, "code": TEXT, "message": TEXT},
-    "anyOf": [{"required": ["run_id", "status"]}, ERROR],
-}
+RUN_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["run_id", "status"]}, ERROR]}
 """Open, and errors fit it too: some clients check those as well. Without a `type` at its root the listing would break
-legacy clients."""
+legacy clients. What its keys hold is said by the resource kairos://schema/result."""
 
-RUNS_RESULT: JsonObject = {
-    "type": "object",
-    "properties": {
-        "runs": {"type": "array", "items": {"type": "object"}},
-        "code": TEXT,
-        "message": TEXT,
-    },
-    "anyOf": [{"required": ["runs"]}, ERROR],
-}
+RUNS_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["runs"]}, ERROR]}
 
 
 def _phase_result(**keys: str) -> JsonObject:
     """A run result whose `output` has these keys, of these types, once the phase has ended."""
     output = {"type": "object", "properties": {name: {"type": kind} for name, kind in keys.items()}}
-    return {**RUN_RESULT, "properties": {**RUN_RESULT["properties"], "output": output}}
+    return {**RUN_RESULT, "properties": {"output": output}}
 
 
 MANDATE_SHAPE = (
@@ -83,15 +72,22 @@ class ServerTool:
         )
 
     def _input_schema(self) -> JsonObject:
-        """The schema of the arguments. The listing is sent in every session: only planner_run spells out limits."""
+        """The schema of the arguments. It is sent in every session: only planner_run names limits and routes."""
         schema = listed_schema(self.arguments)
-        limits = schema["properties"].get("limits")
-        if limits is None or self.name == "planner_run":
+        properties = schema["properties"]
+        if "limits" not in properties:
             return schema
-        briefs: JsonObject = {"limits": {"type": "object", "description": limits["description"]}}
+        about = properties["limits"].get("description")
+        if self.name == "planner_run":
+            about = f"{about}: {', '.join(CAPS)}"
+        briefs: JsonObject = {"limits": {"type": "object"} | ({"description": about} if about else {})}
+        if self.name != "planner_run":
+            briefs["route"] = {
+                name: properties["route"][name] for name in ("type", "description") if name in properties["route"]
+            }
         if issubclass(self.arguments, ooda.OodaPhase):
             briefs = {"limits": {"type": "object"}, "route": TEXT, "goal": TEXT}
-        return {**schema, "properties": {**schema["properties"], **briefs}}
+        return {**schema, "properties": {**properties, **briefs}}
 
 
 TOOLS = (
@@ -106,10 +102,29 @@ TOOLS = (
         RUN_RESULT,
     ),
     ServerTool(
+        "planner_plan",
+        "Plan",
+        "Split a goal into tasks for agents, and carry out none. output is the plan, for team_run.",
+        "idempotent",
+        planner.PlannerPlan,
+        handlers.team_run,
+        RUN_RESULT,
+    ),
+    ServerTool(
+        "team_run",
+        "Run a team",
+        "Several agents work on a goal: plan, tasks side by side, one answer. For goals of several "
+        "parts; else planner_run.",
+        "idempotent",
+        planner.TeamRun,
+        handlers.team_run,
+        RUN_RESULT,
+    ),
+    ServerTool(
         "ooda_run",
         "Run a mandate",
-        "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A mandate has "
-        "one open run; a second call attaches to it.",
+        "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A second "
+        "call attaches to its open run.",
         "idempotent",
         ooda.OodaRun,
         handlers.ooda_run,
@@ -163,7 +178,7 @@ TOOLS = (
     ServerTool(
         "mandate_save",
         "Save a mandate",
-        f"Save a mandate (a standing goal) for ooda_run, under its id.\n{MANDATE_SHAPE}",
+        f"Save a mandate (a standing goal) under its id.\n{MANDATE_SHAPE}",
         "idempotent",
         ooda.MandateSave,
         handlers.mandate_save,
@@ -188,8 +203,8 @@ TOOLS = (
     ServerTool(
         "run_continue",
         "Answer a run",
-        "Answer waiting items; all are checked before any is stored. Repeating an answer is harmless. An item that has "
-        "`after` shows only what is new since you answered that key; what you read before still holds.",
+        "Answer waiting items; all are checked before any is stored. An item that has `after` shows only what is new "
+        "since you answered that key.",
         "idempotent",
         runs.RunContinue,
         handlers.run_continue,

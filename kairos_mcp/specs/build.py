@@ -24,14 +24,19 @@ from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs import load_ooda
+from kairos_mcp.specs import load_ooda, load_team
 from kairos_mcp.specs.short_prompts import add_file_tree, offers_files, takes_short_prompts
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC, offer_more_rounds, withhold_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
-VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": tool_calls.SINGLE_CALL_VERSION, **load_ooda.VERSIONS}
+VERSIONS: Mapping[str, int] = {
+    "planner": planner.VERSION,
+    "call": tool_calls.SINGLE_CALL_VERSION,
+    **load_ooda.VERSIONS,
+    **load_team.VERSIONS,
+}
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
 
@@ -76,6 +81,7 @@ class LoadedSpec:
     planner_input: PlannerInput | None
     text_prompts: TextPrompts = NO_TEXT_PROMPTS
     searchable: ToolSet = NO_TOOLS
+    team: load_team.LoadedTeam | None = None
 
     @property
     def searches(self) -> bool:
@@ -238,6 +244,8 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
 
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
     behind = _load_tools(text(spec.behind_text)) if spec.behind_text else NO_TOOLS
+    if spec.flow in load_team.VERSIONS:
+        return _load_team(spec, text, offered, script)
     if spec.flow != "planner":
         order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
@@ -256,6 +264,14 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)
+
+
+def _load_team(spec: Spec, text: Callable[[str | None], str], offered: ToolSet, script: Script | None) -> LoadedSpec:
+    prompts = _load_prompts(text(spec.prompts_text))
+    loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts)
+    team = load_team.load_team(spec, text, offered, loop)
+    spoken = _load_text_prompts(text(spec.dialect_text))
+    return LoadedSpec(spec, offered, script, team.make_flow, None, spoken, team=team)
 
 
 @dataclass(frozen=True, slots=True)

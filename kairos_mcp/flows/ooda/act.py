@@ -30,7 +30,7 @@ from kairos_mcp.flows.ooda.decision import (
 )
 from kairos_mcp.flows.ooda.decision_checks import assess_risk, exceeds_risk_budget, find_problems
 from kairos_mcp.flows.ooda.prompts import MAX_RESULT_CHARS, truncate_text
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
+from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
 ActStatus = Literal["applied", "noop", "denied", "unsupported", "failed"]
 

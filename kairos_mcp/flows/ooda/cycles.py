@@ -27,7 +27,7 @@ from kairos_mcp.flows.ooda.decision import decision_json
 from kairos_mcp.flows.ooda.observe import observe
 from kairos_mcp.flows.ooda.orient import Orientation, orient
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect, run_checks
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
+from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
 VERSION = 2
 READ_MANDATE = "read_mandate"

@@ -16,8 +16,9 @@ from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, decisio
 from kairos_mcp.flows.ooda.decision_checks import find_problems
 from kairos_mcp.flows.ooda.excerpts import FileExcerpts, describe_tool
 from kairos_mcp.flows.ooda.orient import Orientation, describe_check, list_newest_acts, orientation_for_decide
-from kairos_mcp.flows.ooda.prompts import format_json, format_list, render_sections
-from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, request_answer
+from kairos_mcp.flows.ooda.prompts import format_json, format_list
+from kairos_mcp.flows.planner_input import render_sections
+from kairos_mcp.flows.structured_answer import AnswerForm, PhaseFailure, request_answer
 
 MAX_TOKENS = 2_048
 MAX_EDIT_TOKENS = 8_192  # where whole files or several edits may be written

@@ -17,8 +17,8 @@ from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, target_paths
 from kairos_mcp.flows.ooda.orient import FilePart
 from kairos_mcp.flows.ooda.prompts import format_list
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
 from kairos_mcp.flows.planner_input import render_prompt
+from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 from kairos_mcp.flows.tool_calls import AnsweredCall, number_calls
 
 MAX_READS = 20  # those of orient's files included

@@ -15,7 +15,7 @@ from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, U
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, MAX_RESULT_CHARS, truncate_text
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
+from kairos_mcp.flows.structured_answer import PhaseFailure, phase_failure
 
 MAX_PARALLEL_READS = 10
 LISTING_TOOLS = ("list_files", "file_tree")  # they show names and no text

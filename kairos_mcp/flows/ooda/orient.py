@@ -14,14 +14,14 @@ from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.observe import Observation
-from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, format_json, format_list, render_sections, truncate_text
-from kairos_mcp.flows.ooda.structured_answer import (
+from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, format_json, format_list, truncate_text
+from kairos_mcp.flows.planner_input import render_prompt, render_sections
+from kairos_mcp.flows.structured_answer import (
     AnswerForm,
     PhaseFailure,
     request_answer,
     text_list_schema,
 )
-from kairos_mcp.flows.planner_input import render_prompt
 
 MAX_TOKENS = 1_024
 MAX_FILES = 8

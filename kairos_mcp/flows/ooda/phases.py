@@ -18,7 +18,7 @@ from kairos_mcp.flows.ooda.decision import Decision, decision_json, parse_decisi
 from kairos_mcp.flows.ooda.observe import Observation, observe, parse_observation
 from kairos_mcp.flows.ooda.orient import Orientation, orient, parse_orientation
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure
+from kairos_mcp.flows.structured_answer import PhaseFailure
 
 VERSION = 2
 INPUT_NAMES: dict[Phase, str] = {

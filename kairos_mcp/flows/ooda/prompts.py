@@ -6,10 +6,8 @@ What is filled in is cut to what a prompt has room for, field by field: it stays
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from string import Template
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
@@ -41,16 +39,6 @@ class PhasePrompts:
             texts[prompt.name] = read(name).strip()
             check_template(name, texts[prompt.name], prompt.metadata["placeholders"])
         return cls(**texts)
-
-
-def render_sections(template: str, **values: str) -> str:
-    """Fill a user prompt. A section (from one `## ` heading to the next) whose placeholders are all empty is left out.
-
-    The template is split before it is filled, so no value can begin a section.
-    """
-    sections = [Template(section) for section in re.split(r"(?m)^(?=## )", template)]
-    kept = [s for s in sections if not (names := s.get_identifiers()) or any(values[name] for name in names)]
-    return "\n\n".join(text for s in kept if (text := s.substitute(values).strip()))
 
 
 def format_list(lines: tuple[str, ...]) -> str:

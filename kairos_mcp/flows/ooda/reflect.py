@@ -22,11 +22,11 @@ from kairos_mcp.flows.ooda.prompts import (
     MAX_REASON_CHARS,
     format_json,
     format_list,
-    render_sections,
     truncate_fields,
     truncate_text,
 )
-from kairos_mcp.flows.ooda.structured_answer import (
+from kairos_mcp.flows.planner_input import render_sections
+from kairos_mcp.flows.structured_answer import (
     AnswerForm,
     PhaseFailure,
     phase_failure,

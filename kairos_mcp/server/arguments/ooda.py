@@ -25,7 +25,7 @@ class _MandateArguments(Arguments):
     mandate_id: MandateId | None = None
     mandate: JsonObject | None = None
     route: Route | None = None
-    limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
+    limits: LimitsArgument | None = None
     workspace: Annotated[str, Field(max_length=4_096)] | None = None
     wait_s: Wait | None = None
 

@@ -1,10 +1,10 @@
-"""The arguments of planner_run, and the request that is made of them."""
+"""The arguments of planner_run, planner_plan and team_run, and the requests that are made of them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.limits import UNLIMITED
@@ -22,7 +22,7 @@ from kairos_mcp.server.arguments.base import (
 )
 
 if TYPE_CHECKING:
-    from kairos_mcp.core.run_spec import PlannerRequest
+    from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 
 RoundPath = Annotated[str, Field(min_length=1, max_length=200)]
 PRIOR_CHARS = 400_000  # of a conversation to go on from: four characters for each token of the default context
@@ -58,21 +58,29 @@ class PriorMessage(Arguments):
         return Message(self.role, self.content, calls, self.tool_call_id)
 
 
+def _refuse_blank(goal: str | None) -> str | None:
+    if goal is not None and goal.isspace():
+        raise PydanticCustomError("blank", "Should say what to achieve")
+    return goal
+
+
+Goal = Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS), AfterValidator(_refuse_blank)]
+
+
 class PlannerRun(Arguments):
-    goal: Annotated[str, Field(min_length=1, max_length=LONG_TEXT_CHARS)]
+    goal: Goal
     context: LongText | None = Field(None, description="Material for the goal")
-    system: LongText | None = Field(None, description="Replaces ours")
-    agent: Name | None = Field(None, description="Who works")
+    system: LongText | None = Field(None, description="Replaces the system prompt")
+    agent: Name | None = Field(None, description="Its prompt, tools, model, rounds")
     messages: Annotated[list[PriorMessage], Field(max_length=1_000)] | None = Field(
         None,
-        description="Prior turns: {role: user|assistant|tool, content, "
-        "tool_calls?: [{id, name, arguments}], tool_call_id?}",
+        description="Prior turns: {role: user|assistant|tool, content, tool_calls?, tool_call_id?}",
     )
     continues: RunId | None = Field(None, description="An ended run; any, with from")
     from_: RoundPath | None = Field(
         None,
         alias="from",
-        description="A round of it, as round-3; goal follows what was asked there",
+        description="Cut it at this round, as round-3",
     )
     tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
         None, description="Globs; default: all that only read"
@@ -85,17 +93,10 @@ class PlannerRun(Arguments):
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="As provider:model")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
-    output_schema: JsonObject | None = Field(None, description="JSON Schema of output")
+    output_schema: JsonObject | None = None
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="Same key, same run")
-    wait_s: Wait | None = Field(None, description="Seconds to block; default 45")
-
-    @field_validator("goal")
-    @classmethod
-    def _refuse_blank(cls, goal: str) -> str:
-        if goal.isspace():
-            raise PydanticCustomError("blank", "Should say what to achieve")
-        return goal
+    wait_s: Wait | None = Field(None, description="Default 45")
 
     @field_validator("messages")
     @classmethod
@@ -142,3 +143,76 @@ class PlannerRun(Arguments):
     @property
     def wait(self) -> float:
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+
+class _TeamArguments(Arguments):
+    """What planner_plan and team_run share."""
+
+    context: LongText | None = None
+    agents: Annotated[list[Name], Field(min_length=1, max_length=32)] | None = Field(None, description="Default: all")
+    route: Route | None = None
+    limits: LimitsArgument | None = Field(None, description="Sums over the whole team")
+    wait_s: Wait | None = None
+
+    @property
+    def wait(self) -> float:
+        return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+
+class PlannerPlan(_TeamArguments):
+    goal: Goal
+
+    def request(self) -> TeamRequest:
+        """The request for a plan alone."""
+        from kairos_mcp.core.run_spec import TeamRequest
+
+        return TeamRequest(
+            self.goal,
+            context=self.context,
+            agents=None if self.agents is None else tuple(self.agents),
+            route=self.route or "auto",
+            limits=self.limits or UNLIMITED,
+            plans_only=True,
+        )
+
+
+class TeamRun(_TeamArguments):
+    goal: Goal | None = None
+    plan: JsonObject | None = Field(
+        None,
+        description="As planner_plan gives: {analysis, strategy: single_task|decomposed, tasks: [{id, agent, "
+        "description, depends_on?, ...}]}",
+    )
+    tools: Annotated[list[Name], Field(max_length=64)] | None = Field(None, description="Globs; narrow the agents'")
+    max_parallel: Annotated[int, Field(ge=1, le=16)] | None = Field(None, description="Tasks at once; default 4")
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    workspace: Annotated[str, Field(max_length=4_096)] | None = None
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _require_goal(self) -> TeamRun:
+        if self.goal is None and self.plan is None:
+            raise PydanticCustomError("missing_goal", "goal or plan: one of them should be given")
+        return self
+
+    def request(self) -> TeamRequest:
+        """The request for a team. Without a goal, the analysis of the plan stands for it."""
+        from kairos_mcp.core.run_spec import TeamRequest
+
+        analysis = self.plan.get("analysis") if self.plan is not None else None
+        goal = self.goal or (analysis.strip() if isinstance(analysis, str) else "") or "Carry out the plan."
+        return TeamRequest(
+            goal,
+            self.plan,
+            self.context,
+            None if self.agents is None else tuple(self.agents),
+            None if self.tools is None else tuple(self.tools),
+            self.max_parallel,
+            self.model,
+            self.temperature,
+            self.route or "auto",
+            self.limits or UNLIMITED,
+            self.workspace,
+            self.key,
+        )

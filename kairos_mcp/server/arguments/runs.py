@@ -30,7 +30,7 @@ class RunStatus(Arguments):
         None, description="attention: one waits, pauses or ended; news: one changed since; done: all ended"
     )
     since: Seq | Annotated[dict[RunId, Seq], Field(max_length=10)] | None = Field(
-        None, description="For news: seq of the result you have; {run_id: seq} of several"
+        None, description="For news: seq of your result; {run_id: seq} of several"
     )
     wait_s: Wait | None = Field(None, description="Default 45 with until, else 0")
     view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds; full: whole items")

@@ -12,7 +12,7 @@ from skills_ref import read_properties, validate
 from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, MandateStatus, parse_mandate
 from kairos_mcp.flows.ooda.act import ActStatus
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
-from kairos_mcp.flows.ooda.structured_answer import FailureStatus
+from kairos_mcp.flows.structured_answer import FailureStatus
 from kairos_mcp.server.mcp_server import LISTING
 
 SKILLS = Path(__file__).parents[3] / "skills"

@@ -1,4 +1,4 @@
-"""Ask a model for a phase's answer: one call, up to two repairs, or no answer at all.
+"""Ask a model for one answer of a given form: one call, so many repairs, or no answer at all.
 
 An answer is what the model wrote, and nothing is filled in: no default action, no risk that it did not name.
 """
@@ -26,7 +26,6 @@ from kairos_mcp.core.steps import (
 )
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.core.text import truncate
-from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.structured_output import MAX_REPAIRS
 from kairos_mcp.flows.tool_calls import AnsweredCall, first_stop, limit_name, number_calls, reject_calls, turn_messages
@@ -57,17 +56,28 @@ class PhaseFailure:
         return {"status": self.status, "reason": self.reason}
 
 
+class RepairPrompts(Protocol):
+    """What a model is told of an answer that can't be used (`$problems`), or that was cut off at `$tokens`."""
+
+    @property
+    def repair(self) -> str: ...
+
+    @property
+    def cut_off(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerForm(Generic[T_co]):
     """What an answer has to be. `parse` makes a value of the decoded object, or raises Undecodable with all problems.
 
-    `reminder`: one more sentence for the model, outside the conversation.
+    `reminder`: one more sentence for the model, outside the conversation. `max_repairs`: how often it is asked again.
     """
 
     schema: JsonObject
     max_tokens: int
     parse: Callable[[JsonObject], T_co]
     reminder: str | None = None
+    max_repairs: int = MAX_REPAIRS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +102,13 @@ class _RepairCounter:
     """Counts the repairs of an answer. One that was cut off at its length limit is repaired once."""
 
     name: str
+    most: int
     count: int = 0
     had_cut_off: bool = False
 
     def next_name(self, *, is_cut_off: bool) -> str | None:
         """Count one more repair and return its step's name, or None where no further one is allowed."""
-        if self.count == MAX_REPAIRS or (is_cut_off and self.had_cut_off):
+        if self.count == self.most or (is_cut_off and self.had_cut_off):
             return None
         self.count, self.had_cut_off = self.count + 1, self.had_cut_off or is_cut_off
         return f"{self.name}/repair-{self.count}"
@@ -107,7 +118,7 @@ def request_answer(
     name: str,
     conversation: Conversation,
     form: AnswerForm[T],
-    phase_prompts: PhasePrompts,
+    repair_prompts: RepairPrompts,
     prompts: Prompts,
     reading_tools: ReadingTools | None = None,
 ) -> Flow[DecodedAnswer[T] | PhaseFailure]:
@@ -116,7 +127,7 @@ def request_answer(
     Steps: `NAME`, `NAME/repair-N`, and `NAME/turn-N` after each turn that only called tools; `reading_tools` names the
     calls.
     """
-    repairs, turns = _RepairCounter(name), count(2)
+    repairs, turns = _RepairCounter(name, form.max_repairs), count(2)
     step, purpose = name, _PHASE
     predecessor: Predecessor | None = None
     while True:
@@ -150,10 +161,10 @@ def request_answer(
         if repair is None:
             return PhaseFailure("parse_error", reason)
         if is_cut_off:
-            prompt = render_prompt(phase_prompts.cut_off, tokens=form.max_tokens)
+            prompt = render_prompt(repair_prompts.cut_off, tokens=form.max_tokens)
         else:
             problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
-            prompt = render_prompt(phase_prompts.repair, problems=problems)
+            prompt = render_prompt(repair_prompts.repair, problems=problems)
         conversation = conversation.add(*_echo_turn(prompts, turn, step, reason), Message("user", prompt))
         step, purpose, predecessor = repair, _REPAIR, None
 

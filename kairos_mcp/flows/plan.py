@@ -1,0 +1,93 @@
+"""Ask a planner for a plan: one call and one repair; what is no plan even then becomes a single task, and says so.
+
+Steps: `plan` and `plan/repair-1`; for tasks in place of failed ones `replan-1` and `replan-1/repair-1`.
+Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from kairos_mcp.core.messages import Conversation, JsonObject
+from kairos_mcp.core.outcome import Outcome, make_outcome
+from kairos_mcp.core.plan import (
+    NO_TASKS,
+    AgentTools,
+    EarlierTasks,
+    Plan,
+    PlanInvalid,
+    PlannedTask,
+    parse_plan,
+    plan_schema,
+)
+from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.core.text import count_of
+from kairos_mcp.flows.structured_answer import AnswerForm, PhaseFailure, request_answer
+from kairos_mcp.flows.team_input import TeamInput
+
+VERSION = 1
+MAX_TOKENS = 4_096
+MAX_REPAIRS = 1
+GENERAL = "general"  # the agent that a goal is given to which was not split; else the first one
+
+
+@dataclass(frozen=True, slots=True)
+class MadePlan:
+    """A plan, with a note where it is not the planner's own."""
+
+    plan: Plan
+    notes: tuple[str, ...] = ()
+
+
+def plan_alone(team: TeamInput) -> Flow[Outcome]:
+    """Make a plan and carry out none of it: the run's output is the plan."""
+    made = yield from make_plan(team)
+    if isinstance(made, PhaseFailure):
+        return make_outcome(made.stop_reason, f"There is no plan. {made.reason}")
+    count = count_of(len(made.plan.tasks), "task")
+    return make_outcome("assistant_stop", made.plan.analysis or count, made.plan.as_json(), made.notes)
+
+
+def make_plan(team: TeamInput) -> Flow[MadePlan | PhaseFailure]:
+    """Return the plan that was given, else the planner's; a failure where no planner could be asked."""
+    if team.plan is not None:
+        return MadePlan(team.plan)
+    answer = yield from _ask("plan", team, team.plan_conversation())
+    if isinstance(answer, Plan):
+        return MadePlan(answer)
+    if answer.status != "parse_error":
+        return answer
+    note = f"plan: the planner gave no valid one ({answer.reason}); the goal was taken as a single task."
+    return MadePlan(single_task(team), (note,))
+
+
+def replace_tasks(team: TeamInput, results: str, failed: str, earlier: EarlierTasks) -> Flow[Plan | PhaseFailure]:
+    """Ask the planner for tasks in place of those that failed, and of those that were held back because of them.
+
+    `results`, `failed`: what the `earlier` tasks came to, in words.
+    """
+    return (yield from _ask("replan-1", team, team.replan_conversation(results, failed), earlier))
+
+
+def single_task(team: TeamInput) -> Plan:
+    """Return the plan that does not split the goal: one task, of the agent for everything else."""
+    agent = GENERAL if GENERAL in team.agents else next(iter(team.agents))
+    return Plan("", "single_task", (PlannedTask("task-1", agent, team.goal),))
+
+
+def _ask(
+    name: str, team: TeamInput, conversation: Conversation, earlier: EarlierTasks = NO_TASKS
+) -> Flow[Plan | PhaseFailure]:
+    parse = partial(_parse, agents=team.agent_tools, earlier=earlier)
+    form = AnswerForm(plan_schema(0 if earlier else 1), MAX_TOKENS, parse, max_repairs=MAX_REPAIRS)
+    answer = yield from request_answer(name, conversation, form, team.prompts, team.loop.prompts)
+    return answer if isinstance(answer, PhaseFailure) else answer.value
+
+
+def _parse(given: JsonObject, agents: AgentTools, earlier: EarlierTasks) -> Plan:
+    try:
+        return parse_plan(given, agents, earlier)
+    except PlanInvalid as invalid:
+        raise Undecodable("; ".join(invalid.faults)) from invalid

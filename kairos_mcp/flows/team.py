@@ -1,0 +1,343 @@
+"""A team: a planner splits the goal, agents do the tasks side by side, one answer is made of what they found.
+
+Each task is a branch `task-N`, by its position in the plan; each try at it is a branch `task-N/try-M` of one agent, a
+planner loop with that agent's tools and rounds. What failed is tried once by another agent, then replaced once by the
+planner. Steps beside those of the loops: `plan`, `replan-1` with their repairs, and `synthesis`.
+Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal
+
+from kairos_mcp.core.limits import UNLIMITED, Limits
+from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
+from kairos_mcp.core.plan import Plan, PlannedTask, other_agent
+from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather, RequestCompletion
+from kairos_mcp.core.text import count_of, truncate
+from kairos_mcp.flows.plan import make_plan, replace_tasks
+from kairos_mcp.flows.planner import planner
+from kairos_mcp.flows.planner_input import quote_model_text, render_prompt
+from kairos_mcp.flows.structured_answer import PhaseFailure
+from kairos_mcp.flows.team_input import TeamInput
+
+VERSION = 1
+PLAN_PROBLEM = "report_plan_problem"
+"""The tool by which an agent ends its task where the plan is wrong."""
+
+TRIES = 2  # the task's own agent, then another one
+SHOWN_CHARS = 4_000  # of a result, in the prompt of a task that depends on it: half its head, half its tail
+SYNTHESIS_CHARS = 16_000  # of all results together, in the prompt of the answer
+SYNTHESIS_TOKENS = 2_048
+FOUND_CHARS = 300  # of a result, in the run's output
+
+TaskStatus = Literal["waiting", "working", "done", "partial", "failed", "skipped"]
+"""`partial`: a limit ended its loop, or it stalled; what it found counts. `skipped`: a task before it failed."""
+
+DECLINED = ("content_filter", "refusal")
+
+_ENDS: Mapping[str, TaskStatus] = {"assistant_stop": "done", "no_tool_calls": "done"}
+
+
+@dataclass(slots=True)
+class TaskTry:
+    """One try at a task: by which agent, why its loop stopped, what it said last, and the step in which it said that.
+
+    `problem`: what is wrong with the plan, as the agent reported it.
+    """
+
+    agent: str
+    stop_reason: StopReason | None = None
+    text: str = ""
+    ref: str | None = None
+    problem: str | None = None
+
+    @property
+    def status(self) -> TaskStatus:
+        if self.stop_reason is None:
+            return "working"
+        if self.problem is not None:
+            return "failed"
+        ended = make_outcome(self.stop_reason)
+        return _ENDS.get(self.stop_reason, "partial" if ended.status == "completed" else "failed")
+
+    @property
+    def left_open(self) -> str:
+        """Say why the task is not done, in words; empty where it is."""
+        if self.problem is not None:
+            return f"the plan does not fit: {self.problem}"
+        return "" if self.status in ("done", "working") else f"its loop ended as {self.stop_reason}"
+
+
+@dataclass(slots=True)
+class TaskState:
+    """A task of the plan and what became of it so far. `path`: its branch. `before`: the tasks that it depends on."""
+
+    task: PlannedTask
+    path: str
+    before: tuple[TaskState, ...] = ()
+    tries: list[TaskTry] = field(default_factory=list)
+    skipped_for: str | None = None
+
+    @property
+    def status(self) -> TaskStatus:
+        if self.skipped_for is not None:
+            return "skipped"
+        return self.tries[-1].status if self.tries else "waiting"
+
+    @property
+    def is_good(self) -> bool:
+        """Whether its result counts."""
+        return self.status in ("done", "partial")
+
+    @property
+    def text(self) -> str:
+        return self.tries[-1].text if self.tries else ""
+
+    @property
+    def ref(self) -> str | None:
+        """The ref of its whole result, for read_result and run_trace."""
+        return self.tries[-1].ref if self.tries else None
+
+    @property
+    def left_open(self) -> str:
+        if self.skipped_for is not None:
+            return f"it was not begun, since {self.skipped_for} failed"
+        return self.tries[-1].left_open if self.tries else ""
+
+    def as_plan_entry(self) -> JsonObject:
+        """Return the task as a report's `plan` has it."""
+        return {
+            "id": self.task.id,
+            "path": self.path,
+            "agent": self.tries[-1].agent if self.tries else self.task.agent,
+            "description": self.task.description,
+            "status": self.status,
+            "depends_on": list(self.task.depends_on),
+        }
+
+    def as_output(self) -> JsonObject:
+        """Return the task as the run's output has it."""
+        return {
+            "id": self.task.id,
+            "path": self.path,
+            "agent": self.tries[-1].agent if self.tries else self.task.agent,
+            "kind": self.task.kind,
+            "status": self.status,
+            "found": truncate(self.text, FOUND_CHARS) if self.is_good else "",
+            "open": self.left_open,
+            "ref": self.ref,
+            "tries": [{"agent": each.agent, "status": each.status} for each in self.tries],
+        }
+
+
+@dataclass(slots=True)
+class TeamState:
+    """What a team has come to: its tasks in the order of the plan, those that replace others at the end.
+
+    It lives beside the flow's generator and is rebuilt with it by each replay.
+    """
+
+    tasks: list[TaskState] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, planned: Sequence[PlannedTask]) -> list[TaskState]:
+        """Add the tasks of a plan; they may depend on each other and on those that are there."""
+        known = {state.task.id: state for state in self.tasks}
+        added = [TaskState(task, f"task-{number}") for number, task in enumerate(planned, len(self.tasks) + 1)]
+        known |= {state.task.id: state for state in added}
+        for state in added:
+            state.before = tuple(known[name] for name in state.task.depends_on)
+        self.tasks += added
+        return added
+
+
+def team(given: TeamInput, state: TeamState) -> Flow[Outcome]:
+    """Run the whole team. `state` is a new one; it shows what the flow has come to."""
+    made = yield from make_plan(given)
+    if isinstance(made, PhaseFailure):
+        return make_outcome(made.stop_reason, f"There is no plan, so nothing was begun. {made.reason}")
+    state.notes += made.notes
+    yield from _run_tasks(given, state.add(made.plan.tasks))
+    replaced = yield from _replace_failed(given, state)
+    remaining = [task for task in state.tasks if task not in replaced]
+    if made.plan.strategy == "single_task" and len(state.tasks) == 1:
+        answer = state.tasks[0].text or state.tasks[0].left_open
+    else:
+        answer = yield from _synthesize(given, state)
+    output = {"answer": answer, "tasks": [task.as_output() for task in state.tasks]}
+    return make_outcome(_stop_reason(remaining), answer, output, tuple(state.notes))
+
+
+def _stop_reason(tasks: Sequence[TaskState]) -> StopReason:
+    """Return why a team of these tasks ended: a task that ended well makes it a success."""
+    if any(task.status == "done" for task in tasks):
+        return "team_done"
+    partial = next((task for task in tasks if task.status == "partial"), None)
+    return (partial.tries[-1].stop_reason or "tasks_failed") if partial is not None else "tasks_failed"
+
+
+# -- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def _run_tasks(given: TeamInput, tasks: Sequence[TaskState]) -> Flow[None]:
+    """Run tasks as soon as those that they depend on have ended."""
+    here = {task.task.id: task.path for task in tasks}
+    yield from Gather(
+        {task.path: Branch(_starter(given, task), UNLIMITED) for task in tasks},
+        {task.path: tuple(here[name] for name in task.task.depends_on if name in here) for task in tasks},
+        given.max_parallel,
+        keeps_share=len(tasks) > 1,
+    )
+
+
+def _starter(given: TeamInput, task: TaskState) -> Callable[[Mapping[str, Any]], Flow[None]]:
+    """Return what begins the task once those before it have ended: its prompt is made of what they found."""
+    return lambda _ended: _run_task(given, task)
+
+
+def _run_task(given: TeamInput, task: TaskState) -> Flow[None]:
+    """Run the task's loop, by another agent once more where the first one's failed."""
+    failed = next((before for before in task.before if not before.is_good), None)
+    if failed is not None and task.task.on_failed_dependency == "skip":
+        task.skipped_for = failed.task.id
+        return
+    results = "\n\n".join(_describe(given, before, SHOWN_CHARS) for before in task.before)
+    agent, earlier = task.task.agent, ""
+    for number in count(1):
+        assert agent is not None, "a plan that was parsed names the agent of each task"
+        attempt = TaskTry(agent)
+        task.tries.append(attempt)
+        loop = planner(given.task_loop(agent, task.task.description, results, earlier))
+        limits = Limits(rounds=given.agents[agent].max_rounds)
+        name = f"try-{number}"
+        yield from Gather({name: Branch(_watch(loop, attempt, f"{task.path}/{name}"), limits, agent)})
+        another = other_agent(task.task, given.agent_tools)
+        if attempt.status != "failed" or attempt.problem is not None or number == TRIES or another is None:
+            return
+        earlier = f"The agent {agent} tried it before: {attempt.left_open}." + _said(given, attempt)
+        agent = another
+
+
+def _said(given: TeamInput, attempt: TaskTry) -> str:
+    return f"\n\n{quote_model_text(given.loop.prompts.quoted, attempt.text)}" if attempt.text else ""
+
+
+def _watch(loop: Flow[Outcome], attempt: TaskTry, path: str) -> Flow[None]:
+    """Run a loop, and keep of it which step's text is its result; end it where the agent reports a wrong plan."""
+    answer: Any = None
+    while True:
+        try:
+            request = loop.send(answer)
+        except StopIteration as end:
+            attempt.stop_reason, attempt.text = end.value.stop_reason, end.value.summary or ""
+            return
+        answer = yield request
+        match request, answer:
+            case RequestCompletion(name=name, purpose=purpose), Completion(content=said):
+                if said.strip() and purpose != "compact":
+                    attempt.ref = f"{path}/{name}"
+            case CallTool() | Gather(), _:
+                attempt.problem = _reported_problem(request, answer)
+                if attempt.problem is not None:
+                    attempt.stop_reason = "assistant_stop"
+                    loop.close()
+                    return
+            case _:
+                pass
+
+
+def _reported_problem(request: CallTool | Gather[Any], answer: Any) -> str | None:
+    """Return what the agent reports of the plan by one of these calls; None where it reports nothing."""
+    answered = [(request, answer)] if isinstance(request, CallTool) else list(_answered_calls(request, answer))
+    for step, result in answered:
+        if step.call.name == PLAN_PROBLEM and isinstance(result, ToolResult) and not result.is_error:
+            return str(step.call.arguments["problem"])
+    return None
+
+
+def _answered_calls(gather: Gather[Any], answers: Mapping[str, Any]) -> Iterator[tuple[CallTool, Any]]:
+    for name, step in gather.branches.items():
+        if isinstance(step, CallTool):
+            yield step, answers[name]
+
+
+# -- what failed -----------------------------------------------------------------------------------------------------
+
+
+def _replace_failed(given: TeamInput, state: TeamState) -> Generator[Any, Any, list[TaskState]]:
+    """Have the planner replace the tasks that failed and those that were held back because of them, once.
+
+    Returns those that were replaced: none where nothing failed, or where the planner named nothing.
+    """
+    failed = [task for task in state.tasks if not task.is_good]
+    if not failed:
+        return []
+    results = "\n\n".join(_describe(given, task, SHOWN_CHARS) for task in state.tasks if task.is_good)
+    reasons = "\n".join(f"- {task.task.id}: {task.task.description}\n  {task.left_open}" for task in failed)
+    earlier = {task.task.id: task.is_good for task in state.tasks}
+    made = yield from replace_tasks(given, results, reasons, earlier)
+    match made:
+        case Plan(tasks=(_, *_)):
+            state.notes.append(
+                f"{count_of(len(failed), 'task')} failed or could not begin; the planner put others in their place."
+            )
+            yield from _run_tasks(given, state.add(made.tasks))
+            return failed
+        case PhaseFailure(reason=reason):
+            state.notes.append(f"The planner gave no tasks in place of those that failed: {reason}")
+        case _:
+            state.notes.append("The planner has no tasks in place of those that failed.")
+    return []
+
+
+# -- the answer ------------------------------------------------------------------------------------------------------
+
+
+def _synthesize(given: TeamInput, state: TeamState) -> Flow[str]:
+    """Ask for one answer made of all results; without a usable one it is made from the record, and says so."""
+    if not any(task.text for task in state.tasks):
+        return _list_results(state)
+    most = SYNTHESIS_CHARS // len(state.tasks)
+    results = "\n\n".join(_describe(given, task, most) for task in state.tasks)
+    answer = yield from RequestCompletion(
+        "synthesis", "closing", given.synthesis_conversation(results), max_tokens=SYNTHESIS_TOKENS
+    )
+    match answer:
+        case Completion(unreadable=None, finish=finish, content=said) if said.strip() and finish not in DECLINED:
+            if finish == "length":
+                state.notes.append("The answer was cut off at its length limit.")
+            return said
+        case _:
+            state.notes.append("The answer was made from the record, not by a model.")
+            return _list_results(state)
+
+
+def _list_results(state: TeamState) -> str:
+    """List what each task came to, without a model."""
+    lines = ["Made from the record, not by a model."]
+    for task in state.tasks:
+        lines.append(f"- {task.task.id} ({task.status}): {truncate(task.text or task.left_open, FOUND_CHARS)}")
+    return "\n".join(lines)
+
+
+def _describe(given: TeamInput, task: TaskState, most: int) -> str:
+    """Describe a task and its result for a model: head and tail of a long one, with the ref of the whole."""
+    head = f"### {task.task.id}: {truncate(' '.join(task.task.description.split()), 200)}\nStatus: {task.status}."
+    if task.left_open:
+        head += f" Open: {task.left_open}."
+    if not task.text:
+        return head
+    return f"{head}\n{quote_model_text(given.loop.prompts.quoted, _cut(given, task, most))}"
+
+
+def _cut(given: TeamInput, task: TaskState, most: int) -> str:
+    text, half = task.text, most // 2
+    if len(text) <= most:
+        return text
+    marker = render_prompt(given.prompts.left_out, left=len(text) - 2 * half, ref=task.ref or "")
+    return f"{text[:half]}\n{marker}\n{text[-half:]}"

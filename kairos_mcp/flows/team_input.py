@@ -1,0 +1,125 @@
+"""What a team starts from: its agents, its prompts, how much runs at once; and how its prompts are filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+
+from kairos_mcp.core.messages import Conversation, Message, ToolSet
+from kairos_mcp.core.plan import AgentTools, Plan
+from kairos_mcp.flows.planner_input import PlannerInput, check_template, prompt_field, quote_lines, render_sections
+
+
+@dataclass(frozen=True, slots=True)
+class TeamPrompts:
+    """Every sentence that a team itself says to a model; each comes from the prompt file `team-NAME`."""
+
+    plan: str = prompt_field()  # after the planner's own prompt: what a plan is
+    plan_user: str = prompt_field("goal", "context", "agents", "records", "files")
+    replan_user: str = prompt_field("goal", "context", "agents", "results", "failed")
+    task_user: str = prompt_field("task", "goal", "context", "results", "earlier")
+    synthesis: str = prompt_field()
+    synthesis_user: str = prompt_field("goal", "context", "results")
+    left_out: str = prompt_field("left", "ref")  # in the middle of a text that was cut
+    repair: str = prompt_field("problems")
+    cut_off: str = prompt_field("tokens")
+
+    @classmethod
+    def load(cls, read: Callable[[str], str]) -> TeamPrompts:
+        """Read each prompt with `read(name)`. Raises ConfigError for an unknown placeholder."""
+        texts: dict[str, str] = {}
+        for prompt in fields(cls):
+            name = f"team-{prompt.name.replace('_', '-')}"
+            texts[prompt.name] = read(name).strip()
+            check_template(name, texts[prompt.name], prompt.metadata["placeholders"])
+        return cls(**texts)
+
+
+@dataclass(frozen=True, slots=True)
+class TeamAgent:
+    """An agent as a team knows it: what it is for, its system prompt, the tools that it may call."""
+
+    name: str
+    description: str
+    system: str
+    tools: ToolSet
+    max_rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class TeamInput:
+    """Everything a team starts from.
+
+    `agents`: those that may be given a task, by name, in the order in which they are chosen. `planner`: the planner's
+    system prompt. `records`: what these agents did before. `files`: the names of the workspace's files. `plan`: one
+    that was given, so that none is asked for. `loop`: what the loops of all agents have in common; its system prompt,
+    goal and tools are replaced.
+    """
+
+    goal: str
+    context: str
+    agents: Mapping[str, TeamAgent]
+    planner: str
+    prompts: TeamPrompts
+    loop: PlannerInput
+    max_parallel: int
+    records: str = ""
+    files: str = ""
+    plan: Plan | None = None
+
+    @property
+    def agent_tools(self) -> AgentTools:
+        return {agent.name: [spec.name for spec in agent.tools] for agent in self.agents.values()}
+
+    def plan_conversation(self) -> Conversation:
+        """Return what a plan is asked with."""
+        user = render_sections(
+            self.prompts.plan_user,
+            goal=self.goal,
+            context=quote_lines(self.context),
+            agents=self._describe_agents(),
+            records=self.records,
+            files=quote_lines(self.files),
+        )
+        return self._ask_planner(user)
+
+    def replan_conversation(self, results: str, failed: str) -> Conversation:
+        """Return what tasks in place of the failed ones are asked with."""
+        user = render_sections(
+            self.prompts.replan_user,
+            goal=self.goal,
+            context=quote_lines(self.context),
+            agents=self._describe_agents(),
+            results=results,
+            failed=failed,
+        )
+        return self._ask_planner(user)
+
+    def synthesis_conversation(self, results: str) -> Conversation:
+        """Return what the one answer of the team is asked with."""
+        user = render_sections(
+            self.prompts.synthesis_user, goal=self.goal, context=quote_lines(self.context), results=results
+        )
+        return Conversation((Message("system", self.prompts.synthesis), Message("user", user)))
+
+    def task_loop(self, agent: str, task: str, results: str, earlier: str) -> PlannerInput:
+        """Return what an agent's loop starts from. `results`: of the tasks before; `earlier`: of a failed try."""
+        whose = self.agents[agent]
+        user = render_sections(
+            self.prompts.task_user,
+            task=task,
+            goal=quote_lines(self.goal),
+            context=quote_lines(self.context),
+            results=results,
+            earlier=earlier,
+        )
+        return replace(self.loop, system=whose.system, history=(), user=user, tools=whose.tools)
+
+    def _ask_planner(self, user: str) -> Conversation:
+        return Conversation((Message("system", f"{self.planner}\n\n{self.prompts.plan}"), Message("user", user)))
+
+    def _describe_agents(self) -> str:
+        return "\n".join(
+            f"- {agent.name}: {agent.description} Tools: {', '.join(spec.name for spec in agent.tools) or 'none'}."
+            for agent in self.agents.values()
+        )

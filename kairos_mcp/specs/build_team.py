@@ -1,0 +1,185 @@
+"""Build the spec of a team, or of its plan alone: agents with their tools, prompts, what they did before, the files.
+
+All of it is frozen here: a file of an agent that changes later changes no run that has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kairos_mcp.core.agent import PLANNER, Agent
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.messages import ToolSet, ToolSpec
+from kairos_mcp.core.plan import Plan, PlanInvalid, parse_plan
+from kairos_mcp.core.run_spec import FrozenAgent, FrozenTeam, Spec, TeamRequest
+from kairos_mcp.flows.planner_input import MAX_CONTEXT_CHARS, Prompts, check_template, render_prompt
+from kairos_mcp.flows.team_input import TeamPrompts
+from kairos_mcp.settings.agents import AgentFiles
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.build import (
+    MAX_TOKENS,
+    BuiltSpec,
+    ModelChoice,
+    SpecBuilder,
+    choose_model,
+    load_text_prompts,
+    narrow_limits,
+    refuse_unpriced,
+)
+from kairos_mcp.specs.load_team import VERSIONS
+from kairos_mcp.store.codec import encode
+from kairos_mcp.tools.agent_files import select_agent_tools
+from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.team_tools import PLAN_PROBLEM_SPEC
+
+MAX_PARALLEL = 4  # tasks at once, where the request says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class TeamSources:
+    """What the spec of a team is built from beside the request.
+
+    `files`: the agents that can be used here, and those that can't. `records`: what they did before, in words. `tree`:
+    the names of the workspace's files.
+    """
+
+    settings: Settings
+    registry: ToolRegistry
+    files: AgentFiles
+    samples: bool = False
+    records: str = ""
+    tree: str = ""
+
+
+def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
+    """Build the spec of a team. Raises BadArguments, also for a given plan with all its faults; UnknownAgent,
+    UnknownTool, ConfigError."""
+    settings = sources.settings
+    if len(request.context or "") > MAX_CONTEXT_CHARS:
+        raise BadArguments(
+            f"context has more than {MAX_CONTEXT_CHARS} characters.",
+            "Put it into files of the workspace and let the agents read what they need.",
+        )
+    builder = SpecBuilder()
+    planner, members, notes = _choose_agents(request, sources)
+    tools = {agent.name: _agent_tools(agent, request, sources.registry) for agent in members}
+    members = [agent for agent in members if tools[agent.name]]
+    if not members:
+        raise BadArguments("tools: no agent of the team has a tool that they match.", "Leave `tools` out.")
+    choice = choose_model(request.route, request.limits, request.model, settings, samples=sources.samples)
+    models, model_notes = _agent_models(members, choice, request.limits, settings)
+    given = None if request.plan is None else _check_plan(request, {each.name: tools[each.name] for each in members})
+    asked, cut = narrow_limits(request.limits, settings)
+    limits = replace(asked, rounds=_narrower(request.limits, settings.limits))
+    agents = tuple(
+        FrozenAgent(
+            agent.name,
+            agent.description,
+            _system_prompt(agent, tools[agent.name], settings),
+            tuple(spec.name for spec in tools[agent.name]),
+            agent.max_rounds,
+            models.get(agent.name),
+        )
+        for agent in members
+    )
+    offered = {spec.name: spec for agent in members for spec in (*tools[agent.name], PLAN_PROBLEM_SPEC)}
+    frozen = FrozenTeam(
+        agents,
+        planner.prompt,
+        request.max_parallel or MAX_PARALLEL,
+        request.context or "",
+        sources.records,
+        sources.tree,
+        None if given is None else given.as_json(),
+    )
+    spec = Spec(
+        "plan" if request.plans_only else "team",
+        request.goal,
+        choice.route,
+        builder.keep(encode(tuple(offered.values()))),
+        prompts_text=builder.keep(encode(Prompts.load(settings.read_prompt))),
+        script_text=builder.keep(choice.script) if choice.script is not None else None,
+        context_tokens=settings.context_tokens,
+        max_tokens=MAX_TOKENS,
+        model=choice.model,
+        temperature=request.temperature,
+        dialect_text=builder.keep(encode(load_text_prompts(settings))),
+        asked_route=choice.asked,
+        dialect=settings.dialect,
+        singular=True,
+        team_text=builder.keep(encode(frozen)),
+        team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),
+    )
+    all_notes = (*choice.notes, *cut, *notes, *model_notes, *sources.registry.notes(request.tools))
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes, VERSIONS[spec.flow])
+
+
+def _choose_agents(request: TeamRequest, sources: TeamSources) -> tuple[Agent, list[Agent], list[str]]:
+    """Return the planner and the agents that tasks may be given to, with notes on those that can't be used.
+
+    Raises UnknownAgent, ConfigError.
+    """
+    files = sources.files
+    planner = files.require(PLANNER)
+    names = request.agents if request.agents is not None else tuple(files.agents)
+    members = [files.require(name) for name in dict.fromkeys(names) if name != PLANNER]
+    if not members:
+        raise BadArguments("agents: the planner does no task.", "Name at least one other agent, or leave it out.")
+    unusable = [each.sentence for each in files.disabled if request.agents is None]
+    return planner, members, unusable
+
+
+def _agent_tools(agent: Agent, request: TeamRequest, registry: ToolRegistry) -> ToolSet:
+    """Return the tools of an agent, narrowed to those that the request names."""
+    own = select_agent_tools(agent, registry)
+    if request.tools is None:
+        return own
+    kept = {spec.name for spec in registry.select(request.tools)}
+    return ToolSet([spec for spec in own if spec.name in kept])
+
+
+def _agent_models(
+    agents: Sequence[Agent], choice: ModelChoice, limits: Limits, settings: Settings
+) -> tuple[Mapping[str, str], list[str]]:
+    """Return the models of those agents that have one of their own, and notes on those that can't be had.
+
+    Raises BadArguments where dollars are limited and a model has no price.
+    """
+    models: dict[str, str] = {}
+    notes = []
+    for agent in agents:
+        if agent.model is None:
+            continue
+        if choice.route == "provider" and ":" not in agent.model:
+            notes.append(f"agent {agent.name}: its model {agent.model!r} names no provider; {choice.model} is asked.")
+        else:
+            if limits.nano_usd is not None and choice.route == "provider":
+                refuse_unpriced(choice.route, agent.model, settings)
+            models[agent.name] = agent.model
+    return models, notes
+
+
+def _check_plan(request: TeamRequest, tools: Mapping[str, ToolSet]) -> Plan:
+    """Return the plan that was given. Raises BadArguments with every fault."""
+    assert request.plan is not None
+    try:
+        return parse_plan(request.plan, {name: [spec.name for spec in specs] for name, specs in tools.items()})
+    except PlanInvalid as invalid:
+        raise BadArguments(
+            f"plan: {'; '.join(invalid.faults)}.", f"Agents of this team: {', '.join(tools)}. planner_plan makes one."
+        ) from invalid
+
+
+def _system_prompt(agent: Agent, tools: Sequence[ToolSpec] | ToolSet, settings: Settings) -> str:
+    """Return the agent's prompt with the names of the tools that it really has."""
+    template = settings.read_prompt("agent-tools").strip()
+    check_template("agent-tools", template, ("tools",))
+    return f"{agent.prompt}\n\n{render_prompt(template, tools=', '.join(spec.name for spec in tools))}"
+
+
+def _narrower(asked: Limits, allowed: Limits) -> int | None:
+    """Return the limit on the rounds of all tasks together: none by default, since each agent has one of its own."""
+    caps = [cap for cap in (asked.rounds, allowed.rounds) if cap is not None]
+    return min(caps, default=None)
