@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from kairos_mcp.app.agents import find_agents
 from kairos_mcp.app.context import AppContext, read_run
 from kairos_mcp.core import redact_values
+from kairos_mcp.core.agent_record import AgentRecord
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.outcome import Outcome
@@ -17,6 +18,7 @@ from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun, LoadedSpec
 from kairos_mcp.store import queries, runs
+from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.runs import NewRun
@@ -140,8 +142,12 @@ async def build_team(context: AppContext, request: TeamRequest, workspace: str |
     files = await find_agents(factory, workspace)
     globs = tuple(dict.fromkeys(glob for agent in files.agents.values() for glob in agent.tools or ()))
     registry = await factory.ready_registry(workspace, globs)
-    tree = await read_file_tree(context, workspace) if request.plan is None else ""
-    sources = TeamSources(context.settings, registry, files, caller.samples, "", tree)
+    tree, records = "", tuple[AgentRecord, ...]()
+    if request.plan is None:
+        tree = await read_file_tree(context, workspace)
+        principal = caller.principal
+        records = await context.store.read(lambda session: read_records(session, principal, workspace or ""))
+    sources = TeamSources(context.settings, registry, files, caller.samples, records, tree)
     return build_team_spec(request, sources)
 
 

@@ -103,10 +103,10 @@ class StepExecutor:
 
     `models` maps a route to its model; a completion on a route without one is handed out. `read_text` reads a stored
     text by its reference. `paid_models`: the routes that this server pays for. `dialects`: the routes whose dialect
-    does not depend on a client. `agent_models`: of agents with a model of their own. `grants_rounds`: a loop that asks for
-    more rounds may get some, the run itself up to `most_rounds` in all (None: any number). `find_approval`: an approval
-    that was given before, if it holds for what would be asked at this path. `late_results`: of calls that were cancelled
-    in the middle of a change of files.
+    does not depend on a client. `agent_models`: of agents with a model of their own. `grants_rounds`: a loop that asks
+    for more rounds may get some, the run itself up to `most_rounds` in all (None: any number). `find_approval`: an
+    approval that was given before, if it holds for what would be asked at this path. `late_results`: of calls that were
+    cancelled in the middle of a change of files.
 
     A script's lines are taken in the order in which steps get their rows: `lines_used` are taken, and the steps in
     `unscripted_paths` take none.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.core.agent import PLANNER, Agent
+from kairos_mcp.core.agent_record import AgentRecord
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSet, ToolSpec
@@ -31,6 +32,7 @@ from kairos_mcp.specs.build import (
 from kairos_mcp.specs.load_team import VERSIONS
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.agent_files import select_agent_tools
+from kairos_mcp.tools.more_rounds import offer_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.team_tools import PLAN_PROBLEM_SPEC
 
@@ -41,15 +43,15 @@ MAX_PARALLEL = 4  # tasks at once, where the request says nothing
 class TeamSources:
     """What the spec of a team is built from beside the request.
 
-    `files`: the agents that can be used here, and those that can't. `records`: what they did before, in words. `tree`:
-    the names of the workspace's files.
+    `files`: the agents that can be used here, and those that can't. `records`: what they did before. `tree`: the
+    names of the workspace's files.
     """
 
     settings: Settings
     registry: ToolRegistry
     files: AgentFiles
     samples: bool = False
-    records: str = ""
+    records: Sequence[AgentRecord] = ()
     tree: str = ""
 
 
@@ -64,8 +66,11 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         )
     builder = SpecBuilder()
     planner, members, notes = _choose_agents(request, sources)
+    grants_rounds = request.limits.rounds is None
     tools = {agent.name: _agent_tools(agent, request, sources.registry) for agent in members}
     members = [agent for agent in members if tools[agent.name]]
+    if grants_rounds:
+        tools = {name: offer_more_rounds(own) for name, own in tools.items()}
     if not members:
         raise BadArguments("tools: no agent of the team has a tool that they match.", "Leave `tools` out.")
     choice = choose_model(request.route, request.limits, request.model, settings, samples=sources.samples)
@@ -90,7 +95,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         planner.prompt,
         request.max_parallel or MAX_PARALLEL,
         request.context or "",
-        sources.records,
+        "\n".join(f"- {each.agent}: {each.line}" for each in sources.records if each.agent in tools),
         sources.tree,
         None if given is None else given.as_json(),
     )
@@ -109,6 +114,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         asked_route=choice.asked,
         dialect=settings.dialect,
         singular=True,
+        grants_rounds=grants_rounds or None,
         team_text=builder.keep(encode(frozen)),
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),
     )
