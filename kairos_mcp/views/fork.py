@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers
+from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.messages import Message, ToolResult
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.step_path import last_part
@@ -120,8 +121,8 @@ def _change_notes(loaded: LoadedSpec, record: Sequence[StepRow], since: StepRow)
         match answers.get(row.path):
             case _ if effect == "read":
                 pass
-            case ToolResult(is_error=False, data={"files": [*changed]}):
-                files |= {file["path"]: None for file in changed}
+            case ToolResult() as result if changed := changed_files(result):
+                files |= {file.path: None for file in changed}
             case ToolResult(code="denied"):
                 pass
             case ToolResult(is_error=is_error) if row.sent.route is not None:

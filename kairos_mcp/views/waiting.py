@@ -11,6 +11,7 @@ from kairos_mcp.core import placeholders
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.core.routes import CLIENT_ROUTES
+from kairos_mcp.core.step_path import last_part, loop_of
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.core.text import truncate
 from kairos_mcp.models import dialects
@@ -35,15 +36,20 @@ class OpenStep(NamedTuple):
 
 
 class ShownBefore(NamedTuple):
-    """What a caller was shown already, whose call answered these keys at `answered_at` (milliseconds since 1970; None:
-    everything is shown to it)."""
+    """What a caller needs not be shown whose call answered these keys at `answered_at` (milliseconds since 1970; None:
+    it is shown everything)."""
 
     answered: Collection[str] = ()
     answered_at: int | None = None
 
-    def covers(self, opened_at: int) -> bool:
-        """Whether an item that waits since then was there before the answers were given."""
-        return self.answered_at is not None and opened_at < self.answered_at
+    def covers(self, path: str, opened_at: int) -> bool:
+        """Whether to name the item of a step alone: it was there before the answers were given, or it goes on in a loop
+        that this call answered nothing in, so that whoever did is shown it."""
+        if self.answered_at is None or opened_at < self.answered_at:
+            return self.answered_at is not None
+        loop = loop_of(path)
+        is_first = not loop or last_part(path) == ("round", 1)
+        return not is_first and all(loop_of(key) != loop for key in self.answered)
 
 
 NOTHING_SHOWN = ShownBefore()
@@ -54,8 +60,9 @@ def waiting_items(
 ) -> Iterator[JsonObject]:
     """Yield an item for everything that waits. Without `steps`, the requests by path, keys and kinds alone.
 
-    What waited already when this call gave its answers is named alone. Of a completion that goes on with the
-    conversation of one of them only what is new is shown: whoever answered has read what came before.
+    What waited already when this call gave its answers, or follows the answers of others, is named alone. Of a
+    completion that goes on with the conversation of one of them only what is new is shown: whoever answered has read
+    what came before.
     """
     yield from _step_items(waits.steps, steps, before)
     yield from _approval_items(run, waits, steps, before)
@@ -111,7 +118,7 @@ def _step_items(
             continue  # the latter waits for the end of a provider's outage
         found = shown.get(path)
         labels = _label_item(path, "tool_call" if row.kind == "call" else "completion", found)
-        if found is None or before.covers(row.opened_at):
+        if found is None or before.covers(path, row.opened_at):
             yield labels
         else:
             yield labels | _request(path, row.sent, found.step, before.answered)
@@ -122,7 +129,7 @@ def _approval_items(
 ) -> Iterator[JsonObject]:
     for key, row in waits.approvals.items():
         item = _label_item(key, "approval", (steps or {}).get(row.path))
-        if steps is not None and not before.covers(row.asked_at):
+        if steps is not None and not before.covers(row.path, row.asked_at):
             item |= {"name": row.tool, "effect": row.effect, "preview": row.preview, "digest": row.digest}
             item |= {"expires_at": format_time(row.expires_at), "command": decision_command(run, key)}
         yield item
@@ -137,7 +144,7 @@ def _unsettled_items(
         key = path + settlements.KEY_SUFFIX
         item = _label_item(key, "settle", shown.get(path))
         match shown.get(path):
-            case OpenStep(step=CallTool(call=call)) if not before.covers(row.opened_at):
+            case OpenStep(step=CallTool(call=call)) if not before.covers(path, row.opened_at):
                 item |= {"name": call.name, "arguments": call.arguments}
                 yield item | {
                     "digest": settlements.settlement_digest(run, path, row),

@@ -1853,8 +1853,8 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "views/waiting.py",
-        "self.answered_at is not None and opened_at < self.answered_at",
-        "self.answered_at is not None",
+        "if self.answered_at is None or opened_at < self.answered_at:\n",
+        "if True:\n",
         FAN_OUT + "a_branch_that_begins_now_is_shown_whole[2025-11-25]",
     ),
     Guard(

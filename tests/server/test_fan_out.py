@@ -129,14 +129,41 @@ async def test_a_branch_that_begins_now_is_shown_whole(place: Place, era: str) -
         assert (await answers(door, run, synthesis=says("All."))).get("status") == "completed"
 
 
-async def test_what_another_call_brought_since_is_whole(place: Place, era: str) -> None:
-    """Whoever repeats an answer may have lost the result; what came of other answers since is new to it."""
+async def test_what_follows_the_answers_of_others_is_named(place: Place, era: str) -> None:
+    """Whoever answered them is shown it; whoever answers one branch alone need not read the others."""
     async with team_at_the_door(place, era) as door:
         first = await starts(door)
         await answers(door, first, task_1=reads("a.txt"))
         await answers(door, first, task_2=reads("b.txt"))
         again = await answers(door, first, task_1=reads("a.txt"))
-        assert shown(again) == {"task-3/round-1": "named", "task-1/round-2": "new", "task-2/round-2": "whole"}
+        assert shown(again) == {"task-3/round-1": "named", "task-1/round-2": "new", "task-2/round-2": "named"}
+
+
+async def test_a_branch_that_went_on_since_is_shown_whole_to_whoever_repeats_an_answer_of_it(
+    place: Place, era: str
+) -> None:
+    async with team_at_the_door(place, era) as door:
+        first = await starts(door)
+        run = await answers(door, first, task_1=reads("a.txt"))
+        await answers(door, run, task_1=reads("b.txt"))
+        again = await answers(door, first, task_1=reads("a.txt"))
+        assert shown(again)["task-1/round-3"] == "whole"
+
+
+async def test_answers_that_come_side_by_side_are_each_followed_by_what_is_new_of_their_own(
+    place: Place, era: str
+) -> None:
+    team = Team(tasks=8, about="Task", synthesis=False)
+    async with team_at_the_door(place, era, team) as door:
+        run = await starts(door)
+        for number in range(1, 4):
+            turns = {f"task_{task}": reads("a.txt" if number % 2 else "b.txt") for task in range(1, 9)}
+            results = await asyncio.gather(*(answers(door, run, **{task: turn}) for task, turn in turns.items()))
+            for task, result in enumerate(results, 1):
+                told = shown(result)
+                assert [key for key, how in told.items() if how != "named"] == [f"task-{task}/round-{number + 1}"]
+                assert told[f"task-{task}/round-{number + 1}"] == "new"
+            (run,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
 
 
 async def test_two_answers_of_one_call_are_followed_by_what_is_new_of_both(place: Place, era: str) -> None:
