@@ -18,7 +18,7 @@ from kairos_mcp.app.start import (
     choose_workspace,
     note_redactions,
     read_continued_run,
-    read_file_tree,
+    read_file_names,
     start_run,
 )
 from kairos_mcp.core import redact_values
@@ -92,11 +92,11 @@ class Runs(Operations):
         agent = await find_agent(self._factory, workspace, request)
         continued = await read_continued_run(context, request, caller)
         registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
-        needs_tree = build.needs_tree(request, agent, self._settings, samples=caller.samples)
-        tree = await read_file_tree(context, workspace) if needs_tree else ""
+        needs_names = build.needs_file_names(request, agent, self._settings, samples=caller.samples)
+        files = await read_file_names(context, workspace) if needs_names else build.NO_FILE_NAMES
         built = note_redactions(
             build.build_planner_spec(
-                request, self._settings, registry, continued, samples=caller.samples, tree=tree, agent=agent
+                request, self._settings, registry, continued, samples=caller.samples, files=files, agent=agent
             ),
             secrets,
         )

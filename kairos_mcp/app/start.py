@@ -12,24 +12,27 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.agent_record import AgentRecord
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun, LoadedSpec
+from kairos_mcp.specs.short_prompts import FileNames
 from kairos_mcp.store import queries, runs
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
-from kairos_mcp.tools.tool import ToolContext, call_redacted
+from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
 from kairos_mcp.views import transcript
 from kairos_mcp.views.fork import Fork, describe_rounds, fork_run
 
 MAX_EARLIER_SUMMARIES = 3  # of earlier runs, for a run that continues them
-FILE_TREE_S = 0.05  # the longest that the names of a workspace's files are collected at a run's start
-FILE_TREE_GRACE_S = 1.0  # for a thread that is free, and what was found to be written out
+ALL_FILES: JsonObject = {"glob": "*", "limit": 200}
+FILE_NAMES_S = 0.05  # the longest that the names of a workspace's files are collected at a run's start
+FILE_NAMES_GRACE_S = 1.0  # for a thread that is free, and what was found to be written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +119,32 @@ async def choose_workspace(context: AppContext, request: PlannerRequest, caller:
     return before
 
 
-async def read_file_tree(context: AppContext, workspace: str | None) -> str:
-    """Return the names of a workspace's files as `file_tree` shows them, through the gate; empty where there are none
-    to show, or where that would take long."""
+async def read_file_names(context: AppContext, workspace: str | None) -> FileNames:
+    """Return the names of a workspace's files, through the gate: the paths of all where they are few, else as
+    `file_tree` shows them; none where a rule forbids that, or where it would take long."""
     resources = context.factory.resources(workspace)
-    tool = resources.registry.find("file_tree")
-    if tool is None:
-        return ""
-    call, gate = GatedCall(tool.spec, {}), resources.gate
-    if gate.judge(call).decision != "allow":
-        return ""
-    ctx = ToolContext("", time.monotonic() + FILE_TREE_S, lambda _ref: None, is_hidden=gate.hidden_path_test(call))
+    gate, calls = resources.gate, list[tuple[Tool, JsonObject, GatedCall]]()
+    for name, arguments in (("list_files", ALL_FILES), ("file_tree", {})):
+        tool = resources.registry.find(name)
+        if tool is None or gate.judge(call := GatedCall(tool.spec, arguments)).decision != "allow":
+            return FileNames()
+        calls.append((tool, arguments, call))
+
+    def read_names() -> FileNames:
+        for tool, _, _ in calls:
+            assert tool.schema  # compiled before the clock runs: the first one of a process imports jsonschema
+        deadline, names = time.monotonic() + FILE_NAMES_S, FileNames()
+        for tool, arguments, call in calls:
+            ctx = ToolContext("", deadline, lambda _ref: None, is_hidden=gate.hidden_path_test(call))
+            names = FileNames.of_result(call_redacted(context.factory.redactor, tool, arguments, ctx))
+            if names.is_whole:
+                break
+        return names
+
     try:
-        result = await resources.workers.call(FILE_TREE_GRACE_S, call_redacted, context.factory.redactor, tool, {}, ctx)
+        return await resources.workers.call(FILE_NAMES_GRACE_S, read_names)
     except TimeoutError:
-        return ""
-    return result.content if result.data is not None and result.data.get("shown") else ""
+        return FileNames()
 
 
 async def build_team(context: AppContext, request: TeamRequest, workspace: str | None, caller: Caller) -> BuiltSpec:
@@ -144,7 +157,7 @@ async def build_team(context: AppContext, request: TeamRequest, workspace: str |
     registry = await factory.ready_registry(workspace, globs)
     tree, records = "", tuple[AgentRecord, ...]()
     if request.plan is None:
-        tree = await read_file_tree(context, workspace)
+        tree = (await read_file_names(context, workspace)).text
         principal = caller.principal
         records = await context.store.read(lambda session: read_records(session, principal, workspace or ""))
     sources = TeamSources(context.settings, registry, files, caller.samples, records, tree)

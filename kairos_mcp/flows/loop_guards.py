@@ -105,10 +105,10 @@ class LoopGuards:
             self.warning = render_prompt(self.prompts.stall, tool=tool, times=times)
         return StalledLoop(tool) if times >= STALL_AFTER_REPEATS else None
 
-    def reminder(self) -> str | None:
-        """Return what the next request says once, outside the conversation."""
+    def reminder(self, goal: str | None) -> str | None:
+        """Return what the next request says once, outside the conversation; `goal`: its last line, if there is one."""
         failures = self.prompts.failures if self.failed_turns >= REMIND_AFTER_FAILED_TURNS else None
-        return "\n".join(line for line in (self.warning, failures) if line) or None
+        return "\n".join(line for line in (self.warning, failures, goal) if line) or None
 
     def forget_repeats(self) -> None:
         """Start counting anew. After a compaction the model may well ask again for what it can no longer see."""

@@ -49,7 +49,7 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
             tools,
             planner_input.output_schema,
             planner_input.max_tokens,
-            guards.reminder(),
+            guards.reminder(planner_input.goal_reminder(conversation)),
             predecessor,
         )
         if not isinstance(turn, Completion):

@@ -15,6 +15,7 @@ from kairos_mcp.core.text import count_of
 
 MAX_CONTEXT_CHARS = 100_000  # more is an error, never a silent cut
 MAX_EARLIER_SUMMARIES = 3
+MAX_REPEATED_GOAL_CHARS = 500  # a longer one would weigh more than the results above it
 USER_PLACEHOLDERS = ("goal", "context", "earlier")
 
 
@@ -49,6 +50,7 @@ class Prompts:
     outside: str = prompt_field("tool", "call")  # the one line above each result
     quoted: str = _later_prompt_field("text")  # what a model wrote in an earlier step
     look_first: str = _later_prompt_field()  # an answer without any look at a file is asked back
+    goal_again: str = _later_prompt_field("goal")  # reminder after results, for a small model
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> Prompts:
@@ -63,8 +65,8 @@ class Prompts:
 class PlannerInput:
     """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt.
 
-    `looks_first`: a first answer without any tool call is asked back once. `counts_alike`: of an older
-    spec, whose summaries say "1 calls".
+    `looks_first`: a first answer without any tool call is asked back once. `repeated_goal`: of which a small model is
+    reminded after results; empty for others. `counts_alike`: of an older spec, whose summaries say "1 calls".
     """
 
     system: str
@@ -76,6 +78,7 @@ class PlannerInput:
     max_tokens: int
     prompts: Prompts
     looks_first: bool = False
+    repeated_goal: str = ""
     counts_alike: bool = False
 
     def opening_conversation(self) -> Conversation:
@@ -87,6 +90,13 @@ class PlannerInput:
     def goal(self) -> Message:
         """The user prompt as a message."""
         return Message("user", self.user)
+
+    def goal_reminder(self, conversation: Conversation) -> str | None:
+        """Return the goal, said again after the newest results, where a small model has it far above them."""
+        if not self.prompts.goal_again or not 0 < len(self.repeated_goal) <= MAX_REPEATED_GOAL_CHARS:
+            return None
+        is_after_results = conversation[-1].role == "tool"
+        return render_prompt(self.prompts.goal_again, goal=self.repeated_goal) if is_after_results else None
 
 
 def check_template(name: str, text: str, placeholders: Sequence[str]) -> None:

@@ -14,11 +14,12 @@ from string import Template
 from typing import Any
 
 from kairos_mcp.core.json_schema import object_schema
-from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet, make_tool_call
+from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet, ToolSpec, make_tool_call
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 
+MAX_BRIEF_CALLS = 2  # a small model that may write many calls repeats them until its tokens are used up
 _REPLY_KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the text dialect
 
 
@@ -26,14 +27,16 @@ _REPLY_KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the tex
 class TextPrompts:
     """The prompts of the text dialect, from `config/prompts/text_<field>.md`.
 
-    `tools` with `$tools`; `final` where no tools are offered; `schema` with `$schema`. `answer`, also with `$schema`,
-    is for a native route that can't be given a schema beside its tools.
+    `tools` with `$tools`, and `$example` of a call; `final` where no tools are offered; `schema` with `$schema`.
+    `answer`, also with `$schema`, is for a native route that can't be given a schema beside its tools. `is_brief`: for
+    a small model, each tool is one short line, a reply has at most MAX_BRIEF_CALLS calls, and no status line is shown.
     """
 
     tools: str
     final: str
     schema: str
     answer: str = "$schema"
+    is_brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,14 @@ def describe_schema(step: RequestCompletion, prompts: TextPrompts) -> str:
 def encode_text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> EncodedRequest:
     """Encode the request for a model without tool support: calls and results become text."""
     system, messages = _split_system(step)
-    as_text = _with_tail(_messages_as_text(messages), step, sent)
+    # A small model takes "round 2 of 6" for a reason to go on looking.
+    as_text = _with_tail(_messages_as_text(messages), step, replace(sent, tail=None) if prompts.is_brief else sent)
     return EncodedRequest(
         "\n\n".join(part for part in (system, _system_instructions(step, prompts)) if part), as_text, ToolSet()
     )
 
 
-def reply_schema(step: RequestCompletion) -> JsonObject:
+def reply_schema(step: RequestCompletion, *, is_brief: bool = False) -> JsonObject:
     """Return the JSON Schema of a reply in the text dialect, for a route that can enforce a schema."""
     final = object_schema(
         ("final",), final=step.output_schema if step.output_schema is not None else {"type": "string"}
@@ -93,7 +97,8 @@ def reply_schema(step: RequestCompletion) -> JsonObject:
     ]
     if not calls:
         return final
-    calls_schema = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    calls_schema: JsonObject = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    calls_schema |= {"maxItems": MAX_BRIEF_CALLS} if is_brief else {}
     return {"anyOf": [object_schema(("tool_calls",), tool_calls=calls_schema), final]}
 
 
@@ -205,9 +210,41 @@ def _system_instructions(step: RequestCompletion, prompts: TextPrompts) -> str:
     schema_text = Template(prompts.schema).substitute(schema=schema) if schema else ""
     if len(step.tools) == 0:
         return "\n\n".join(part for part in (prompts.final, schema_text) if part)
-    lines = [
-        json.dumps({"name": t.name, "description": t.description, "arguments": t.input_schema}, ensure_ascii=False)
-        for t in step.tools
-    ]
-    tools_text = Template(prompts.tools).substitute(tools="\n".join(lines))
+    describe = _describe_briefly if prompts.is_brief else _describe_fully
+    lines = [describe(tool) for tool in step.tools]
+    tools_text = Template(prompts.tools).substitute(tools="\n".join(lines), example=_example_call(step.tools))
     return "\n\n".join(part for part in (tools_text, schema_text) if part)
+
+
+def _describe_fully(tool: ToolSpec) -> str:
+    described = {"name": tool.name, "description": tool.description, "arguments": tool.input_schema}
+    return json.dumps(described, ensure_ascii=False)
+
+
+def _describe_briefly(tool: ToolSpec) -> str:
+    """`- read_file {"path": string, "start_line"?: integer}: Read a text file.`: the arguments with their types, and
+    the first line of the description. The schema of an argument that has no simple type is given in full."""
+    properties, required = tool.input_schema.get("properties", {}), tool.input_schema.get("required", ())
+    arguments = [
+        f"{json.dumps(name, ensure_ascii=False)}{'' if name in required else '?'}: {_format_type(schema)}"
+        for name, schema in properties.items()
+    ]
+    return f"- {tool.name} {{{', '.join(arguments)}}}: {tool.description.partition(chr(10))[0]}"
+
+
+def _example_call(tools: ToolSet) -> str:
+    """A reply that calls the first tool, with dots for the arguments that it requires."""
+    first = next(iter(tools))
+    arguments = dict.fromkeys(first.input_schema.get("required", ()), "...")
+    return encode_text_turn("", (ToolCall("", first.name, arguments),))
+
+
+def _format_type(schema: Any) -> str:
+    match schema:
+        case {"type": "string" | "integer" | "number" | "boolean" as kind, **rest} if not rest.keys() & {
+            "enum",
+            "const",
+        }:
+            return str(kind)
+        case _:
+            return json.dumps(schema, ensure_ascii=False)

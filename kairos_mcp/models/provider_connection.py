@@ -132,7 +132,7 @@ class ProviderConnection:
         if not self.model.profile.get("supports_json_schema_output"):
             return None
         if options.dialect == "text":
-            return dialects.reply_schema(step)
+            return dialects.reply_schema(step, is_brief=options.prompts.is_brief)
         at_own_address = self.tariff.base_url is None and self.tariff.model.partition(":")[0] in _SCHEMA_BESIDE_TOOLS
         return step.output_schema if at_own_address or not tools_offered else None
 

@@ -25,7 +25,13 @@ from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import load_ooda, load_team
-from kairos_mcp.specs.short_prompts import add_file_tree, offers_files, takes_short_prompts
+from kairos_mcp.specs.short_prompts import (
+    FileNames,
+    add_file_names,
+    offers_files,
+    select_few_tools,
+    takes_short_prompts,
+)
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC, offer_more_rounds, withhold_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
@@ -38,6 +44,7 @@ VERSIONS: Mapping[str, int] = {
     **load_team.VERSIONS,
 }
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
+SHORT_MAX_TOKENS = 2048  # a small model that goes on for longer has lost its way, and takes minutes for it
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
 
 Texts = dict[str, str]
@@ -67,6 +74,7 @@ class BuiltSpec:
 
 NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
 NO_TOOLS = ToolSet()
+NO_FILE_NAMES = FileNames()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +116,24 @@ def build_planner_spec(
     past: ContinuedRun | None,
     *,
     samples: bool = False,
-    tree: str = "",
+    files: FileNames = NO_FILE_NAMES,
     agent: Agent | None = None,
 ) -> BuiltSpec:
-    """Build the spec of a planner run. `samples`: the caller's client offers its own model. `tree`: the names of the
-    workspace's files, for the short prompts. `agent`: the one that the request names.
+    """Build the spec of a planner run. `samples`: the caller's client offers its own model. `files`: those of the
+    workspace, for the short prompts. `agent`: the one that the request names.
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
     builder = SpecBuilder()
+    choice = choose_request_model(request, agent, settings, samples=samples)
+    is_short = takes_short_prompts(settings, choice.route, choice.model)
     globs = request.tools if agent is None else agent.tools
     is_narrowed = agent is not None and request.tools is not None
     # Before the tools are selected, so that one added in between is not lost.
     coming = () if is_narrowed else registry.starting_sources(globs)
     selected = _select_tools(request, registry, agent)
+    if is_short and globs is None:
+        selected = select_few_tools(selected, files)
     working = withhold_more_rounds(selected)
     offer, asks_rounds = offer_tools(working, coming), len(working) < len(selected)
     grants_rounds = request.limits.rounds is None and (asks_rounds or (agent is not None and bool(working)))
@@ -132,12 +144,10 @@ def build_planner_spec(
             raise SchemaRejected(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
-    choice = choose_request_model(request, agent, settings, samples=samples)
     limits, cut = narrow_limits(request.limits, settings, None if agent is None else agent.max_rounds)
     prompts = Prompts.load(settings.read_prompt)
     earlier = past.summaries if past is not None else ()
     history = normalize_history((*(past.conversation if past is not None else ()), *request.messages))
-    is_short = takes_short_prompts(settings, choice.route, choice.model)
     if agent is not None:
         system = agent.prompt
     elif request.system is not None:
@@ -145,8 +155,8 @@ def build_planner_spec(
     else:
         system = settings.read_prompt("planner-short" if is_short else "planner").strip()
     user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
-    if is_short and tree:
-        user = add_file_tree(user, settings.read_prompt("planner-tree"), tree)
+    if is_short and files.text:
+        user = add_file_names(user, settings.read_prompt("planner-tree"), files)
     dialect, short_notes = _dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
         "planner",
@@ -159,11 +169,11 @@ def build_planner_spec(
         user_text=builder.keep(user),
         schema_text=builder.keep(encode(request.output_schema)) if request.output_schema is not None else None,
         prompts_text=builder.keep(encode(prompts)),
-        dialect_text=builder.keep(encode(load_text_prompts(settings))),
+        dialect_text=builder.keep(encode(load_text_prompts(settings, is_brief=is_short))),
         asked_route=choice.asked,
         script_text=builder.keep(choice.script) if choice.script is not None else None,
         context_tokens=settings.context_tokens,
-        max_tokens=MAX_TOKENS,
+        max_tokens=SHORT_MAX_TOKENS if is_short else MAX_TOKENS,
         model=choice.model,
         temperature=request.temperature,
         continues=request.continues,
@@ -188,7 +198,7 @@ def build_planner_spec(
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
 
 
-def needs_tree(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:
+def needs_file_names(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:
     """Whether the names of the workspace's files belong into the first message of this run."""
     if settings.prompts == "full" or (settings.prompts == "auto" and settings.model is None):
         return False  # as nearly always
@@ -260,6 +270,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         max_tokens=spec.max_tokens,
         prompts=_load_prompts(text(spec.prompts_text)),
         looks_first=bool(spec.looks_first),
+        repeated_goal=spec.goal.strip() if spec.looks_first else "",
         counts_alike=not spec.singular,
     )
     spoken = _load_text_prompts(text(spec.dialect_text))
@@ -419,8 +430,11 @@ def _select_tools(request: PlannerRequest, registry: ToolRegistry, agent: Agent 
     return ToolSet((*chosen, *request.caller_tools))
 
 
-def load_text_prompts(settings: Settings) -> TextPrompts:
-    return TextPrompts(**{part.name: settings.read_prompt(f"text_{part.name}").strip() for part in fields(TextPrompts)})
+def load_text_prompts(settings: Settings, *, is_brief: bool = False) -> TextPrompts:
+    """Read the prompts of the text dialect; those of a small model (`is_brief`) tell of the tools in fewer words."""
+    tools = settings.read_prompt("text_tools-short" if is_brief else "text_tools").strip()
+    final, schema, answer = (settings.read_prompt(f"text_{name}").strip() for name in ("final", "schema", "answer"))
+    return TextPrompts(tools, final, schema, answer, is_brief)
 
 
 def _script_text(settings: Settings) -> str | None:

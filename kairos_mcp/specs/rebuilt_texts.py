@@ -31,6 +31,7 @@ def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
     yield encode(Prompts.load(settings.read_prompt))
     yield encode(PhasePrompts.load(settings.read_prompt))
     yield encode(load_text_prompts(settings))
+    yield encode(load_text_prompts(settings, is_brief=True))
     yield encode(build_scopes(Path(workspace), settings) if workspace is not None else Scopes())
     yield from _tool_texts(registry, rest)
     if settings.script is not None:

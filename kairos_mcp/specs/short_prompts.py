@@ -7,8 +7,9 @@ that nothing is known of the workspace, shows the names of its files, and a firs
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from kairos_mcp.core.messages import ToolSet
+from kairos_mcp.core.messages import ToolResult, ToolSet
 from kairos_mcp.flows.planner_input import check_template, quote_lines, render_prompt
 from kairos_mcp.settings.settings import Settings
 
@@ -16,6 +17,8 @@ SMALL_CONTEXT_TOKENS = 16_000
 SMALL_BILLIONS = 4.0  # of parameters
 MAX_TREE_CHARS = 2_000
 FILE_TOOLS = ("read_file", "search_files", "list_files", "file_tree")
+FIRST_TOOLS = ("read_file", "search_files")  # in what a small model is offered
+UNNEEDED_TOOLS = ("file_tree", "read_skill", "request_more_rounds")  # the first message has the files; skills are long
 
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)(b|m)(?![a-z0-9])")
 
@@ -40,12 +43,41 @@ def offers_files(tools: ToolSet) -> bool:
     return any(tools.find(name) is not None for name in FILE_TOOLS)
 
 
-def add_file_tree(user: str, template: str, tree: str) -> str:
+@dataclass(frozen=True, slots=True)
+class FileNames:
+    """The names of a workspace's files as a tool lists them. `is_whole`: each file's path is there, and fits."""
+
+    text: str = ""
+    is_whole: bool = False
+
+    @classmethod
+    def of_result(cls, result: ToolResult) -> FileNames:
+        """Take them from a result of list_files or file_tree, whose data say how many are shown, and of how many."""
+        match result.data:
+            case {"shown": int(shown), "partial": bool(partial), **rest} if shown:
+                return cls(result.content, rest.get("total") == shown and not partial and _fits(result.content))
+            case _:
+                return cls()
+
+
+def select_few_tools(tools: ToolSet, files: FileNames) -> ToolSet:
+    """Return the tools of a run that named none: a small model takes one of the first, and does better with fewer."""
+    left_out = {*UNNEEDED_TOOLS, *(("list_files",) if files.is_whole else ())}
+    kept = [tool for tool in tools if tool.source != "builtin" or tool.name not in left_out]
+    first = [tool for name in FIRST_TOOLS for tool in kept if tool.name == name]
+    return ToolSet([*first, *(tool for tool in kept if tool.name not in FIRST_TOOLS)])
+
+
+def add_file_names(user: str, template: str, files: FileNames) -> str:
     """Return the first message with the names of the workspace's files after it, at most 2,000 characters of them."""
     check_template("planner-tree", template, ("tree",))
-    shown, rest = _cut_lines(tree)
+    shown, rest = _cut_lines(files.text)
     lines = quote_lines(shown) + (f"\n[{rest} more lines; a tool shows them]" if rest else "")
     return f"{user}\n\n{render_prompt(template.strip(), tree=lines)}"
+
+
+def _fits(text: str) -> bool:
+    return _cut_lines(text)[1] == 0
 
 
 def _cut_lines(text: str) -> tuple[str, int]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +15,9 @@ from support.provider_server import Standin, talks
 
 from kairos_mcp.app import start
 from kairos_mcp.app.app import App
+from kairos_mcp.core.json_schema import Schema, compile_schema
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.specs.short_prompts import MAX_TREE_CHARS, is_small_model
 
@@ -22,7 +27,7 @@ SMALL = "openai:qwen2.5-coder:1.5b"
 @pytest.fixture(autouse=True)
 def has_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine two files are not listed within what a start takes for it."""
-    monkeypatch.setattr(start, "FILE_TREE_S", 5.0)
+    monkeypatch.setattr(start, "FILE_NAMES_S", 5.0)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,12 @@ def looks(path: str) -> Any:
     return talks(json.dumps({"tool_calls": [{"name": "read_file", "arguments": {"path": path}}]}))
 
 
+def offered(server: Standin) -> list[str]:
+    """The names of the tools that the first request offers, in its order."""
+    forms = server.bodies[0]["response_format"]["json_schema"]["schema"]["anyOf"]
+    return [call["properties"]["name"]["const"] for call in forms[0]["properties"]["tool_calls"]["items"]["anyOf"]]
+
+
 def provided(place: Place, server: Standin, model: str = SMALL, **more: Any) -> Settings:
     settings = place.settings(model=model, base_url=server.openai, **more)
     return replace(settings, origins={**settings.origins, **dict.fromkeys(more, "file")})
@@ -62,15 +73,18 @@ async def test_a_small_model_is_shown_the_files_in_text_and_is_asked_back(place:
     async with App.open(provided(place, server), via="serve") as app:
         report = await rests(app, await started(app, "What is in a.txt?"))
     assert (report.status, report.summary, report.rounds) == ("completed", "It says alpha.", 3)
-    first, second, _ = server.bodies
+    first, second, third = server.bodies
     system, user = first["messages"]
-    assert "a.txt" in user["content"]
-    assert "\n>   b.txt\n" in user["content"]
+    assert "\n> a.txt\n> b.txt" in user["content"]
     assert system["content"].startswith("You work on one goal")
     assert "## Honesty" not in system["content"]  # which the full prompt has
+    assert '\n- read_file {"path": string, "start_line"?: integer, ' in system["content"]
+    assert '{"tool_calls": [{"name": "read_file", "arguments": {"path": "..."}}]}' in system["content"]
     assert "tools" not in first
     assert first["response_format"]["type"] == "json_schema"
     assert second["messages"][-1]["content"].startswith("You answered without looking")
+    assert third["messages"][-1]["content"].endswith("\n\nIf the results show it, answer now: What is in a.txt?")
+    assert not any("round 1 of" in message["content"] for body in server.bodies for message in body["messages"])
     assert place.rows("select count(*) from mark where kind = 'round'") == [(3,)]
     assert any("prompts: short" in note for note in report.degraded)
 
@@ -117,6 +131,56 @@ async def test_the_dialect_that_is_set_stays(place: Place, server: Standin) -> N
     assert "tools" in server.bodies[0]
 
 
+async def test_a_small_model_is_offered_few_tools_and_one_or_two_calls(place: Place, server: Standin) -> None:
+    server.will(final("no"), final("no"))
+    async with App.open(provided(place, server), via="serve") as app:
+        await rests(app, await started(app, "What is in a.txt?"))
+    assert offered(server) == ["read_file", "search_files", "read_result"]
+    assert (
+        server.bodies[0]["response_format"]["json_schema"]["schema"]["anyOf"][0]["properties"]["tool_calls"]["maxItems"]
+        == 2
+    )
+
+
+async def test_a_small_model_may_list_files_where_it_was_not_shown_all(place: Place, server: Standin) -> None:
+    for n in range(400):
+        (place.workspace / f"some-file-{n}.txt").write_text("x")
+    server.will(final("no"), final("no"))
+    async with App.open(provided(place, server), via="serve") as app:
+        await rests(app, await started(app, "What is in a.txt?"))
+    assert offered(server) == ["read_file", "search_files", "list_files", "read_result"]
+
+
+async def test_tools_that_are_named_are_offered_to_a_small_model(place: Place, server: Standin) -> None:
+    server.will(final("no"), final("no"))
+    async with App.open(provided(place, server), via="serve") as app:
+        await rests(app, await started(app, "What is in a.txt?", tools=("file_tree", "read_file")))
+    assert sorted(offered(server)) == ["file_tree", "read_file"]
+
+
+async def test_what_is_read_at_a_start_is_ready_before_its_clock_runs(
+    place: Place, server: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first schema that a process compiles takes longer than the names of the files may take."""
+    events: list[str] = []
+
+    def compile_noted(schema: JsonObject) -> Schema:
+        events.append("compiled")
+        return compile_schema(schema)
+
+    def clock_noted() -> float:
+        events.append("clock")
+        return time.monotonic()
+
+    monkeypatch.setattr(import_module("kairos_mcp.tools.tool"), "compile_schema", compile_noted)
+    monkeypatch.setattr(start, "time", SimpleNamespace(monotonic=clock_noted))
+    server.will(final("no"), final("no"))
+    async with App.open(provided(place, server), via="serve") as app:
+        await rests(app, await started(app, "What is in a.txt?"))
+    assert events[: events.index("clock")] == ["compiled", "compiled"]
+    assert "> a.txt" in server.bodies[0]["messages"][1]["content"]
+
+
 async def test_a_script_s_run_keeps_the_full_prompts(place: Place) -> None:
     async with App.open(place.settings(says("done"), context_tokens=8_000), via="serve") as app:
         report = await rests(app, await started(app, "Say done."))
@@ -140,7 +204,8 @@ async def test_the_files_that_a_rule_hides_are_not_named(place: Place) -> None:
 
 
 async def test_a_tree_for_which_there_is_no_time_is_left_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "FILE_TREE_S", -1.0)
+    monkeypatch.setattr(start, "FILE_NAMES_S", -1.0)
+    (place.workspace / "more").mkdir()  # what is in the first folder takes one look
     async with App.open(place.settings(says("no"), says("no"), prompts="short"), via="serve") as app:
         assert (await rests(app, await started(app, "What is in a.txt?"))).status == "completed"
     assert place.rows("select count(*) from text where body like '%## Files of the workspace%'") == [(0,)]
