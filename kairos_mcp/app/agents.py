@@ -122,7 +122,9 @@ class Agents(Operations):
             if wrong.name == name:
                 return wrong.as_json()
         agent = found.require(name)
-        return self._list(agent, found, workspace, None).as_json() | {"prompt": agent.prompt}
+        described = self._list(agent, found, workspace, None).as_json() | {"prompt": agent.prompt}
+        redacted: JsonObject = self._factory.redactor.redact_json(described)[0]
+        return redacted
 
     def _list(self, agent: Agent, found: AgentFiles, workspace: str | None, record: AgentRecord | None) -> ListedAgent:
         tools = self._factory.resources(workspace).registry.select_available(agent.tools)

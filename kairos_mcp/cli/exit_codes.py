@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 COMPLETED = 0
 FAILED = 1
-USAGE = 2  # wrong words, a wrong setting, an unknown run or tool
+USAGE = 2  # wrong words, a wrong setting, an unknown run, agent or tool
 WAITING = 3  # the run waits for an answer, or is paused
 CANCELLED = 130  # cancelled, or interrupted with Ctrl-C
 

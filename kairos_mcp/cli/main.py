@@ -10,8 +10,10 @@ from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED, USAGE
 from kairos_mcp.cli.hardening import protect_secrets
 from kairos_mcp.cli.serve import plain_serve, serve_stdio
 from kairos_mcp.cli.terminal import Prose, print_note
-from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownRun, UnknownTool
+from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownAgent, UnknownRun, UnknownTool
 from kairos_mcp.settings.settings import unknown_variables
+
+_WRONG_USE = (BadArguments, ConfigError, UnknownAgent, UnknownRun, UnknownTool)
 
 
 def main() -> None:
@@ -55,7 +57,7 @@ def run_command(words: Sequence[str]) -> int:
         told = f"{error.message} {name_commands(error.hint, error.run_id)}".rstrip()
         redacted = Redactor.from_environ(os.environ).redact_text(told).text
         print_note(Prose(f"error: {terminal_command_line(state_options(words)).complete_all(redacted)}"))
-        return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
+        return USAGE if isinstance(error, _WRONG_USE) else FAILED
     except KeyboardInterrupt:
         return CANCELLED
     except BrokenPipeError:  # whoever reads our output has closed it, as `head` does

@@ -7,7 +7,7 @@ holds the globs of an agent against the registry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,7 @@ OURS = (PLANNER, "code_analyzer", "file_manager", "search_specialist", "system_o
 """Our own agents, in the order in which they are listed, and chosen where several fit."""
 
 AGENT_BYTES = 64 << 10  # of one file
-MAX_AGENTS = 100  # files that are looked at in one folder
+MAX_AGENTS = 300  # files that are read of one folder
 HEAD_CHARS, HEAD_LINES, HEAD_LEVELS = 8_192, 120, 4  # of a front matter: more of them takes a YAML parser seconds
 DESCRIPTION_CHARS = 4_096
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -106,12 +106,14 @@ class AgentFiles:
 def load_agents(settings: Settings) -> AgentFiles:
     """Read our agents and the user's, whose file takes the place of ours of the same name, also where it is wrong."""
     files: dict[str, tuple[Path, str]] = {}
+    disabled: list[DisabledAgent] = []
     for folder in settings.config_dirs:
         origin = "built-in" if folder == settings.config_dirs[0] else "user"
-        files |= {file.stem: (file, origin) for file in _list_files(folder / "agents")}
+        found = _list_files(folder / "agents")
+        files |= {file.stem: (file, origin) for file in found[:MAX_AGENTS]}
+        disabled += [unread_agent(file.stem, origin) for file in found[MAX_AGENTS:]]
     names = [*(name for name in OURS if name in files), *sorted(name for name in files if name not in OURS)]
     agents: dict[str, Agent] = {}
-    disabled: list[DisabledAgent] = []
     for name in names:
         file, origin = files[name]
         try:
@@ -121,7 +123,12 @@ def load_agents(settings: Settings) -> AgentFiles:
     return AgentFiles(MappingProxyType(agents), tuple(disabled))
 
 
-@lru_cache(maxsize=64)  # a YAML parser takes 10 ms for one
+def unread_agent(name: str, origin: str) -> DisabledAgent:
+    """Return the entry for an agent whose file was not read, since the folder has too many."""
+    problem = f"Of a folder the first {MAX_AGENTS} files are read."
+    return DisabledAgent(printable_name(name)[:64], origin, problem, "Remove those that nobody uses.")
+
+
 def parse_agent(content: bytes, name: str, origin: str) -> Agent:
     """Return the agent in a file of this name. Raises BadArguments, which says what is wrong and how to mend it."""
     if not NAME.fullmatch(name):
@@ -131,7 +138,7 @@ def parse_agent(content: bytes, name: str, origin: str) -> Agent:
         )
     head, prompt = split_agent_file(content)
     try:
-        given = _FrontMatter.model_validate(parse_front_matter(head))
+        given = _FrontMatter.model_validate(dict(parse_front_matter(head)))
     except ValidationError as error:
         kind, key, message = first_problem(error)
         if kind == "extra_forbidden":
@@ -169,7 +176,8 @@ def split_agent_file(content: bytes) -> tuple[str, str]:
     return found[1], prompt
 
 
-def parse_front_matter(head: str) -> dict[str, Any]:
+@lru_cache(maxsize=256)  # a YAML parser takes 10 ms for one
+def parse_front_matter(head: str) -> Mapping[str, Any]:
     """Return the keys of a front matter. Raises BadArguments; references (`&`, `*`) and deep nesting are refused,
     since a few lines of them can hold more than fits into memory."""
     from ruamel.yaml import YAML  # its import takes 0.1 s
@@ -187,7 +195,7 @@ def parse_front_matter(head: str) -> dict[str, Any]:
         raise BadArguments(f"Its front matter is not valid YAML: {_describe_error(error)}.", _FORM) from error
     if not isinstance(values, dict):
         raise BadArguments("Its front matter has no keys.", _FORM)
-    return {str(key): value for key, value in values.items()}
+    return MappingProxyType({str(key): value for key, value in values.items()})
 
 
 def split_names(names: list[str] | str) -> tuple[str, ...]:
@@ -208,12 +216,11 @@ def _describe_error(error: Exception) -> str:
     return f"{truncate(str(problem or 'it can not be read'), 120)}{where}"
 
 
-def _list_files(folder: Path) -> Iterator[Path]:
+def _list_files(folder: Path) -> list[Path]:
     try:
-        found = sorted(file for file in folder.iterdir() if file.suffix == ".md" and not file.name.startswith("."))
+        return sorted(file for file in folder.iterdir() if file.suffix == ".md" and not file.name.startswith("."))
     except OSError:
-        return iter(())
-    return iter(found[:MAX_AGENTS])
+        return []
 
 
 def _read_file(file: Path) -> bytes:

@@ -26,6 +26,7 @@ from kairos_mcp.settings.agents import (
     parse_plain_lines,
     split_agent_file,
     split_names,
+    unread_agent,
 )
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.registry import ToolRegistry
@@ -106,53 +107,61 @@ def read_claude_agents(workspace: Workspace, registry: ToolRegistry, may_read: C
     agents: dict[str, Agent] = {}
     disabled: list[DisabledAgent] = []
     notes: dict[str, tuple[str, ...]] = {}
-    for path in _list_claude_files(workspace):
-        label = CLAUDE_PREFIX + printable_name(path.rpartition("/")[2].removesuffix(".md"))[:64]
+    paths, is_cut = _list_claude_files(workspace)
+    for path in paths:
+        name = CLAUDE_PREFIX + printable_name(path.rpartition("/")[2].removesuffix(".md"))[:64]
         try:
             if not may_read(path):
                 raise BadArguments("A rule of the gate keeps it from being read.", "Change the rule, or leave it.")
-            content = workspace.read_start(path, AGENT_BYTES + 1)[0]
-            agent, left_out = _parse_claude_agent(content, path, registry)
-            if agent.name in agents:
-                raise BadArguments(f"{agents[agent.name].origin} has the same name.", "Rename one of them.")
+            values, prompt = _parse_claude_file(workspace.read_start(path, AGENT_BYTES + 1)[0])
+            name = CLAUDE_PREFIX + _name_of(values)
+            agent, left_out = _make_claude_agent(name, values, prompt, path, registry)
+            if name in agents:
+                raise BadArguments(f"{agents[name].origin} has the same name.", "Rename one of them.")
         except KairosError as error:
-            disabled.append(DisabledAgent(label, printable_name(path), error.message, error.hint))
+            disabled.append(DisabledAgent(name, printable_name(path), error.message, error.hint))
             continue
-        agents[agent.name] = agent
-        notes |= {agent.name: left_out} if left_out else {}
+        agents[name] = agent
+        notes |= {name: left_out} if left_out else {}
+    disabled += [unread_agent(f"{CLAUDE_PREFIX}*", CLAUDE_FOLDER)] if is_cut else []
     return AgentFiles(MappingProxyType(agents), tuple(disabled), MappingProxyType(notes))
 
 
-def _list_claude_files(workspace: Workspace) -> list[str]:
+def _list_claude_files(workspace: Workspace) -> tuple[list[str], bool]:
     try:
-        entries, _ = workspace.entries(CLAUDE_FOLDER, MAX_AGENTS)
+        entries, is_cut = workspace.entries(CLAUDE_FOLDER, MAX_AGENTS)
     except KairosError:  # there are none, or the folder is a link
-        return []
-    return [f"{CLAUDE_FOLDER}/{entry.name}" for entry in entries if entry.name.endswith(".md")]
+        return [], False
+    return [f"{CLAUDE_FOLDER}/{entry.name}" for entry in entries if entry.name.endswith(".md")], is_cut
 
 
-def _parse_claude_agent(content: bytes, path: str, registry: ToolRegistry) -> tuple[Agent, tuple[str, ...]]:
-    """Return the agent of such a file, and what of it was left out. Raises BadArguments."""
+def _parse_claude_file(content: bytes) -> tuple[Mapping[str, Any], str]:
+    """Return the front matter of such a file, and its prompt. Raises BadArguments."""
     head, prompt = split_agent_file(content)
     try:
-        values = parse_front_matter(head)
+        return parse_front_matter(head), prompt
     except BadArguments:
-        values = parse_plain_lines(head)  # most descriptions there have a colon in them, which YAML forbids
-    name, description = (_text_of(values, key) for key in ("name", "description"))
+        return parse_plain_lines(head), prompt  # most descriptions there have a colon in them, which YAML forbids
+
+
+def _name_of(values: Mapping[str, Any]) -> str:
+    name = _text_of(values, "name")
     if not _NAME.fullmatch(name):
         raise BadArguments("Its name is no single word of up to 64 letters, digits, - and _.", _CURE)
+    return name
+
+
+def _make_claude_agent(
+    name: str, values: Mapping[str, Any], prompt: str, path: str, registry: ToolRegistry
+) -> tuple[Agent, tuple[str, ...]]:
+    """Return the agent of such a file, and what of it was left out. Raises BadArguments."""
+    description = truncate(_text_of(values, "description"), DESCRIPTION_CHARS)
     tools, missing = _translate_tools(values, registry)
     left_out = [f"the key {key}" for key in values if key not in _KEYS] + [f"the tool {tool}" for tool in missing]
     model = values.get("model")
     has_model = isinstance(model, str) and model != "inherit" and _MODEL.fullmatch(model)
-    return Agent(
-        CLAUDE_PREFIX + name,
-        truncate(description, DESCRIPTION_CHARS),
-        tools,
-        prompt,
-        model if has_model else None,
-        origin=printable_name(path),
-    ), tuple(printable_name(truncate(each, 80)) for each in left_out[:MAX_LEFT_OUT])
+    agent = Agent(name, description, tools, prompt, model if has_model else None, origin=printable_name(path))
+    return agent, tuple(printable_name(truncate(each, 80)) for each in left_out[:MAX_LEFT_OUT])
 
 
 def _text_of(values: Mapping[str, Any], key: str) -> str:
@@ -192,7 +201,7 @@ def _names_of(values: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
         case None | "":
             return None
         case str():
-            return split_names(given)
+            return split_names(given.strip("[]"))  # as a line that is no YAML has it
         case list() if all(isinstance(name, str) for name in given):
             return split_names(given)
         case _:

@@ -12,7 +12,7 @@ from support.app import Place
 
 from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.errors import ConfigError, UnknownAgent
-from kairos_mcp.settings.agents import AGENT_BYTES, OURS, AgentFiles, load_agents
+from kairos_mcp.settings.agents import AGENT_BYTES, MAX_AGENTS, OURS, AgentFiles, load_agents
 from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.agent_files import READ_RESULT, check_tools, select_agent_tools
@@ -177,6 +177,18 @@ def test_what_can_not_be_read_disables_its_agent(write: Write, place: Place) -> 
         ("folder", "gone", "pipe"), "It is no file."
     )
     assert "mine" in files.agents
+
+
+def test_of_a_folder_with_too_many_the_rest_is_named(write: Write, place: Place) -> None:
+    folder = place.home / "config" / "agents"
+    folder.mkdir(parents=True)
+    for n in range(MAX_AGENTS):
+        (folder / f"a{n:03}.md").write_text(GOOD.replace("mine", f"a{n:03}"))
+    files = write(GOOD)
+    assert [(wrong.name, wrong.problem) for wrong in files.disabled] == [
+        ("mine", "Of a folder the first 300 files are read.")
+    ]
+    assert len(files.agents) == len(OURS) + MAX_AGENTS
 
 
 def test_a_link_in_the_user_s_own_folder_is_followed(write: Write, place: Place, tmp_path: Path) -> None:

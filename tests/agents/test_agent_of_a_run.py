@@ -212,6 +212,7 @@ async def test_the_same_words_are_the_same_model_where_it_is_the_agent_s(place: 
     assert [each.action for each in found] == ["again", "another"]
 
 
+@pytest.mark.slow
 async def test_what_an_agent_s_model_lacks_is_known_before_there_is_a_run(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

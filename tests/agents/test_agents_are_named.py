@@ -19,6 +19,7 @@ from support.waiting import awaited
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
 
+SECRET = "sk-ant-api03-" + "a1B2" * 20
 NAMED = "The agent broken (config/agents/broken.md) is disabled: No tool matches 'red_file'."
 
 
@@ -88,6 +89,8 @@ def test_a_run_in_the_terminal_is_of_the_agent_that_is_named(words: list[str], p
     assert (ended["status"], ended["summary"], ended["remaining"]["rounds"]) == ("completed", "It says alpha.", 2)
     refused = kairos("run", "Look.", "--agent", "broken", *words, KAIROS_SCRIPT=str(place.script))
     assert (refused.returncode, "The agent broken is disabled" in refused.stderr) == (2, True)
+    unknown = kairos("run", "Look.", "--agent", "nobody", *words, KAIROS_SCRIPT=str(place.script))
+    assert (unknown.returncode, "There is no agent 'nobody'" in unknown.stderr) == (2, True)
 
 
 @pytest.mark.usefixtures("words")
@@ -106,6 +109,9 @@ async def test_an_agent_is_a_resource_with_its_prompt_or_with_what_is_wrong_with
             assert template.uri_template == "kairos://agents/{name}"
             mine = await read("mine")
             assert (mine["prompt"], mine["tools"], mine["max_rounds"]) == ("Do.", ["read_file"], 4)
+            file = place.home / "config" / "agents" / "mine.md"
+            file.write_text(file.read_text().replace("Do.", f"The key is {SECRET}."))
+            assert SECRET not in (await read("mine"))["prompt"]
             assert (await read("%62roken"))["problem"] == "No tool matches 'red_file'."
             with pytest.raises(MCPError, match="There is no agent 'nobody'"):
                 await read("nobody")

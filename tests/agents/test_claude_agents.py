@@ -11,7 +11,7 @@ from support.app import PERSON, Place
 
 from kairos_mcp.app.agents import AgentList
 from kairos_mcp.app.app import App
-from kairos_mcp.settings.agents import AGENT_BYTES, OURS
+from kairos_mcp.settings.agents import AGENT_BYTES, MAX_AGENTS, OURS
 from kairos_mcp.settings.settings import GateRule
 
 Put = Callable[..., None]
@@ -103,10 +103,18 @@ async def test_what_a_file_forbids_it_has_not(place: Place, put: Put) -> None:
 
 
 async def test_a_description_with_colons_is_read_though_it_is_no_yaml(place: Place, put: Put) -> None:
-    put(head(description="Use this: Examples: <example>user: 'hi'</example>", tools="Read"))
+    put(head(description="Use this: Examples: <example>user: 'hi'</example>", tools="[Read, WebSearch]"))
     found = await only(place)
     assert found["description"] == "Use this: Examples: <example>user: 'hi'</example>"
-    assert found["tools"] == ["read_file"]
+    assert (found["tools"], found["left_out"]) == (["read_file"], ["the tool WebSearch"])
+
+
+async def test_of_a_folder_with_too_many_the_rest_is_named(place: Place, put: Put) -> None:
+    for n in range(MAX_AGENTS + 1):
+        put(head(name=f"a{n}"), f"a{n:03}")
+    found = await listed(place)
+    assert len(found.agents) == len(OURS) + MAX_AGENTS
+    assert problems(found) == {"claude:*": "Of a folder the first 300 files are read."}
 
 
 async def test_one_with_the_name_of_ours_stands_beside_it(place: Place, put: Put) -> None:
@@ -119,7 +127,9 @@ async def test_of_two_files_with_one_name_the_first_counts_and_the_other_is_name
     put(head(), "a")
     put(head(description="Other."), "b")
     found = await listed(place)
-    assert problems(found) == {"claude:b": ".claude/agents/a.md has the same name."}
+    assert [(wrong.name, wrong.origin, wrong.problem) for wrong in found.disabled] == [
+        ("claude:reviewer", ".claude/agents/b.md", ".claude/agents/a.md has the same name.")
+    ]
     assert [each.agent.description for each in found.agents if each.agent.name == "claude:reviewer"] == [
         "Reviews code."
     ]
@@ -141,14 +151,18 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
 }
 
 
+KNOWN_NAME = ("no tools", "unknown tools alone", "all forbidden", "no description", "tools as a number")
+
+
 @pytest.mark.parametrize("case", WRONG)
 async def test_one_that_can_not_be_used_is_named_and_no_other_is_harmed(place: Place, put: Put, case: str) -> None:
     text, problem = WRONG[case]
     put(text, "wrong")
     put(head(), "zz")
     found = await listed(place)
-    assert list(problems(found)) == ["claude:wrong"]
-    assert problems(found)["claude:wrong"].startswith(problem)
+    ((name, reason),) = problems(found).items()
+    assert name == ("claude:reviewer" if case in KNOWN_NAME else "claude:wrong")
+    assert reason.startswith(problem)
     assert [each.agent.name for each in found.agents] == [*OURS, "claude:reviewer"]
 
 
