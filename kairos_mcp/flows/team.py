@@ -188,7 +188,7 @@ def _run_tasks(given: TeamInput, tasks: Sequence[TaskState]) -> Flow[None]:
     """Run tasks as soon as those that they depend on have ended."""
     here = {task.task.id: task.path for task in tasks}
     yield from Gather(
-        {task.path: Branch(_starter(given, task), UNLIMITED) for task in tasks},
+        {task.path: Branch(_starter(given, task), UNLIMITED, about=task.task.description) for task in tasks},
         {task.path: tuple(here[name] for name in task.task.depends_on if name in here) for task in tasks},
         given.max_parallel,
         keeps_share=len(tasks) > 1,

@@ -45,9 +45,9 @@ def fork_run(loaded: LoadedSpec, record: Sequence[StepRow], path: str) -> Fork:
         raise _unknown_round(record, path)
     asked = _request_at(loaded, record, found)
     messages = [message for message in asked.conversation if message.role != "system"]
-    if loaded.planner_input is not None:
-        prefix = path.removesuffix(asked.name)
-        messages = list(_without_refs(messages, record, prefix, loaded.planner_input.prompts))
+    loop = loaded.team.team_input.loop if loaded.team is not None else loaded.planner_input
+    if loop is not None:
+        messages = list(_without_refs(messages, record, path.removesuffix(asked.name), loop.prompts))
     return Fork(tuple(messages), tuple(_change_notes(loaded, record, found)))
 
 
