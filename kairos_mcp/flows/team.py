@@ -47,13 +47,14 @@ _ENDS: Mapping[str, TaskStatus] = {"assistant_stop": "done", "no_tool_calls": "d
 class TaskTry:
     """One try at a task: by which agent, why its loop stopped, what it said last, and the step in which it said that.
 
-    `problem`: what is wrong with the plan, as the agent reported it.
+    `notes`: of its loop. `problem`: what is wrong with the plan, as the agent reported it.
     """
 
     agent: str
     stop_reason: StopReason | None = None
     text: str = ""
     ref: str | None = None
+    notes: tuple[str, ...] = ()
     problem: str | None = None
 
     @property
@@ -70,7 +71,10 @@ class TaskTry:
         """Say why the task is not done, in words; empty where it is."""
         if self.problem is not None:
             return f"the plan does not fit: {self.problem}"
-        return "" if self.status in ("done", "working") else f"its loop ended as {self.stop_reason}"
+        if self.status in ("done", "working"):
+            return ""
+        reason = f"its loop ended as {self.stop_reason}"
+        return f"{reason} ({truncate(' '.join(self.notes), FOUND_CHARS)})" if self.notes else reason
 
 
 @dataclass(slots=True)
@@ -234,7 +238,8 @@ def _watch(loop: Flow[Outcome], attempt: TaskTry, path: str) -> Flow[None]:
         try:
             request = loop.send(answer)
         except StopIteration as end:
-            attempt.stop_reason, attempt.text = end.value.stop_reason, end.value.summary or ""
+            outcome: Outcome = end.value
+            attempt.stop_reason, attempt.text, attempt.notes = outcome.stop_reason, outcome.summary or "", outcome.notes
             return
         answer = yield request
         match request, answer:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cycles import GIVEN, alone, cycles
 from support.app import ASK, ME, Place, asks, place_in, reads, rests, says
+from teams import TEAMS
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
@@ -150,6 +151,7 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "failed": ("call", call_failed),
     "cycles": ("ooda_run", cycles),
     **{phase: (f"ooda_{phase}", alone(phase)) for phase in GIVEN},
+    **TEAMS,
 }
 
 
