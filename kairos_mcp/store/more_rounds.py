@@ -39,7 +39,7 @@ class RoundsRequest(NamedTuple):
     """A loop's request for `asked` more rounds, and what bounds a grant.
 
     `refusal`: why it gets none, whatever it did. `most`: up to how many the run's own cap may rise. `share`: what the
-    branch around the loop gets where one with limits of its own is; `shares`: the paths of all such branches
+    branch around the loop gets where one with limits of its own is; `open_branches`: the paths of all such branches
     that have begun and not ended.
     """
 
@@ -47,7 +47,7 @@ class RoundsRequest(NamedTuple):
     refusal: str | None = None
     most: int | None = None
     share: BranchShare | None = None
-    shares: tuple[str, ...] = ()
+    open_branches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _room(batch: ReservationBatch, own: Account, around: Sequence[Account], requ
     left = own.remaining.rounds or 0
     rooms = [rest - left for account in around if (rest := account.remaining.rounds) is not None]
     if (rest := around[0].remaining.rounds) is not None:
-        parents = {branch: batch.accounts_above(branch)[0].id for branch in request.shares}
+        parents = {branch: batch.accounts_above(branch)[0].id for branch in request.open_branches}
         beside = [batch.branch_account(branch) for branch, parent in parents.items() if parent == around[0].id]
         promised = sum(each.remaining.rounds or 0 for each in beside if each.id != own.id)
         free = rest - promised - (request.share.reserved.rounds or 0)

@@ -1,4 +1,7 @@
-"""Chaos: two servers on one store, each killed every few seconds: every run ends, and every sum is that of its rows."""
+"""Chaos: two servers on one store, each killed every few seconds: every run ends, and every sum is that of its rows.
+
+Every second run is a team's, with tasks side by side.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,24 @@ from collections.abc import Iterator
 
 import pytest
 from support.app import Books, Place, place_in, reads, says
+from support.branches import assert_books_agree
 from support.stdio_server import Gone, StdioClient
 
-LINES = (reads("a.txt", "b.txt"), reads("b.txt"), says("done"))
+TASKS = ("left", "right")
+PLAN = {
+    "analysis": "Two files, and what they have in common.",
+    "strategy": "decomposed",
+    "tasks": [
+        *({"id": task, "agent": "search_specialist", "description": f"Read the {task} file."} for task in TASKS),
+        {"id": "both", "agent": "code_analyzer", "description": "Compare them.", "depends_on": list(TASKS)},
+    ],
+}
+LINES = (
+    *(reads("a.txt", "b.txt"), reads("b.txt"), says("done")),
+    *({"for": f"task-{n}/try-1/round-1", **reads("a.txt", "b.txt")} for n in (1, 2, 3)),
+    *({"for": f"task-{n}/try-1/round-2", **says("found")} for n in (1, 2, 3)),
+    {"for": "synthesis", **says("all of it")},
+)
 
 
 def killed_at_random(place: Place, wanted: queue.Queue[int], lives_s: tuple[float, float], seed: int) -> None:
@@ -43,7 +61,8 @@ def kill(pid: int) -> None:
 def ask_for(client: StdioClient, wanted: queue.Queue[int]) -> None:
     for n in taken(wanted):
         try:
-            client.call("planner_run", goal=f"run {n}", key=f"run-{n}", wait_s=random.Random(n).choice((0, 0, 5)))
+            how = {"goal": f"run {n}", "key": f"run-{n}", "wait_s": random.Random(n).choice((0, 0, 5))}
+            client.call("planner_run", **how) if n % 2 else client.call("team_run", plan=PLAN, **how)
         except BaseException:
             wanted.put(n)  # nobody heard whether it was started: the key makes asking again harmless
             raise
@@ -70,13 +89,17 @@ def assert_every_run_ends(place: Place, runs: int, lives_s: tuple[float, float])
     with StdioClient.start(place) as last:
         all_ended(place, last)
     assert place.rows("select count(*), count(outcome) from run") == [(runs, runs)]
-    assert place.rows("select json_extract(outcome, '$.stop_reason'), count(*) from run group by 1") == [
-        ("assistant_stop", runs)
+    assert place.rows("select json_extract(outcome, '$.stop_reason'), count(*) from run group by 1 order by 1") == [
+        ("assistant_stop", runs // 2),
+        ("team_done", runs - runs // 2),
     ]
+    steps = "select flow, count(*) from run join mark on run = n group by run.n"
+    assert {(flow, count) for flow, count in place.rows(steps)} == {("planner", 6), ("team", 13)}
     assert place.rows("pragma integrity_check") == [("ok",)]
     for (run_id,) in place.rows("select id from run"):
         books = Books.of(place, run_id)
         assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows), run_id
+    assert_books_agree(place)
 
 
 def all_ended(place: Place, last: StdioClient) -> None:

@@ -22,7 +22,7 @@ from kairos_mcp.store import integrity
 
 async def counted(place: Place, journey: Journey) -> int:
     """Go through the run undisturbed; the number of its commits."""
-    async with journey.open(place) as app:
+    async with App.open(journey.settings(place), via="mcp") as app:
         await gone_through(app, place, journey)
         return app._store.writer.commits
 
@@ -63,13 +63,13 @@ class Ending:
 
 
 async def ended_at(place: Place, journey: Journey, way: str, nth: int) -> None:
-    async with journey.open(place) as app:
+    async with App.open(journey.settings(place), via="mcp") as app:
         Ending(way, nth).watch(app)
         await gone_through(app, place, journey)
 
 
 async def recovered(place: Place, journey: Journey) -> None:
-    async with journey.open(place) as app:
+    async with App.open(journey.settings(place), via="mcp") as app:
         await gone_through(app, place, journey)
         await assert_all_lawful(app)
         assert integrity.find_damage(app._store.reader) == []

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -19,13 +16,11 @@ from typing import Any, Literal
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
-from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.run_spec import Phase, PlannerRequest
+from kairos_mcp.core.run_spec import Phase, PlannerRequest, TeamRequest
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.settings.tables import parse_http_tool
 from support.app import ASK, ME, PERSON, Place, asks, reads, rests, says
-from support.branches import Team, team_app
 
 TURNS = 60  # of a person with a run; none needs half as many
 BEFORE, POSTS = "posts-before", "posts"
@@ -35,7 +30,7 @@ BEFORE, POSTS = "posts-before", "posts"
 class Journey:
     """A run: the lines of its script, how it is started, what the configuration allows, the approvals that are denied.
 
-    `outside` tells from the world, not from the rows, what it has done by now. `team`: whose tasks it is.
+    `outside` tells from the world, not from the rows, what it has done by now.
     """
 
     start: Callable[[App], Awaitable[str]]
@@ -44,21 +39,6 @@ class Journey:
     denied: tuple[str, ...] = ()
     outside: Callable[[Place], Any] = lambda place: None
     changes: Mapping[str, Any] = field(default_factory=dict)
-    team: Team | None = None
-
-    @asynccontextmanager
-    async def open(self, place: Place) -> AsyncIterator[App]:
-        """An app that the run goes through here."""
-        settings = self.settings(place)
-        if self.team is None:
-            async with App.open(settings, via="mcp") as app:
-                yield app
-            return
-        app = team_app(settings, self.team, lambda: time.time_ns() // 10**6, lambda: f"run-{secrets.token_hex(6)}")
-        try:
-            yield app
-        finally:
-            await app._close()
 
     def settings(self, place: Place) -> Settings:
         gate = tuple(GateRule(name, "allow") for name in self.allowed)
@@ -238,18 +218,21 @@ async def _cycles(app: App) -> str:
 
 
 TWO_CYCLES = tuple(says(json.dumps(said)) for said in (ORIENTED, CHANGED, JUDGED, ORIENTED, UNWANTED, JUDGED))
-WHY = "The command is still to be run, and what it has left is to be read; that takes two rounds more than there are."
+WHY = "The edit is made, and what it has changed is still to be read in all files; that takes two rounds more."
 MORE = {"additional": 2, "justification": WHY, "progress_summary": "a.txt is edited."}
+PLAN = {
+    "analysis": "Three parts, of which the first two need nothing of each other.",
+    "strategy": "decomposed",
+    "tasks": [
+        {"id": "edit", "agent": "file_manager", "description": "Edit a.txt."},
+        {"id": "run", "agent": "system_operator", "description": "Run the command."},
+        {"id": "look", "agent": "code_analyzer", "description": "Look at both.", "depends_on": ["edit", "run"]},
+    ],
+}
 TURNS_OF_TASKS = {
-    1: (
-        reads("a.txt"),
-        _calls("edit_file", **EDIT),
-        _calls("request_more_rounds", **MORE),
-        _calls("run_command", argv=["sh", "-c", "echo made >> made.txt"]),
-        says("edited"),
-    ),
-    2: (reads("b.txt", "a.txt"), _calls("note", text="once"), says("noted")),
-    3: (reads("b.txt"), says("read")),
+    1: (reads("a.txt"), _calls("edit_file", **EDIT), _calls("request_more_rounds", **MORE), says("edited")),
+    2: (reads("b.txt", "b.txt"), _calls("run_command", argv=["sh", "-c", "echo made >> made.txt"]), says("run")),
+    3: (reads("a.txt"), says("looked")),
 }
 TEAM_LINES = (
     {"for": "synthesis", **says("all of it")},
@@ -259,6 +242,12 @@ TEAM_LINES = (
         for number, turn in enumerate(turns, 1)
     ),
 )
+
+
+async def _team(app: App) -> str:
+    return (await app.runs.start_team(TeamRequest("see to it", PLAN, key="team"), ME)).run_id
+
+
 Name = Literal[
     "planner", "team", "writing", "observe", "orient", "decide", "act", "reflect", "cycles", "call", "call-writing"
 ]
@@ -271,14 +260,7 @@ JOURNEYS: Mapping[Name, Journey] = {
         denied=("round-5/call-1/approval",),
         outside=_written,
     ),
-    "team": Journey(
-        _planned(tools=("*", "request_more_rounds")),
-        TEAM_LINES,
-        allowed=("note",),
-        outside=_written,
-        changes={"default_rounds": 30},
-        team=Team(tasks=3, tries=1, tried=Limits(rounds=4), side_by_side=2),
-    ),
+    "team": Journey(_team, TEAM_LINES, outside=_written),
     **{phase: _phase(phase) for phase in GIVEN},
     "cycles": Journey(_cycles, TWO_CYCLES, denied=("cycle-2/act/call-1/approval",), outside=_written),
     "call": Journey(_called("read_file", path="a.txt"), (says("never"),)),
