@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from support.stdio_server import Gone, Kept, StdioClient, go_through, kept_in, reference_place
@@ -26,18 +27,33 @@ def traced(out: Path, *more: str) -> list[str]:
     return ["strace", "-f", "-qq", "-o", str(out), "-e", f"trace={','.join(CALLS)}", *more]
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Kept, dict[str, int]]:
-    """The run undisturbed, and how often its server's main thread makes each system call; strace counts by thread."""
-    root = tmp_path_factory.mktemp("reference")
+class Reference(NamedTuple):
+    """A run undisturbed, what its report says, and how often its server's main thread makes each system call (strace
+    counts by thread). `team`: of a team, with tasks side by side."""
+
+    kept: Kept
+    report: dict[str, Any]
+    counts: dict[str, int]
+    team: bool
+
+    @property
+    def most_attempts(self) -> int:
+        """As many steps are under way at once."""
+        return 4 if self.team else 3
+
+
+@pytest.fixture(scope="module", params=["planner", "team"])
+def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    root, team = tmp_path_factory.mktemp("reference"), request.param == "team"
     place = reference_place(root / "place")
     with StdioClient.start(place, under=traced(root / "trace")) as client:
         pid = client.pid
-        assert go_through(client)["status"] == "completed"
+        report = go_through(client, team=team)
+        assert (report["status"], report["summary"]) == ("completed", "done")
         client.server.stdin.close()
         client.ends()
     counts = {call: made(root / "trace", pid, call) for call in CALLS}
-    return kept_in(place, root / "aside"), counts
+    return Reference(kept_in(place, root / "aside"), report, counts, team)
 
 
 def made(trace: Path, pid: int, call: str) -> int:
@@ -45,7 +61,7 @@ def made(trace: Path, pid: int, call: str) -> int:
     return len(re.findall(rf"^{pid}\s+{call}\(", trace.read_text(), re.MULTILINE))
 
 
-def assert_kill_survived(root: Path, call: str, nth: int, reference: Kept) -> None:
+def assert_kill_survived(root: Path, call: str, nth: int, reference: Reference) -> None:
     place = reference_place(root / "place")
     ended = False
     kill = ["-e", f"inject={call}:signal=KILL:when={nth}"]
@@ -53,7 +69,7 @@ def assert_kill_survived(root: Path, call: str, nth: int, reference: Kept) -> No
     pid = 0
     try:
         pid = client.pid
-        go_through(client)
+        go_through(client, team=reference.team)
         ended = True  # the point lies in the closing of the server
         client.server.stdin.close()
         client.ends()
@@ -68,19 +84,20 @@ def assert_kill_survived(root: Path, call: str, nth: int, reference: Kept) -> No
     assert before.integrity == "ok"
 
     with StdioClient.start(place) as second:
-        report = go_through(second)
+        report = go_through(second, team=reference.team)
     after = kept_in(place, root / "after")
-    assert (report["status"], report["summary"], report["rounds"]) == ("completed", "done", 3)
-    assert (after.runs, after.outcome, after.asked, after.integrity) == (1, reference.outcome, reference.asked, "ok")
+    known, kept = reference.report, reference.kept
+    assert [report[name] for name in ("status", "summary", "rounds")] == ["completed", "done", known["rounds"]]
+    assert (after.runs, after.outcome, after.asked, after.integrity) == (1, kept.outcome, kept.asked, "ok")
     assert before.answers.items() <= after.answers.items()
     assert {path: body for path, (_, body) in after.answers.items()} == {
-        path: body for path, (_, body) in reference.answers.items()
+        path: body for path, (_, body) in kept.answers.items()
     }
-    assert after.attempts <= 3
-    assert not ended or before.outcome == reference.outcome
+    assert after.attempts <= reference.most_attempts
+    assert not ended or before.outcome == kept.outcome
 
 
-def assert_each_kill_survived(points: Iterable[int], root: Path, call: str, reference: Kept) -> None:
+def assert_each_kill_survived(points: Iterable[int], root: Path, call: str, reference: Reference) -> None:
     """Two points at a time: a server under strace mostly waits."""
 
     def killed(nth: int) -> None:
@@ -92,20 +109,16 @@ def assert_each_kill_survived(points: Iterable[int], root: Path, call: str, refe
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_the_server_killed_at_a_sample_of_its_points(
-    tmp_path: Path, call: str, reference: tuple[Kept, dict[str, int]]
-) -> None:
-    kept, counts = reference
-    points = sorted({1 + nth * (counts[call] - 1) // (SAMPLE[call] - 1) for nth in range(SAMPLE[call])})
-    assert_each_kill_survived(points, tmp_path, call, kept)
+def test_the_server_killed_at_a_sample_of_its_points(tmp_path: Path, call: str, reference: Reference) -> None:
+    count = reference.counts[call]
+    points = sorted({1 + nth * (count - 1) // (SAMPLE[call] - 1) for nth in range(SAMPLE[call])})
+    assert_each_kill_survived(points, tmp_path, call, reference)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
-def test_the_server_killed_at_every_one_of_its_points(
-    tmp_path: Path, call: str, reference: tuple[Kept, dict[str, int]]
-) -> None:
-    kept, counts = reference
-    assert counts[call] >= 10
-    print(f"{call}: {counts[call]} points")
-    assert_each_kill_survived(range(1, counts[call] + 1), tmp_path, call, kept)
+def test_the_server_killed_at_every_one_of_its_points(tmp_path: Path, call: str, reference: Reference) -> None:
+    count = reference.counts[call]
+    assert count >= 10
+    print(f"{call}: {count} points")
+    assert_each_kill_survived(range(1, count + 1), tmp_path, call, reference)

@@ -123,6 +123,21 @@ LINES = [
     {"content": "ask", "tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]},
     {"content": "done", "finish": "stop"},
 ]
+PLAN = {
+    "analysis": "Two parts that need nothing of each other, and one that needs both.",
+    "strategy": "decomposed",
+    "tasks": [
+        {"id": "left", "agent": "search_specialist", "description": "Read both files."},
+        {"id": "right", "agent": "code_analyzer", "description": "Read both files."},
+        {"id": "both", "agent": "code_analyzer", "description": "Compare them.", "depends_on": ["left", "right"]},
+    ],
+}
+TEAM_LINES = [
+    *({"for": f"task-{n}/try-1/round-1", "content": "look", "tool_calls": READS} for n in (1, 2, 3)),
+    *({"for": f"task-{n}/try-1/round-2", "content": "found", "finish": "stop"} for n in (1, 2, 3)),
+    {"for": "synthesis", "content": "done", "finish": "stop"},
+]
+TEAM_START = {"plan": PLAN, "key": "reference", "wait_s": 15}
 START = {
     "goal": "look around",
     "key": "reference",
@@ -133,13 +148,13 @@ START = {
 
 def reference_place(root: Path) -> Place:
     place = place_in(root)
-    place.script.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in (*LINES, *TEAM_LINES)))
     return place
 
 
-def go_through(client: StdioClient) -> dict[str, Any]:
-    """Start the reference run, or find it, and bring it to its end."""
-    report = client.call("planner_run", **START)
+def go_through(client: StdioClient, *, team: bool = False) -> dict[str, Any]:
+    """Start the reference run, or the one of a team, or find it, and bring it to its end."""
+    report = client.call("team_run", **TEAM_START) if team else client.call("planner_run", **START)
     while report["status"] in ("input_required", "working"):
         answers = {item["key"]: {"content": "because"} for item in report["waiting"]}
         report = client.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=15)
