@@ -184,8 +184,8 @@ def try_container(bare: BareRoot, image: Image, wheel: Path, inspector: Sequence
             while subprocess.run(inside(*image.health), capture_output=True, check=False).returncode:
                 check(server.poll() is None and time.monotonic() - began < START_S, "the health check never passed")
                 time.sleep(0.2)
+        main = int(must("pgrep", "-P", str(server.pid)))
         try:
-            main = int(must("pgrep", "-P", str(server.pid)))
             owner = Path(f"/proc/{main}").stat().st_uid
             check(owner == uid, f"the server runs as {owner}")
             asked = [*inspector, "--cli", "http://127.0.0.1:8765/mcp", "--transport", "http"]
@@ -199,8 +199,8 @@ def try_container(bare: BareRoot, image: Image, wheel: Path, inspector: Sequence
             with step("SIGTERM to the first process of the container"):
                 must("kill", "-TERM", str(main))
                 server.wait(STOP_S)
-        finally:
-            server.kill()
+        finally:  # unshare's --kill-child is forgotten when the program becomes another user
+            subprocess.run(["kill", "-KILL", str(main)], capture_output=True, check=False)
             server.wait()
     state = sorted(volumes["/state"].iterdir())
     check(bool(state) and {file.stat().st_uid for file in state} == {uid}, "the state is not the user's")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -58,6 +59,49 @@ def test_the_manifest_starts_the_command_and_tells_the_version(unpacked: Path) -
     asked = {f"${{user_config.{name}}}" for name in manifest["user_config"]}
     used = {*words, *manifest["server"]["mcp_config"]["env"].values()}
     assert asked <= used <= asked | {"run", "--directory", "${__dirname}", "kairos-mcp", "serve", "--workspace"}
+
+
+def test_the_registry_s_entry_has_what_its_schema_wants() -> None:
+    """The limits of the schema that it names, for what stands in it; the whole was held against that schema by hand."""
+    entry = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
+    assert entry["$schema"].endswith("/2025-12-11/server.schema.json")
+    assert entry.keys() <= {
+        "$schema",
+        "name",
+        "title",
+        "description",
+        "version",
+        "packages",
+        "repository",
+        "websiteUrl",
+    }
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    assert 3 <= len(entry["name"]) <= 200
+    for named in ("title", "description"):
+        assert 1 <= len(entry[named]) <= 100
+    for package in entry["packages"]:
+        assert {"registryType", "identifier", "transport"} <= package.keys()
+        assert package["transport"] == {"type": "stdio"}
+        for argument in package["packageArguments"]:
+            match argument["type"]:
+                case "positional":
+                    assert {"value", "valueHint"} & argument.keys()
+                case kind:
+                    assert (kind, argument["name"][:2]) == ("named", "--")
+        assert all(variable["name"].isupper() for variable in package["environmentVariables"])
+
+
+def test_the_registry_s_entry_starts_the_server() -> None:
+    (package,) = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))["packages"]
+    words = [argument.get("value") or argument["name"] for argument in package["packageArguments"]]
+    ran = subprocess.run(
+        [sys.executable, "-m", "kairos_mcp", *words, ".", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_the_registry_s_entry_is_of_this_version_and_named_in_the_readme() -> None:
