@@ -27,7 +27,11 @@ def plan_usual_commit(
     It takes a script's line, which is to be returned (`StepExecutor.return_line`) if the commit is not written.
     """
     waiting, known, finished = state.runner.waiting, state.account, state.finished
-    if known is None or len(waiting) != 1 or len(finished) > 1 or state.has_more_to_do:
+    if known is None or len(waiting) != 1 or len(finished) > 1:
+        return None
+    ((path, step),) = waiting.items()
+    state.runner.take(path)  # first, since a branch that begins with this step has an account to be opened
+    if state.has_more_to_do:
         return None
     account, answered = known, None
     if finished:
@@ -35,7 +39,6 @@ def plan_usual_commit(
         if _needs_notes(answered):
             return None
         account = known.settle(answered.held, answered.result.spent)
-    ((path, step),) = waiting.items()
     match step:
         case RequestCompletion():
             begun = _begin_completion(state, path, step, account, accounts)

@@ -291,6 +291,12 @@ ONE_ANSWER = (
         "core/test_runner.py::test_a_name_used_twice_is_refused",
     ),
     Guard(
+        "execution/usual_turn.py",
+        "    state.runner.take(path)  # first",
+        "    pass  # first",
+        "teams/test_team_runs.py::test_tools_narrow_each_agent_and_one_without_any_left_is_not_chosen",
+    ),
+    Guard(
         "core/replay.py",
         "return name in self.begun or len(self.begun) < self.gather.max_parallel",
         "return True",
