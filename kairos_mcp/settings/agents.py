@@ -30,7 +30,7 @@ OURS = (PLANNER, "code_analyzer", "file_manager", "search_specialist", "system_o
 
 AGENT_BYTES = 64 << 10  # of one file
 MAX_AGENTS = 300  # files that are read of one folder
-HEAD_CHARS, HEAD_LINES, HEAD_LEVELS = 8_192, 120, 4  # of a front matter: more of them takes a YAML parser seconds
+HEAD_CHARS, HEAD_LINES, HEAD_LEVELS = 8_192, 120, 8  # of a front matter: more of them takes a YAML parser seconds
 DESCRIPTION_CHARS = 4_096
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _HEAD = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)

@@ -12,7 +12,15 @@ from support.app import Place
 
 from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.errors import ConfigError, UnknownAgent
-from kairos_mcp.settings.agents import AGENT_BYTES, MAX_AGENTS, OURS, AgentFiles, load_agents
+from kairos_mcp.settings.agents import (
+    AGENT_BYTES,
+    DESCRIPTION_CHARS,
+    HEAD_LINES,
+    MAX_AGENTS,
+    OURS,
+    AgentFiles,
+    load_agents,
+)
 from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.agent_files import READ_RESULT, check_tools, select_agent_tools
@@ -149,6 +157,14 @@ def test_a_file_that_is_wrong_disables_its_agent_alone(write: Write, case: str) 
     text, problem = WRONG[case]
     found = problem_of(write(text))
     assert found.startswith(problem)
+
+
+def test_what_is_just_within_the_bounds_is_read(write: Write) -> None:
+    description = "x" * DESCRIPTION_CHARS
+    text = head(description=description, tools="\n" + "  - read_file\n" * (HEAD_LINES - 4))
+    agent = write(text + "y" * (AGENT_BYTES - len(text))).agents["mine"]
+    assert (agent.description, agent.tools) == (description, ("read_file",))
+    assert problem_of(write(head(description=description + "x"))).startswith("description: ")
 
 
 @pytest.mark.parametrize("merge", [False, True])

@@ -88,6 +88,13 @@ async def test_keys_and_tools_without_a_counterpart_are_left_out_and_named(place
     assert found["left_out"] == [*names, "the tool mcp__github__get"]
 
 
+async def test_keys_that_nest_as_those_of_that_format_do_are_left_out_too(place: Place, put: Put) -> None:
+    hooks = "\n  PreToolUse:\n    - matcher: Bash\n      hooks:\n        - type: command\n          command: ./x.sh"
+    put(head(hooks=hooks, tools="\n  - Read\n  - Grep"))
+    found = await only(place)
+    assert (set(found["tools"]), found["left_out"]) == ({"read_file", "search_files"}, ["the key hooks"])
+
+
 async def test_a_tool_that_a_setting_keeps_off_is_left_out(place: Place, put: Put) -> None:
     put(head(tools="Grep, WebFetch, Bash"))
     found = await listed(place, commands="off")
