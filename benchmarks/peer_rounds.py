@@ -6,6 +6,7 @@ rounds says, and every tool does nothing. Models and tools are async where that 
 
 import asyncio
 import json
+import operator
 import sqlite3
 import sys
 import time
@@ -50,8 +51,12 @@ Run = Callable[[Script], float]
 
 
 @contextmanager
-def langgraph(folder: Path, durability: str = "sync", *, is_delta: bool = False) -> Iterator[Run]:
-    """Run the graph of its quickstart, with the nodes written out: its prebuilt ToolNode takes a pool of threads."""
+def langgraph(folder: Path, durability: str = "sync", *, is_delta: bool = False, tasks: int = 0) -> Iterator[Run]:
+    """Run the graph of its quickstart, with the nodes written out: its prebuilt ToolNode takes a pool of threads.
+
+    `tasks`: its orchestrator with so many workers, each of which runs that graph; the plan is given, and the answer is
+    made of what they found.
+    """
     from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
     from langchain_core.outputs import ChatGeneration, ChatResult
@@ -60,6 +65,7 @@ def langgraph(folder: Path, durability: str = "sync", *, is_delta: bool = False)
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.graph import START, MessagesState, StateGraph
     from langgraph.prebuilt import tools_condition
+    from langgraph.types import Send
     from typing_extensions import TypedDict
 
     class Scripted(BaseChatModel):
@@ -79,7 +85,10 @@ def langgraph(folder: Path, durability: str = "sync", *, is_delta: bool = False)
     class DeltaState(TypedDict):
         messages: Annotated[list[AnyMessage], DeltaChannel(extended)]
 
-    def run(script: Script) -> float:
+    class TeamState(TypedDict):
+        results: Annotated[list[str], operator.add]
+
+    def make_loop(script: Script) -> Any:
         @tool
         def noop(path: str, start_line: int, end_line: int) -> str:
             """Do nothing."""
@@ -94,10 +103,35 @@ def langgraph(folder: Path, durability: str = "sync", *, is_delta: bool = False)
         graph.add_edge(START, "agent")
         graph.add_conditional_edges("agent", tools_condition)
         graph.add_edge("tools", "agent")
-        thread = {"configurable": {"thread_id": script.name}, "recursion_limit": 2 * script.rounds + 5}
+        return graph
+
+    def run(script: Script) -> float:
+        limited = {"recursion_limit": 2 * script.rounds + 5}
+        thread = {"configurable": {"thread_id": script.name}, **limited}
         goal = {"messages": [HumanMessage("measured")]}
-        graph.compile(checkpointer=saver).invoke(goal, thread, durability=durability)
-        return script.seconds_a_round()
+        if not tasks:
+            make_loop(script).compile(checkpointer=saver).invoke(goal, thread, durability=durability)
+            return script.seconds_a_round()
+        scripts = [Script(f"task-{n}", script.rounds) for n in range(tasks)]
+        loops = [
+            make_loop(each).compile().with_config(limited) for each in scripts
+        ]  # the steps of each are kept with the run's
+
+        def work(task: int) -> dict[str, list[str]]:
+            return {"results": [loops[task].invoke(goal)["messages"][-1].text]}
+
+        team = StateGraph(TeamState)
+        team.add_node("plan", lambda _state: {})
+        team.add_node("task", work)
+        team.add_node("answer", lambda state: {"results": ["\n".join(state["results"])]})
+        team.add_edge(START, "plan")
+        team.add_conditional_edges("plan", lambda _state: [Send("task", n) for n in range(tasks)], ["task"])
+        team.add_edge("task", "answer")
+        began = time.process_time()
+        team.compile(checkpointer=saver).invoke({"results": []}, thread, durability=durability)
+        spent = time.process_time() - began
+        assert all((each.turns, each.calls) == (script.rounds + 1, script.rounds) for each in scripts)
+        return spent / (tasks * script.rounds)
 
     with closing(sqlite3.connect(folder / "peer.db", check_same_thread=False)) as connection:
         saver = SqliteSaver(connection)
@@ -285,6 +319,8 @@ PEERS: dict[str, Callable[[Path], AbstractContextManager[Run]]] = {
     "langgraph": langgraph,
     "langgraph_async": lambda folder: langgraph(folder, "async"),
     "langgraph_delta": lambda folder: langgraph(folder, is_delta=True),
+    "langgraph_team": lambda folder: langgraph(folder, tasks=8),
+    "langgraph_delta_team": lambda folder: langgraph(folder, is_delta=True, tasks=8),
     "pydantic_ai": pydantic_ai,
     "pydantic_ai_rows": pydantic_ai_rows,
     "pydantic_ai_dbos": pydantic_ai_dbos,

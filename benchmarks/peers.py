@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -43,6 +43,7 @@ PEERS = {
     "openai_agents_unstored": OPENAI_AGENTS,
     "smolagents": SMOLAGENTS,
 }
+TEAM_PEERS = {"langgraph_team": LANGGRAPH, "langgraph_delta_team": LANGGRAPH}  # eight tasks side by side in one run
 MOST = {"openai_agents": 300, "openai_agents_unstored": 300}  # 1,000 rounds take it 3 minutes
 
 # rounds to CPU seconds a round, and the bytes that are left
@@ -57,7 +58,7 @@ async def kairos(folder: Path, rounds: int) -> tuple[float, int]:
 def figures(rounds: int = 100, many: int = 1_000, times: int = 5, peers: int = len(PEERS)) -> dict[str, float]:
     """Measure ours and so many `peers`, from the first. `many`: the length that growth is told of."""
     samples: dict[str, Sample] = {"kairos": lambda rounds: fresh(kairos, rounds)}
-    samples |= _of_peers(list(PEERS)[:peers])
+    samples |= peer_samples(dict(list(PEERS.items())[:peers]))
     floors: list[float] = []
     spent: dict[str, list[float]] = {name: [] for name in samples}
     for _ in range(times):
@@ -75,13 +76,14 @@ def figures(rounds: int = 100, many: int = 1_000, times: int = 5, peers: int = l
     return measured
 
 
-def _of_peers(names: list[str]) -> dict[str, Sample]:
+def peer_samples(peers: Mapping[str, PythonEnv]) -> dict[str, Sample]:
+    """Return what measures each of these peers, in its environment; one that can't be made is left out, and said."""
     named = os.environ.get("KAIROS_FOREIGN_CACHE")
     cache = Path(named).absolute() if named else user_cache_path("kairos-mcp") / "peers"
     samples: dict[str, Sample] = {}
-    for name in names:
+    for name, environment in peers.items():
         try:
-            samples[name] = _peer(name, make_environment(PEERS[name], cache) / "bin" / "python")
+            samples[name] = _peer(name, make_environment(environment, cache) / "bin" / "python")
         except (Missing, RuntimeError) as reason:
             print(f"{name} is left out: {reason}", file=sys.stderr)
     return samples

@@ -36,10 +36,15 @@ TINY = [
         "--calls 2 --clients 2 --each 1 --times 1 --ways 2",
         {"stdio_kairos_cpu", "http_modern_kairos_cpu", "http_modern_2_kairos_rate"},
     ),
+    (
+        "team",
+        "--tasks 2 --rounds 2 --times 1",
+        {"round_of_tasks", "tasks_by_runs", "under_way_at_once", "wall_by_waits"},
+    ),
     ("peers", "--rounds 3 --many 5 --times 1 --peers 0", {"floor_us", "kairos_round", "kairos_grows_to_5"}),
 ]
 
-LONG = ("lengths", "asked", "transports", "syncs")  # each starts many processes: in the whole run alone
+LONG = ("lengths", "asked", "transports", "syncs", "team")  # each starts many processes: in the whole run alone
 
 
 @pytest.mark.parametrize(
