@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.app import ME, PERSON, Place, law, rests, says, started
+from support.app import ME, PERSON, Place, law, rests, says, started, watched
 from support.branches import Team, open_team_app
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolCall, ToolResult
+from kairos_mcp.core.run_spec import TeamRequest
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.sibling_changes import SHOWN_CHARS, SiblingChanges
 from kairos_mcp.settings.settings import GateRule
@@ -227,6 +228,33 @@ async def test_a_rule_that_denies_comes_first_and_shows_nothing(place: Place) ->
         await tasks.answer(task_1__round_1=turn(call("write_file", path="a.txt", content="mine\n")))
         await tasks.answer(task_2__round_1=turn(edit("one", "other")))
         assert tasks.code_of("task-2/round-1/call-1") == "denied"
+
+
+# -- in a team -----------------------------------------------------------------------------------------------------
+
+EDITING = {
+    "analysis": "Two parts of one file.",
+    "strategy": "decomposed",
+    "tasks": [{"id": part, "agent": "file_manager", "description": f"Mend the {part}."} for part in ("head", "tail")],
+}
+
+
+async def test_the_tasks_of_a_team_are_told_of_each_others_changes(place: Place) -> None:
+    (place.workspace / "a.txt").write_text("one\ntwo\nthree\n")
+    async with watched(place.settings(gate=ALLOWED)) as app:
+        run_id = (await app.runs.start_team(TeamRequest("mend it", EDITING, route="caller"), ME)).run_id
+        await rests(app, run_id)
+        tasks = Tasks(app, place, run_id)
+        await tasks.answer(task_1__try_1__round_1=turn(READ), task_2__try_1__round_1=turn(READ))
+        await tasks.answer(task_1__try_1__round_2=turn(edit("one", "first")))
+        await tasks.answer(task_2__try_1__round_2=turn(edit("three", "third")))
+        assert tasks.code_of("task-2/try-1/round-2/call-1") == "stale_file"
+        assert "changed by task-1" in tasks.content_of("task-2/try-1/round-2/call-1")
+        await tasks.answer(task_2__try_1__round_3=turn(edit("three", "third")))
+        assert text_of(place) == "first\ntwo\nthird\n"
+        await tasks.answer(task_1__try_1__round_3=says("done"), task_2__try_1__round_4=says("done"))
+        await tasks.answer(synthesis=says("mended"))
+        assert (await app.runs.report(run_id, ME)).stop_reason == "team_done"
 
 
 # -- the law: what is known from the rows is at least what was known before ------------------------------------------

@@ -22,6 +22,7 @@ from kairos_mcp.budget.more_rounds import (
     measure_progress,
 )
 from kairos_mcp.core.limits import UNLIMITED, Limits
+from kairos_mcp.core.run_spec import TeamRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.views.trace import TraceQuery
 
@@ -242,6 +243,51 @@ async def test_a_tasks_tries_share_what_may_be_granted_and_what_others_may_still
         assert (books["task-1"].caps.rounds, books["task-2"].caps.rounds) == (20, (60 - 16) // 2)
         assert [books[f"task-1/try-{n}"].caps.rounds for n in (1, 2)] == [7, 9]
         assert [granted for granted, _ in grants_of(place)] == [4, 6, 0]
+
+
+PARTS = ("first", "second")
+READING = {
+    "analysis": "Two parts of one file.",
+    "strategy": "decomposed",
+    "tasks": [{"id": part, "agent": "reader", "description": f"Read the {part} part."} for part in PARTS],
+}
+
+
+@pytest.mark.parametrize("limits", [{}, {"model_calls": 40}])
+async def test_each_task_of_a_team_has_grants_of_its_own(many_lines: Place, limits: dict[str, int]) -> None:
+    place = many_lines
+    put_reader(place, max_rounds=3)
+    turns = [looks(0), requests(4), looks(1), requests(9), looks(2), requests(1), looks(3), says("read")]
+    lines = [{"for": f"task-1/try-1/round-{number}", **turn} for number, turn in enumerate(turns, 1)]
+    lines += [{"for": "task-2/try-1/round-1", **says("nothing")}, {"for": "synthesis", **says("all of it")}]
+    async with watched(place.settings(*lines)) as app:
+        run_id = (await app.runs.start_team(TeamRequest("read it", READING, limits=Limits(**limits)), ME)).run_id
+        report = await rests(app, run_id)
+        assert (report.stop_reason, report.summary) == ("team_done", "all of it")
+        assert [each for each, _ in grants_of(place)] == [4, 6, 0]
+        books = branches_of(place, run_id)
+        assert {book.caps.rounds for path, book in books.items() if path.endswith("try-1")} == {13, 3}
+
+
+async def test_a_team_whose_rounds_the_caller_gave_grants_none(many_lines: Place) -> None:
+    place = many_lines
+    put_reader(place, max_rounds=3)
+    async with watched(place.settings()) as app:
+        request = TeamRequest("read it", READING, route="caller", limits=Limits(rounds=20))
+        run_id = (await app.runs.start_team(request, ME)).run_id
+        report = await rests(app, run_id)
+        assert all(NAME not in [tool["name"] for tool in item.get("tools", ())] for item in report.waiting)
+        await app.answers.submit(run_id, {"task-1/try-1/round-1": requests()}, ME)
+        await rests(app, run_id)
+    assert grants_of(place) == []
+
+
+def put_reader(place: Place, max_rounds: int) -> None:
+    """Write the user's agent `reader`."""
+    folder = place.home / "config" / "agents"
+    folder.mkdir(parents=True)
+    head = f"name: reader\ndescription: Reads.\ntools: [read_file]\nmax_rounds: {max_rounds}\n"
+    (folder / "reader.md").write_text(f"---\n{head}---\nYou read.\n")
 
 
 KILLS = [13, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 40) if n != 13)]
