@@ -8,8 +8,9 @@ import random
 from typing import Any
 
 import pytest
-from support.app import ME, Place, started
-from support.branches import Team, branches_of, open_team_app
+from killed import WHY
+from support.app import ME, Place, rests, started
+from support.branches import assert_books_agree, branches_of, put_reader
 from support.daily_accounts import (
     NOON,
     ZONE,
@@ -25,6 +26,7 @@ from support.daily_accounts import (
 from support.provider_server import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends
 
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import TeamRequest
 
 RUNS, MANY, BRANCHES = 20, 1_000, 16
 DAY = Limits(model_calls=400, total_tokens=4_000_000)
@@ -32,11 +34,14 @@ NARROW = ("read_file",)
 FINE, NOTHING, TOO_MUCH, ODD, FAILS = "fine", "nothing", "too much", "odd", "fails after charging"
 
 
-def lie(chance: random.Random, lies: list[str]) -> Reply:
-    """The next reply of a provider that can't be trusted."""
+def lie(chance: random.Random, lies: list[str], asks_more: float = 0) -> Reply:
+    """The next reply of a provider that can't be trusted. `asks_more`: how often it asks for more rounds."""
     kind = chance.choice((FINE, FINE, NOTHING, TOO_MUCH, ODD, FAILS))
     lies.append(kind)
     asked = calls(("read_file", {"path": chance.choice(("a.txt", "b.txt")), "start_line": chance.randint(1, 3)}))
+    if asks_more and chance.random() < asks_more:
+        wanted = {"additional": chance.randint(1, 10), "justification": WHY, "progress_summary": "Much."}
+        asked = calls(("request_more_rounds", wanted))
     usage: Any = (chance.randint(100, 1_500), chance.randint(1, 300), 0)
     match kind:
         case "nothing":
@@ -97,23 +102,32 @@ async def test_1000_runs_with_a_provider_that_lies(place: Place, server: Standin
     assert sum(parts) > MANY // 10
 
 
+TASKS = {
+    "analysis": "Many parts that need nothing of each other.",
+    "strategy": "decomposed",
+    "tasks": [{"id": f"part {n}", "agent": "reader", "description": "Read it."} for n in range(BRANCHES)],
+}
+
+
 async def count_overspent_branches(place: Place, server: Standin, seeds: range) -> int:
-    """So many runs of sixteen branches each; how many accounts a report has taken past a cap."""
+    """So many teams of sixteen tasks at once; how many accounts a report has taken past a cap."""
+    put_reader(place, max_rounds=3)
     clock = Clock(NOON + seeds.start * 86_400_000)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
     over = 0
-    team = Team(BRANCHES, tries=1, limits=Limits(rounds=3))
-    async with open_team_app(settings, team, clock) as app:
+    async with app_at(settings, clock) as app:
         for seed in seeds:
             chance, lies = random.Random(seed), list[str]()
             server.replies.clear()
-            server.will(*(lie(chance, lies) for _ in range(400)))
-            cap = chance.choice((200_000, 600_000))
-            run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap))
+            server.will(*(lie(chance, lies, asks_more=0.3) for _ in range(400)))
+            cap = chance.choice((800_000, 2_000_000))
+            request = TeamRequest(f"run {seed}", TASKS, max_parallel=BRANCHES, limits=Limits(total_tokens=cap))
+            run_id = (await app.runs.start_team(request, ME)).run_id
+            await rests(app, run_id)
             if seed == seeds.start:
                 watch_reservations(place)
             report = await app.runs.report(run_id, ME)
-            assert report.status in ("completed", "paused"), (seed, report)
+            assert report.status in ("completed", "paused", "failed"), (seed, report)
             for path, book in branches_of(place, run_id).items():
                 most = book.caps.total_tokens
                 if most is not None and book.spent.total_tokens > most:
@@ -123,16 +137,16 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
             if report.usage["input_tokens"] + report.usage["output_tokens"] > cap:
                 assert any(f"limits.total_tokens is {cap}; an answer" in text for text in report.degraded), seed
     assert reserved_over(place) == 0
+    assert_books_agree(place)
+    assert place.rows("select count(*) from deposit where kind = 'grant'") > [(0,)]
     return over
 
 
-@pytest.mark.unreplayed  # a flow of its own
 async def test_runs_of_sixteen_branches_with_a_provider_that_lies(place: Place, server: Standin) -> None:
-    assert await count_overspent_branches(place, server, range(2)) > 0
+    assert await count_overspent_branches(place, server, range(1)) > 0
 
 
 @pytest.mark.slow
-@pytest.mark.unreplayed
 @pytest.mark.parametrize("part", range(20))
 async def test_1000_runs_of_sixteen_branches_with_a_provider_that_lies(
     place: Place, server: Standin, part: int

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from killed import MORE, MORE_TEAM, killed_after, requests, settings_for
 from support.app import ME, PERSON, Place, answered, law, outcome_of, rests, says, started, watched
-from support.branches import Team, branches_of, looks, open_team_app
+from support.branches import Team, branches_of, looks, open_team_app, put_reader
 from support.daily_accounts import ZONE
 
 from kairos_mcp.budget.more_rounds import (
@@ -280,14 +280,6 @@ async def test_a_team_whose_rounds_the_caller_gave_grants_none(many_lines: Place
         await app.answers.submit(run_id, {"task-1/try-1/round-1": requests()}, ME)
         await rests(app, run_id)
     assert grants_of(place) == []
-
-
-def put_reader(place: Place, max_rounds: int) -> None:
-    """Write the user's agent `reader`."""
-    folder = place.home / "config" / "agents"
-    folder.mkdir(parents=True)
-    head = f"name: reader\ndescription: Reads.\ntools: [read_file]\nmax_rounds: {max_rounds}\n"
-    (folder / "reader.md").write_text(f"---\n{head}---\nYou read.\n")
 
 
 KILLS = [13, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 40) if n != 13)]

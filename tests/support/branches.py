@@ -113,6 +113,14 @@ async def open_team_app(settings: Settings, team: Team, clock: Callable[[], int]
         await app._close()
 
 
+def put_reader(place: Place, max_rounds: int) -> None:
+    """Write the user's agent `reader`."""
+    folder = place.home / "config" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    head = f"name: reader\ndescription: Reads.\ntools: [read_file]\nmax_rounds: {max_rounds}\n"
+    (folder / "reader.md").write_text(f"---\n{head}---\nYou read.\n")
+
+
 @dataclass(frozen=True)
 class BranchBook:
     """What the account of a branch says."""
