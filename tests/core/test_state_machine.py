@@ -98,15 +98,19 @@ class Servers(RuleBasedStateMachine):
     @precondition(lambda self: self.runs)
     @rule(number=APPS, pick=PICKS, said=ANSWERS)
     def answer(self, number: int, pick: int, said: str) -> None:
-        """What waits is answered, or settled as a person would who looks."""
+        """What waits is answered, or settled as a person would who looks; a run that was paused takes no answer."""
         run, principal = self.picked(pick)
         report = self.report(number, run)
+        ((is_paused,),) = self.place.rows("select paused is not null from run where id = ?", run)
         for item in report["waiting"]:
             if item["kind"] == "settle":
                 self.settle(number, run, item)
                 continue
             value = self.answer_of(item["kind"], said)
             result = self.app(number)("answer", run=run, principal=principal, answers={item["key"]: value})
+            if is_paused:
+                assert result == {"code": "stale"}, (item, result)
+                return
             assert result == {"ok": None}, (item, result)
             self.given[run, item["key"]] = value
             if said != "reads":
