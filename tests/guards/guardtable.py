@@ -22,6 +22,8 @@ class Guard(NamedTuple):
 AGENTS = "agents/"
 RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
+TEAM_RUNS = "teams/test_team_runs.py::test_"
+TEAMS = "flows/test_team.py::test_"
 USUAL = "core/test_usual_turns.py::test_"
 RUNS = "core/test_app_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
@@ -294,7 +296,44 @@ ONE_ANSWER = (
         "execution/usual_turn.py",
         "    state.runner.take(path)  # first",
         "    pass  # first",
-        "teams/test_team_runs.py::test_tools_narrow_each_agent_and_one_without_any_left_is_not_chosen",
+        TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
+    ),
+    Guard(
+        "execution/authorization.py",
+        'return self.offered if self.by_agent is None else self.by_agent.get(self.agent_of(path) or "", NO_TOOLS)',
+        "return self.offered",
+        TEAM_RUNS + "a_tool_that_its_agent_does_not_have_is_not_called_though_another_agent_has_it",
+        quick=True,
+    ),
+    Guard(
+        "core/replay.py",
+        "+ self.gather.keeps_share",
+        "",
+        TEAM_RUNS + "the_limits_of_a_team_are_sums_and_what_is_left_pays_the_answer",
+    ),
+    Guard(
+        "flows/team.py",
+        'if failed is not None and task.task.on_failed_dependency == "skip":',
+        "if False:",
+        TEAMS + "a_task_that_failed_twice_holds_back_what_depends_on_it_and_nothing_else",
+    ),
+    Guard(
+        "flows/team.py",
+        "or attempt.problem is not None",
+        "",
+        TEAMS + "an_agent_may_end_its_task_because_the_plan_is_wrong_and_no_other_tries_it",
+    ),
+    Guard(
+        "core/plan.py",
+        "known = {*ids, *(name for name, is_good in earlier.items() if is_good)}",
+        "known = {*ids, *earlier}",
+        TEAMS + "a_replacement_takes_no_id_again_and_waits_for_nothing_that_failed",
+    ),
+    Guard(
+        "core/plan.py",
+        "    except CycleError as error:",
+        "    except ZeroDivisionError as error:",
+        TEAMS + "a_plan_that_is_none_is_repaired_once_and_else_becomes_a_single_task_that_says_so",
     ),
     Guard(
         "core/replay.py",

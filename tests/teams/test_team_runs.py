@@ -150,7 +150,7 @@ async def test_an_agent_s_own_model_is_asked_for_its_steps_and_no_others(place: 
         said = plan_line(task("a"), task("b", "other"))["content"] if is_plan else "done"
         return await talks(said)(heard)
 
-    provider.will(*[reply] * 4)
+    provider.will(*[reply] * 12)  # more than are asked for: a slow machine repeats one
     settings = place.settings(model="openai:small", base_url=provider.openai)
     async with App.open(settings, via="mcp") as app:
         report = await team(app)
@@ -205,6 +205,18 @@ async def test_tools_narrow_each_agent_and_one_without_any_left_is_not_chosen(pl
             await team(app, tools=("write_file",), agents=("code_analyzer",))
     assert answer_at(place, "task-1/try-1/round-1/call-1")["code"] == "tool_not_offered"
     assert answer_at(place, "task-1/try-1/round-1/call-2")["content"].startswith("alpha")
+
+
+async def test_a_task_that_is_alone_has_its_account_from_its_first_step_on(place: Place) -> None:
+    lines = (
+        plan_line(task("a")),
+        at("task-1/try-1/round-1", reads("a.txt")),
+        at("task-1/try-1/round-2", says("alpha")),
+    )
+    async with App.open(place.settings(*lines), via="mcp") as app:
+        report = await team(app)
+    books = branches_of(place, report.run_id)
+    assert {path: book.spent.rounds for path, book in books.items()} == {"task-1": 2, "task-1/try-1": 2}
 
 
 async def test_an_identical_start_finds_the_open_run_and_a_plan_alone_is_another(place: Place) -> None:
