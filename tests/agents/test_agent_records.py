@@ -230,6 +230,12 @@ def test_a_record_is_a_function_of_the_newest_tasks(tried: list[TriedTask]) -> N
             assert sum(figure > value for figure in figures) <= len(figures) // 2
 
 
+def test_of_an_agent_s_tasks_the_first_so_many_that_are_given_count() -> None:
+    old, new = (TriedTask("a", "edit", is_done, 1, 1, 0) for is_done in (False, True))
+    (record,) = make_records([*[new] * (MAX_TASKS - 1), old, old])
+    assert (record.tasks, record.done) == (MAX_TASKS, MAX_TASKS - 1)
+
+
 async def test_the_list_of_agents_has_their_records(teams: Teams, place: Place) -> None:
     await teams.add(task(("general", "done"), kind="edit"), workspace=str(place.workspace))
     await teams.add(task(("gone", "done")), workspace=str(place.workspace))
