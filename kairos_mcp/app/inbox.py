@@ -104,11 +104,16 @@ class Inbox(Operations):
             lambda session: find_runs.newest_conversation(session, caller.principal, workspaces)
         )
 
-    async def read_conversation(self, run_id: str, caller: Caller) -> Conversation:
-        """Return the conversation that this run is the newest of. Raises UnknownRun, StoreCorrupt."""
+    async def read_conversation(self, run_id: str, caller: Caller, from_round: str | None = None) -> Conversation:
+        """Return the conversation that this run is the newest of; or that of the loop of its round `from_round`, which
+        may be a team's task. Raises UnknownRun, StoreCorrupt."""
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
             loaded = await self._factory.load_spec(run)
+            if loaded.team is not None and from_round is not None:
+                step = await self._store.read(lambda session: queries.step_at(session, run.n, from_round))
+                agent = None if step is None else step.sent.agent
+                return Conversation(run.id, run.workspace, run.outcome is not None, None, agent)
         agent = loaded.spec.agent
         offered = loaded.offered if agent is None else withhold_more_rounds(loaded.offered)  # its loop has it anyway
         registry = await self._factory.registry(run.workspace if self._context.serves(run.workspace) else None)

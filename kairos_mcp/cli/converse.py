@@ -61,9 +61,11 @@ async def begin_planner(app: App, request: PlannerRequest) -> str:
     return run_id
 
 
-def find_conversation(flags: Flags, settings: Settings, name: str) -> tuple[Settings, Conversation]:
+def find_conversation(
+    flags: Flags, settings: Settings, name: str, from_round: str | None
+) -> tuple[Settings, Conversation]:
     """Find the conversation to go on with, of this run or the newest of this workspace, with settings for its folder.
-    Raises UnknownRun."""
+    `from_round`: where it is cut. Raises UnknownRun."""
 
     async def find_newest(app: App) -> str | None:
         return await app.inbox.newest_conversation(PERSON)
@@ -79,7 +81,7 @@ def find_conversation(flags: Flags, settings: Settings, name: str) -> tuple[Sett
         settings = replace(settings, workspaces=(Path(folder),))
 
     async def read(app: App) -> Conversation:
-        return await app.inbox.read_conversation(run_id, PERSON)
+        return await app.inbox.read_conversation(run_id, PERSON, from_round)
 
     return settings, with_app(settings, read)
 

@@ -187,12 +187,14 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
         yield Prose(
             f"waiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})"
         )
+        yield from _task_lines(item)
         yield from diff_lines(item["preview"])
         yield f"digest {item['digest'][:DIGEST_CHARS]}"
         yield ""
         yield from _either_command(item["command"], "approve", "deny")
         return
     yield Prose(f"waiting: {item['key']} ({item['kind']})")
+    yield from _task_lines(item)
     match item["kind"]:
         case "completion":
             yield from _conversation_lines(item["messages"])
@@ -212,6 +214,12 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
         yield f"  {shell_command(flags, 'answer', run_id, item['key'], json.dumps(template))}"
     yield "the whole request:"
     yield f"  {shell_command(flags, 'show', run_id, '--json')}"
+
+
+def _task_lines(item: JsonObject) -> Iterator[Line]:
+    """Whose task a waiting item belongs to, and what that is about; nothing outside of tasks."""
+    if "about" in item:
+        yield Prose(f"  for {item.get('agent', 'a task')}: {item['about']}")
 
 
 def _call_templates(tools: Sequence[JsonObject]) -> Iterator[JsonObject]:

@@ -86,7 +86,7 @@ def run(
     settings = _with_model(settings_here(flags), model, route)
     continued = None
     if continues is not None:
-        settings, continued = find_conversation(flags, settings, continues)
+        settings, continued = find_conversation(flags, settings, continues, from_round)
     request = PlannerRequest(
         goal=goal,
         model=model,
