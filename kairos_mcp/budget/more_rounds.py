@@ -57,10 +57,10 @@ class RoundsGrant(NamedTuple):
 def measure_progress(before: Iterable[MadeCall], since: Iterable[MadeCall]) -> Progress:
     """Measure the calls `since` the last grant, knowing those `before` it.
 
-    A call repeats an earlier one that asked the same, if the result is the same too, or if no file was changed in
-    between: then a result that differs, as by a date in it, tells nothing new.
+    A call repeats an earlier one that asked the same, if the result is the same too, or if that one succeeded and no
+    file was changed in between: then a result that differs, as by a date in it, tells nothing new.
     """
-    newest: dict[bytes, tuple[bytes, int]] = {}  # by what was asked: the result, and how many changes came before
+    newest: dict[bytes, tuple[bytes, int | None]] = {}  # by what was asked: result, changes before it (None: it failed)
     seen: set[bytes] = set()
     changes = calls = repeats = 0
     finds_new = False
@@ -72,7 +72,7 @@ def measure_progress(before: Iterable[MadeCall], since: Iterable[MadeCall]) -> P
             finds_new = finds_new or not (is_repeat or each.found <= seen)
         seen |= each.found
         changes += each.changes_files
-        newest[each.call] = each.result, changes
+        newest[each.call] = each.result, changes if each.found else None
     return Progress(calls, repeats, finds_new)
 
 

@@ -30,6 +30,7 @@ from kairos_mcp.core.run_spec import TeamRequest
 
 RUNS, MANY, BRANCHES = 20, 1_000, 16
 DAY = Limits(model_calls=400, total_tokens=4_000_000)
+DAY_OF_TEAMS = Limits(model_calls=1_000, total_tokens=20_000_000)
 NARROW = ("read_file",)
 FINE, NOTHING, TOO_MUCH, ODD, FAILS = "fine", "nothing", "too much", "odd", "fails after charging"
 
@@ -113,7 +114,7 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
     """So many teams of sixteen tasks at once; how many accounts a report has taken past a cap."""
     put_reader(place, max_rounds=3)
     clock = Clock(NOON + seeds.start * 86_400_000)
-    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
+    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY_OF_TEAMS)
     over = 0
     async with app_at(settings, clock) as app:
         for seed in seeds:

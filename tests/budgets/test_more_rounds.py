@@ -376,6 +376,9 @@ def test_where_nothing_around_is_limited_all_that_was_asked_for_is_granted() -> 
     assert grant == (7, 8, "3 calls since the last grant, 1 of them repeated")
 
 
+FAILED = MadeCall(b"edit", b"stale")
+
+
 def made(call: str, result: str, *, changes: bool = False) -> MadeCall:
     return MadeCall(call.encode(), result.encode(), frozenset((result.encode(),)), changes)
 
@@ -386,6 +389,8 @@ def made(call: str, result: str, *, changes: bool = False) -> MadeCall:
         ([made("date", "one"), made("date", "two")], 1),  # it says something else each time
         ([made("test", "bad"), made("edit", "x", changes=True), made("test", "good")], 0),
         ([made("test", "bad"), made("edit", "x", changes=True), made("test", "bad")], 1),
+        ([FAILED, made("edit", "x", changes=True)], 0),  # as of a file that another task had changed
+        ([FAILED, FAILED], 1),
     ],
 )
 def test_a_call_repeats_one_before_unless_a_file_was_changed_and_it_shows_something_else(
