@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ListedAgent:
-    """An agent in a list: the names of its tools, what of its file was left out, and its record, if it has one."""
+    """An agent in a list: the names of its tools, and its record, if it has one."""
 
     agent: Agent
     tools: tuple[str, ...]
-    left_out: tuple[str, ...]
     record: AgentRecord | None
 
     def as_json(self) -> JsonObject:
@@ -41,7 +40,7 @@ class ListedAgent:
             "model": agent.model,
             "max_rounds": agent.max_rounds,
             "from": agent.origin,
-            "left_out": list(self.left_out),
+            "left_out": list(agent.left_out),
             "record": None if self.record is None else self.record.as_json(),
         }
 
@@ -111,7 +110,7 @@ class Agents(Operations):
         if self._store.exists:
             read = await self._store.read(lambda session: read_records(session, caller.principal, workspace or ""))
             records = {each.agent: each for each in read}
-        listed = [self._list(agent, found, workspace, records.get(agent.name)) for agent in found.agents.values()]
+        listed = [self._list(agent, workspace, records.get(agent.name)) for agent in found.agents.values()]
         return AgentList(tuple(listed), found.disabled)
 
     async def describe(self, name: str) -> JsonObject:
@@ -122,13 +121,13 @@ class Agents(Operations):
             if wrong.name == name:
                 return wrong.as_json()
         agent = found.require(name)
-        described = self._list(agent, found, workspace, None).as_json() | {"prompt": agent.prompt}
+        described = self._list(agent, workspace, None).as_json() | {"prompt": agent.prompt}
         redacted: JsonObject = self._factory.redactor.redact_json(described)[0]
         return redacted
 
-    def _list(self, agent: Agent, found: AgentFiles, workspace: str | None, record: AgentRecord | None) -> ListedAgent:
+    def _list(self, agent: Agent, workspace: str | None, record: AgentRecord | None) -> ListedAgent:
         tools = self._factory.resources(workspace).registry.select_available(agent.tools)
-        return ListedAgent(agent, tuple(spec.name for spec in tools), found.notes.get(agent.name, ()), record)
+        return ListedAgent(agent, tuple(spec.name for spec in tools), record)
 
     async def problems(self) -> tuple[str, ...]:
         """Return a sentence for each agent of the user's, or of a workspace, that is disabled."""

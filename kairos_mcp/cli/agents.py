@@ -37,8 +37,8 @@ def _lines(found: AgentList) -> Iterator[Line]:
         yield _entry("", f"tools: {', '.join(each.tools) or 'none'}")
         if each.record is not None:
             yield _entry("", each.record.line)
-        if each.left_out:
-            yield _entry("", f"left out of its file: {', '.join(each.left_out)}")
+        if each.agent.left_out:
+            yield _entry("", f"left out of its file: {', '.join(each.agent.left_out)}")
     for wrong in found.disabled:
         yield _entry(wrong.name, f"disabled: {wrong.problem} {wrong.hint} ({wrong.file})")
 

@@ -122,8 +122,8 @@ def _check_tools(settings: Settings) -> Iterator[Finding]:
             continue  # all that need files, and `serve` says so
         yield Finding("agents", "note", f"{wrong.name} is disabled ({wrong.file}): {wrong.problem}", wrong.hint)
     for each in agents.agents:
-        if each.left_out:
-            yield Finding("agents", "note", f"of {each.agent.name} is left out: {', '.join(each.left_out)}")
+        if each.agent.left_out:
+            yield Finding("agents", "note", f"of {each.agent.name} is left out: {', '.join(each.agent.left_out)}")
 
 
 def _check_outdated_servers(settings: Settings) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ class Agent:
 
     `description` says what it is for, to whoever chooses one. `tools`: globs over the registry, as the file names them;
     None: those that only read; (): none. `model`: None for the model of the run. `origin`: "built-in", "user", or the
-    path of a file in the workspace.
+    path of a file in the workspace. `left_out`: what of that file has no counterpart here.
     """
 
     name: str
@@ -24,3 +24,4 @@ class Agent:
     model: str | None = None
     max_rounds: int = MAX_ROUNDS
     origin: str = "built-in"
+    left_out: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import count_of
 
 MAX_TASKS = 200  # of an agent: what it did long ago, by another prompt or model, says little about today
 OTHER = "other"  # the kind of a task that names none
@@ -51,7 +52,7 @@ class AgentRecord:
     def line(self) -> str:
         """The record in a line, as a planner and a person are shown it."""
         kinds = ", ".join(f"{each.kind} {each.done} of {each.tasks}" for each in self.kinds)
-        used = f"{self.rounds} rounds, {self.tokens:,} tokens"
+        used = f"{count_of(self.rounds, 'round')}, {count_of(self.tokens, 'token')}"
         cost = f", ${self.nano_usd / 1e9:.4f}" if self.nano_usd else ""
         return f"{self.done} of {self.tasks} tasks done ({kinds}); median {used}{cost}"
 

@@ -73,21 +73,16 @@ class DisabledAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentFiles:
-    """The agents by name, in the order in which they are listed and chosen, and those that are disabled.
-
-    `notes`: by the name of an agent, what of its file was left out.
-    """
+    """The agents by name, in the order in which they are listed and chosen, and those that are disabled."""
 
     agents: Mapping[str, Agent] = field(default_factory=lambda: MappingProxyType({}))
     disabled: tuple[DisabledAgent, ...] = ()
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     def joined_with(self, other: AgentFiles) -> AgentFiles:
         """Return these agents and the others after them; none of them takes the place of one of these."""
         return AgentFiles(
             MappingProxyType({**self.agents, **{n: each for n, each in other.agents.items() if n not in self.agents}}),
             (*self.disabled, *other.disabled),
-            MappingProxyType({**self.notes, **other.notes}),
         )
 
     def require(self, name: str) -> Agent:

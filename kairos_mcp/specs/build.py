@@ -188,6 +188,7 @@ def build_planner_spec(
     notes = (
         *(past.notes if past is not None else ()),
         *choice.notes,
+        *left_out_note(agent),
         *short_notes,
         *cut,
         *_ignored_options_note(request, choice.route),
@@ -294,6 +295,13 @@ class ModelChoice:
     script: str | None
     model: str | None
     notes: Sequence[str]
+
+
+def left_out_note(agent: Agent | None) -> tuple[str, ...]:
+    """Note what of an agent's file has no counterpart here."""
+    if agent is None or not agent.left_out:
+        return ()
+    return (f"agent {agent.name}: of {agent.origin} is left out: {', '.join(agent.left_out)}.",)
 
 
 def choose_request_model(

@@ -25,6 +25,7 @@ from kairos_mcp.specs.build import (
     ModelChoice,
     SpecBuilder,
     choose_model,
+    left_out_note,
     load_text_prompts,
     narrow_limits,
     refuse_unpriced,
@@ -133,8 +134,9 @@ def _choose_agents(request: TeamRequest, sources: TeamSources) -> tuple[Agent, l
     members = [files.require(name) for name in dict.fromkeys(names) if name != PLANNER]
     if not members:
         raise BadArguments("agents: the planner does no task.", "Name at least one other agent, or leave it out.")
-    unusable = [each.sentence for each in files.disabled if request.agents is None]
-    return planner, members, unusable
+    if request.agents is None:
+        return planner, members, [each.sentence for each in files.disabled]
+    return planner, members, [note for agent in members for note in left_out_note(agent)]
 
 
 def _agent_tools(agent: Agent, request: TeamRequest, registry: ToolRegistry) -> ToolSet:

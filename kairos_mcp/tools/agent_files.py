@@ -72,7 +72,7 @@ def check_tools(files: AgentFiles, registry: ToolRegistry) -> AgentFiles:
             disabled.append(DisabledAgent(agent.name, agent.origin, error.message, hint))
         else:
             agents[agent.name] = agent
-    return AgentFiles(MappingProxyType(agents), tuple(disabled), files.notes)
+    return AgentFiles(MappingProxyType(agents), tuple(disabled))
 
 
 def select_agent_tools(agent: Agent, registry: ToolRegistry, narrowed: tuple[str, ...] | None = None) -> ToolSet:
@@ -106,7 +106,6 @@ def read_claude_agents(workspace: Workspace, registry: ToolRegistry, may_read: C
     """
     agents: dict[str, Agent] = {}
     disabled: list[DisabledAgent] = []
-    notes: dict[str, tuple[str, ...]] = {}
     paths, is_cut = _list_claude_files(workspace)
     for path in paths:
         name = CLAUDE_PREFIX + printable_name(path.rpartition("/")[2].removesuffix(".md"))[:64]
@@ -115,16 +114,15 @@ def read_claude_agents(workspace: Workspace, registry: ToolRegistry, may_read: C
                 raise BadArguments("A rule of the gate keeps it from being read.", "Change the rule, or leave it.")
             values, prompt = _parse_claude_file(workspace.read_start(path, AGENT_BYTES + 1)[0])
             name = CLAUDE_PREFIX + _name_of(values)
-            agent, left_out = _make_claude_agent(name, values, prompt, path, registry)
+            agent = _make_claude_agent(name, values, prompt, path, registry)
             if name in agents:
                 raise BadArguments(f"{agents[name].origin} has the same name.", "Rename one of them.")
         except KairosError as error:
             disabled.append(DisabledAgent(name, printable_name(path), error.message, error.hint))
             continue
         agents[name] = agent
-        notes |= {name: left_out} if left_out else {}
     disabled += [unread_agent(f"{CLAUDE_PREFIX}*", CLAUDE_FOLDER)] if is_cut else []
-    return AgentFiles(MappingProxyType(agents), tuple(disabled), MappingProxyType(notes))
+    return AgentFiles(MappingProxyType(agents), tuple(disabled))
 
 
 def _list_claude_files(workspace: Workspace) -> tuple[list[str], bool]:
@@ -151,17 +149,22 @@ def _name_of(values: Mapping[str, Any]) -> str:
     return name
 
 
-def _make_claude_agent(
-    name: str, values: Mapping[str, Any], prompt: str, path: str, registry: ToolRegistry
-) -> tuple[Agent, tuple[str, ...]]:
-    """Return the agent of such a file, and what of it was left out. Raises BadArguments."""
+def _make_claude_agent(name: str, values: Mapping[str, Any], prompt: str, path: str, registry: ToolRegistry) -> Agent:
+    """Return the agent of such a file. Raises BadArguments."""
     description = truncate(_text_of(values, "description"), DESCRIPTION_CHARS)
     tools, missing = _translate_tools(values, registry)
     left_out = [f"the key {key}" for key in values if key not in _KEYS] + [f"the tool {tool}" for tool in missing]
     model = values.get("model")
     has_model = isinstance(model, str) and model != "inherit" and _MODEL.fullmatch(model)
-    agent = Agent(name, description, tools, prompt, model if has_model else None, origin=printable_name(path))
-    return agent, tuple(printable_name(truncate(each, 80)) for each in left_out[:MAX_LEFT_OUT])
+    return Agent(
+        name,
+        description,
+        tools,
+        prompt,
+        model if has_model else None,
+        origin=printable_name(path),
+        left_out=tuple(printable_name(truncate(each, 80)) for each in left_out[:MAX_LEFT_OUT]),
+    )
 
 
 def _text_of(values: Mapping[str, Any], key: str) -> str:

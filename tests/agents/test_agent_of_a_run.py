@@ -236,9 +236,15 @@ async def test_a_damaged_prompt_of_an_agent_is_made_again_from_its_file(place: P
 async def test_an_agent_of_the_workspace_is_used_as_it_is_named(place: Place) -> None:
     folder = place.workspace / ".claude" / "agents"
     folder.mkdir(parents=True)
-    (folder / "reviewer.md").write_text("---\nname: reviewer\ndescription: x\ntools: Read\n---\nYou review.\n")
+    (folder / "reviewer.md").write_text(
+        "---\nname: reviewer\ndescription: x\ntools: Read\ncolor: red\n---\nYou review.\n"
+    )
     async with App.open(place.settings(claude_agents=True), via="mcp") as app:
-        item = await item_of(app, await started(app, agent="claude:reviewer", route="caller"))
+        run_id = await started(app, agent="claude:reviewer", route="caller")
+        item, report = await item_of(app, run_id), await app.runs.report(run_id, ME)
+    assert [note for note in report.degraded if note.startswith("agent ")] == [
+        "agent claude:reviewer: of .claude/agents/reviewer.md is left out: the key color."
+    ]
     assert item["system"] == "You review."
     assert [tool["name"] for tool in item["tools"]] == ["read_file", "read_result", MORE]
 

@@ -99,7 +99,7 @@ async def test_a_tool_that_a_setting_keeps_off_is_left_out(place: Place, put: Pu
     put(head(tools="Grep, WebFetch, Bash"))
     found = await listed(place, commands="off")
     (agent,) = [each for each in found.agents if each.agent.name == "claude:reviewer"]
-    assert (agent.tools, agent.left_out) == (("search_files",), ("the tool WebFetch", "the tool Bash"))
+    assert (agent.tools, agent.agent.left_out) == (("search_files",), ("the tool WebFetch", "the tool Bash"))
 
 
 async def test_what_a_file_forbids_it_has_not(place: Place, put: Put) -> None:
