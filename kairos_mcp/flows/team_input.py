@@ -9,6 +9,8 @@ from kairos_mcp.core.messages import Conversation, Message, ToolSet
 from kairos_mcp.core.plan import AgentTools, Plan
 from kairos_mcp.flows.planner_input import PlannerInput, check_template, prompt_field, quote_lines, render_sections
 
+CONTROL = "agent_control"  # the category of tools by which a loop asks for rounds, or ends its task
+
 
 @dataclass(frozen=True, slots=True)
 class TeamPrompts:
@@ -119,7 +121,9 @@ class TeamInput:
         return Conversation((Message("system", f"{self.planner}\n\n{self.prompts.plan}"), Message("user", user)))
 
     def _describe_agents(self) -> str:
-        return "\n".join(
-            f"- {agent.name}: {agent.description} Tools: {', '.join(spec.name for spec in agent.tools) or 'none'}."
-            for agent in self.agents.values()
-        )
+        """List the agents with the tools that they work with; those by which a loop steers itself say nothing of it."""
+        lines = []
+        for agent in self.agents.values():
+            tools = [spec.name for spec in agent.tools if spec.category != CONTROL]
+            lines.append(f"- {agent.name}: {agent.description} Tools: {', '.join(tools)}.")
+        return "\n".join(lines)

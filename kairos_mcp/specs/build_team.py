@@ -83,7 +83,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         FrozenAgent(
             agent.name,
             agent.description,
-            _system_prompt(agent, tools[agent.name], settings),
+            _system_prompt(agent, (*tools[agent.name], PLAN_PROBLEM_SPEC), settings),
             tuple(spec.name for spec in tools[agent.name]),
             agent.max_rounds,
             models.get(agent.name),
@@ -180,7 +180,7 @@ def _check_plan(request: TeamRequest, tools: Mapping[str, ToolSet]) -> Plan:
         ) from invalid
 
 
-def _system_prompt(agent: Agent, tools: Sequence[ToolSpec] | ToolSet, settings: Settings) -> str:
+def _system_prompt(agent: Agent, tools: Sequence[ToolSpec], settings: Settings) -> str:
     """Return the agent's prompt with the names of the tools that it really has."""
     template = settings.read_prompt("agent-tools").strip()
     check_template("agent-tools", template, ("tools",))
