@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
 ROUNDS, TEMPERATURE = 6, 0.2
+MAX_TOKENS = 2_048  # of a reply, as Kairos asks of a small model
 
 PROJECTS: Mapping[str, Mapping[str, str]] = {
     "shop": {
@@ -130,13 +132,16 @@ def look(folder: Path, tool: str, path: str) -> str:
         return f"error: {error.strerror}"
 
 
-async def naive(address: str, question: str, folder: Path) -> str:
-    """The least that a loop can be: nothing is limited, recorded, judged or checked."""
-    messages = [{"role": "system", "content": NAIVE_SYSTEM}, {"role": "user", "content": question}]
+async def naive(address: str, question: str, folder: Path, *, names_files: bool = False) -> str:
+    """The least that a loop can be: nothing is limited, recorded, judged or checked. `names_files`: the question is
+    followed by what list_files shows."""
+    asked = f"{question}\n\nFiles:\n{look(folder, 'list_files', '')}" if names_files else question
+    messages = [{"role": "system", "content": NAIVE_SYSTEM}, {"role": "user", "content": asked}]
     form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": NAIVE_SCHEMA}}
     async with httpx2.AsyncClient(timeout=600) as client:
         for _ in range(ROUNDS):
             body = {"model": "local", "messages": messages, "temperature": TEMPERATURE, "response_format": form}
+            body["max_tokens"] = MAX_TOKENS
             reply = (await client.post(f"{address}/chat/completions", json=body)).json()
             said = reply["choices"][0]["message"]["content"]
             messages.append({"role": "assistant", "content": said})
@@ -177,6 +182,7 @@ def through_kairos(prompts: str, dialect: str, model: str) -> Answerer:
 def ways(model: str) -> dict[str, Answerer]:
     return {
         "naive": naive,
+        "naive, files named": partial(naive, names_files=True),
         "short, text": through_kairos("short", "text", model),
         "full, text": through_kairos("full", "text", model),
         "short, native": through_kairos("short", "native", model),
