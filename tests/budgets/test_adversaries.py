@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from killed import WHY
-from support.app import ME, Place, rests, started
+from support.app import ME, WITHIN_S, Place, started
 from support.branches import assert_books_agree, branches_of, put_reader
 from support.daily_accounts import (
     NOON,
@@ -124,7 +124,8 @@ async def count_overspent_branches(place: Place, server: Standin, seeds: range) 
             cap = chance.choice((800_000, 2_000_000))
             request = TeamRequest(f"run {seed}", TASKS, max_parallel=BRANCHES, limits=Limits(total_tokens=cap))
             run_id = (await app.runs.start_team(request, ME)).run_id
-            await rests(app, run_id)
+            # What failed is asked again after pauses of seconds, and a task that failed is then tried once more.
+            await app.runs.wait([run_id], until="rest", wait_s=10 * WITHIN_S, caller=ME)
             if seed == seeds.start:
                 watch_reservations(place)
             report = await app.runs.report(run_id, ME)

@@ -79,5 +79,8 @@ def test_every_commit_of_each_flow(tmp_path: Path, journey: str, way: str) -> No
     assert len(found) > 3
     settled = sum(point["settled"] for point in found)
     print(f"{journey}, {way}: {len(found)} points, {settled} calls settled by a person, outside {reference['outside']}")
+    # Tasks side by side may share commits, so that a run of theirs may have ended before the later points.
+    late = found[-len(found) // 2 :] if journey == "team" else found[-3:]
     for point in found:
-        held(point, reference, late=point in found[-3:])
+        held(point, reference, late=point in late)
+    assert CODES[way] is None or sum(point["code"] == CODES[way] for point in found) > len(found) // 2
