@@ -14,9 +14,11 @@ from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.settings.settings import has_own_agents
+from kairos_mcp.specs import build
+from kairos_mcp.specs.build import ModelChoice
 
 if TYPE_CHECKING:
     from kairos_mcp.core.agent_record import AgentRecord
@@ -66,6 +68,17 @@ async def find_agents(factory: RunFactory, workspace: str | None) -> AgentFiles:
     """
     await factory.registry(workspace)  # what was registered since counts too
     return await asyncio.to_thread(_read_agents, factory, workspace)
+
+
+async def choose_request_model(
+    factory: RunFactory, workspace: str | None, request: PlannerRequest | TeamRequest
+) -> ModelChoice:
+    """Choose who a run of this request asks, where no client offers its own model; of a team, who is asked for agents
+    without a model of their own. Raises BadArguments, UnknownAgent, ConfigError."""
+    if isinstance(request, TeamRequest):
+        return build.choose_model(request.route, request.limits, request.model, factory.settings, samples=False)
+    agent = await find_agent(factory, workspace, request)
+    return build.choose_request_model(request, agent, factory.settings, samples=False)
 
 
 async def find_agent(factory: RunFactory, workspace: str | None, request: PlannerRequest) -> Agent | None:

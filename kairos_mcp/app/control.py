@@ -9,14 +9,14 @@ from hashlib import sha256
 from typing import Literal
 
 from kairos_mcp import __version__
-from kairos_mcp.app.agents import find_agent
+from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.run_pool import IDLE_POLL_S, POLL_S
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import build
 from kairos_mcp.store import approvals, ownership, queries
@@ -224,7 +224,7 @@ class Control(Operations):
         run = queries.run_by_number(session, n)
         return run.outcome is None and bool(self._context.read_owner(session, run).dead)
 
-    async def compare_model(self, run_id: str, request: PlannerRequest, caller: Caller) -> ModelChange:
+    async def compare_model(self, run_id: str, request: PlannerRequest | TeamRequest, caller: Caller) -> ModelChange:
         """Compare the model that an open run of this request waits for with the one that a new run would get here.
 
         Only where `auto` chose for both: what was asked for holds. Raises UnknownRun, UnknownAgent, BadArguments,
@@ -233,8 +233,7 @@ class Control(Operations):
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
             spec = (await self._factory.load_spec(run)).spec
-        agent = await find_agent(self._factory, run.workspace, request)
-        now = build.choose_request_model(request, agent, self._settings, samples=False)
+        now = await choose_request_model(self._factory, run.workspace, request)
         waits_for_caller = run.route == spec.route == "caller"  # unless somebody sent it to this route since
         is_out_of_reach = run.route == "provider" and run.resume_at is not None
         if (spec.asked_route, now.asked) != ("auto", "auto") or not (waits_for_caller or is_out_of_reach):

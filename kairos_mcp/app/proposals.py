@@ -19,6 +19,7 @@ RESERVED_NAMES = frozenset(
         *("registry_search", "registry_call", "registry_register", "budget_status"),
         *(
             "request_more_rounds",
+            "report_plan_problem",
             "read_result",
             "read_mandate",
             "check_file",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.budget.units import NOTHING, Account
 from kairos_mcp.core.errors import FenceLost, KairosError, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
 from kairos_mcp.core.limits import Limits
@@ -103,6 +104,7 @@ class RunPool:
         self._daily_accounts = DailyAccounts(factory.settings, store)
         self.change_signal = ChangeSignal()
         self.picks_up_runs = False  # until a tool is called: some hosts start servers only to probe them
+        self.teams = TeamViews(store, factory)
         self._store = store
         self._factory = factory
         self._clock = clock
@@ -266,6 +268,9 @@ class RunPool:
             self._launch(worker)
 
     async def _summarize(self, n: int) -> str:
+        team = await self.teams.find(await self._store.read(lambda session: queries.run_by_number(session, n)))
+        if team is not None and team.tasks:
+            return team.summarize()
         return transcript.summarize_run(await self._store.read(lambda session: queries.read_record(session, n)))
 
     def _make_worker(self, state: RunState, fence: int, *, is_rebuilt: bool = False) -> RunWorker:

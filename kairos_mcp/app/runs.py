@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kairos_mcp.app.agents import find_agent
+from kairos_mcp.app.agents import choose_request_model, find_agent
 from kairos_mcp.app.context import Operations, Standing, read_run, stopped_server_error
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.start import (
@@ -42,17 +42,16 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.next_action import Decides
-from kairos_mcp.views.progress import ProgressItem, read_progress
+from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import (
-    Heartbeat,
     RunReport,
     ServerView,
     make_report,
     make_unreadable_report,
     needs_flow,
-    read_heartbeat,
     run_status,
 )
+from kairos_mcp.views.team_view import TeamView
 from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
 from kairos_mcp.views.transcript import Transcript, phase_transcripts
 from kairos_mcp.views.waiting import OpenStep
@@ -104,8 +103,16 @@ class Runs(Operations):
             context, NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another), caller
         )
 
-    async def start_team(self, request: TeamRequest, caller: Caller) -> StartResult:
-        """Start a team, or a plan alone, or find the open run of an identical start.
+    async def start(
+        self, request: PlannerRequest | TeamRequest, caller: Caller, *, is_another: bool = False
+    ) -> StartResult:
+        """Start a planner run, a team or a plan alone; see `start_planner` and `start_team`."""
+        if isinstance(request, TeamRequest):
+            return await self.start_team(request, caller, is_another=is_another)
+        return await self.start_planner(request, caller, is_another=is_another)
+
+    async def start_team(self, request: TeamRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
+        """Start a team, or a plan alone, or find the open run of an identical start, unless it is to be another one.
 
         Raises BadArguments, also for a plan with faults; UnknownAgent, UnknownTool, ConfigError.
         """
@@ -117,13 +124,13 @@ class Runs(Operations):
         start_digest = digest_of(tool, caller.principal.encode(), encoded.encode())
         workspace = self._factory.find_workspace(request.workspace)
         built = note_redactions(await build_team(context, request, workspace, caller), secrets)
-        return await start_run(context, NewRunPlan(built, workspace, start_digest, request.key), caller)
+        plan = NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another)
+        return await start_run(context, plan, caller)
 
-    async def check_model(self, request: PlannerRequest) -> None:
+    async def check_model(self, request: PlannerRequest | TeamRequest) -> None:
         """Make the client of the provider that a run of this request would ask, so that a missing key is known before
         there is a run. Sends nothing. Raises ConfigError, BadArguments, UnknownAgent."""
-        agent = await find_agent(self._factory, self._factory.find_workspace(request.workspace), request)
-        choice = build.choose_request_model(request, agent, self._settings, samples=False)
+        choice = await choose_request_model(self._factory, self._factory.find_workspace(request.workspace), request)
         if choice.route == "provider" and choice.model is not None:
             await self._factory.check_provider(choice.model)
 
@@ -214,9 +221,11 @@ class Runs(Operations):
             if stands.unreadable is not None:
                 raise stands.unreadable
             steps: Mapping[str, OpenStep] | None = None
+            team: TeamView | None = None
             if full:
                 steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
-            return await self._store.read(lambda session: make_report(session, run, waits, view, steps))
+                team = await self._pool.teams.find(run)
+            return await self._store.read(lambda session: make_report(session, run, waits, view, steps, team))
 
     async def _server_view(self, stands: Standing, attached: bool = False) -> ServerView:
         run = stands.run
@@ -358,12 +367,17 @@ class Runs(Operations):
 
     async def heartbeat(self, run: RunRow) -> Heartbeat:
         """Return a sign of life of the run, for somebody who waits for it."""
+        team = await self._pool.teams.find(run)
 
         def read(session: Session) -> Heartbeat:
             with queries.name_run_in_errors(run):
-                return read_heartbeat(session, run)
+                return read_heartbeat(session, run, team)
 
         return await self._store.read(read)
+
+    async def team(self, run_id: str, caller: Caller) -> TeamView | None:
+        """Return what a team has come to; None for a run of another flow. Raises UnknownRun."""
+        return await self._pool.teams.find(await self._context.find_run(run_id, caller))
 
     async def progress(self, run_id: str, caller: Caller, known: Collection[str], limit: int) -> list[ProgressItem]:
         """Return what was done in the run and is not among the `known` refs, of the newest `limit` steps."""
@@ -379,6 +393,7 @@ class Runs(Operations):
             loaded = await self._factory.load_spec(run)
             so_far = run.outcome is None and query.ref == "output"
             output = (await self.report(run_id, caller)).output if so_far else None
+            team = await self._pool.teams.find(run) if query.view == "plan" else None
 
             def read(session: Session) -> JsonObject:
                 record = queries.read_record(session, run.n)
@@ -391,6 +406,7 @@ class Runs(Operations):
                     lambda: self._transcripts(run, loaded, record),
                     output,
                     report_queries.list_decisions(session, run.n),
+                    team,
                 )
                 return trace(trace_input, query)
 

@@ -13,7 +13,7 @@ from kairos_mcp.cli.output import purpose_line, shell_command, usage_line, works
 from kairos_mcp.cli.session import PERSON, find_target, with_app
 from kairos_mcp.cli.terminal import Prose, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, UnknownRun
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 NEWEST = "last"  # what --continue means without a run
 
 
-async def begin_planner(app: App, request: PlannerRequest) -> str:
-    """Start a planner run, or take up the open one of an identical start; return its id.
+async def begin_run(app: App, request: PlannerRequest | TeamRequest) -> str:
+    """Start a run, or take up the open one of an identical start; return its id.
 
     That one's command was killed, or it waits for a model. Where another model is configured by now, it goes on with
     that; where it can't, a new run begins beside it.
     """
     await app.runs.check_model(request)
-    started = await app.runs.start_planner(request, PERSON)
+    started = await app.runs.start(request, PERSON)
     if not started.attached:
         return started.run_id
     run_id = started.run_id
@@ -50,7 +50,7 @@ async def begin_planner(app: App, request: PlannerRequest) -> str:
             text = f"run {run_id} of the same words is open, and was started {start}, so a new one begins."
             text += f" To end that one: `kairos-mcp cancel {run_id}`"
             print_note(app.complete_commands(text, PERSON))
-            run_id = (await app.runs.start_planner(request, PERSON, is_another=True)).run_id
+            run_id = (await app.runs.start(request, PERSON, is_another=True)).run_id
         case _:
             why = "which auto chose" if change.asked_route == "auto" else "as it was asked for"
             other = "provider" if change.run_route == "caller" else "caller"
@@ -119,7 +119,7 @@ def converse(flags: Flags, settings: Settings, request: PlannerRequest, continue
             following = request
             while code not in (WAITING, CANCELLED) and goal:
                 try:
-                    newest = await begin_planner(app, replace(following, goal=goal, continues=newest))
+                    newest = await begin_run(app, replace(following, goal=goal, continues=newest))
                 except BadArguments as refused:  # of this line; the next one may be better
                     if not sys.stdin.isatty() or following.from_round is not None:
                         raise

@@ -26,13 +26,15 @@ from kairos_mcp.core.errors import (
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.views.team_tree import OPEN, tree_lines
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from kairos_mcp.app.app import App
     from kairos_mcp.models.model import SpokenText
-    from kairos_mcp.views.run_report import Heartbeat, RunReport
+    from kairos_mcp.views.progress import Heartbeat
+    from kairos_mcp.views.run_report import RunReport
 
 
 LOOK_STEPS = 100  # of the newest, at each look; a second passes between two looks
@@ -105,6 +107,7 @@ class Follower:
         self._keeps_runs = keeps_runs
         self._later: set[str] = set()  # digests of items that the person leaves for later
         self._shown_steps: dict[str, set[str]] = {}  # by run: the steps that were shown
+        self._ended_tasks: dict[str, set[str]] = {}  # by team run: the tasks that were shown as ended
         self._spoken_texts: dict[tuple[str, str], str] = {}  # by run and step: what was shown of it while it was said
         self._ended_attempts: set[tuple[str, str]] = set()  # of these, those of which an attempt has ended
 
@@ -226,6 +229,24 @@ class Follower:
                 self._screen.print(item.said)
             if item.call is not None:
                 self._screen.print(call_line(item.call, self._screen.columns))
+        await self._show_tasks(run_id)
+
+    async def _show_tasks(self, run_id: str) -> None:
+        """Print a team's plan once it is made, then each task that has ended. Of a run that has ended its report tells
+        all."""
+        team = await self._app.runs.team(run_id, self._caller)
+        if team is None or team.phase is None or not team.tasks:
+            return
+        ended = {task.path for task in team.tasks if task.status not in OPEN}
+        known = self._ended_tasks.get(run_id)
+        if known is None:
+            lines = [*tree_lines(team.plan(), team.phase, columns=self._screen.columns)]
+        else:
+            news = [task.as_plan_entry() for task in team.tasks if task.path in ended - known]
+            lines = [*tree_lines(news, None, columns=self._screen.columns)][1:]
+        self._ended_tasks[run_id] = ended
+        if lines:
+            self._screen.print("\n".join(lines))
 
 
 class ProgressScreen:
@@ -283,7 +304,9 @@ class ProgressScreen:
         if self._status is None:
             self._status = self._console.status("")
             self._status.start()
-        of = "" if beat.rounds is None else f"/{beat.rounds}"
         price = f"${beat.nano_usd / 1e9:.4f}" if beat.nano_usd else ""
-        parts = (f"round {beat.round}{of}", beat.text, price)
-        self._status.update(escape(escape_control(" · ".join(part for part in parts if part))))
+        parts = (beat.place, beat.text, price)
+        lines = [" · ".join(part for part in parts if part)]
+        if beat.team is not None:
+            lines += [*tree_lines(beat.team.plan(), None, columns=self.columns)][1:]
+        self._status.update(escape(escape_control("\n".join(lines))))

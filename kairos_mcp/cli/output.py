@@ -14,8 +14,10 @@ from kairos_mcp.app.command_text import CommandLine, name_commands, terminal_com
 from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, one_line
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.step_path import task_of
 from kairos_mcp.core.text import count_of, format_age, truncate
 from kairos_mcp.settings.settings import Flags
+from kairos_mcp.views.team_tree import tree_lines
 
 if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport
@@ -33,6 +35,7 @@ def report_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
     for call in report.calls:
         yield call_line(call, columns_of(sys.stdout))
+    yield from team_lines(report)
     yield from _note_lines(report)
     yield Prose(usage_line(report))
     yield from _output_lines(report)
@@ -43,6 +46,7 @@ def ending_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     """A run that has come to rest: its output, notes and usage, and the commands with which it goes on."""
     yield from _output_lines(report)
     yield ""
+    yield from team_lines(report)
     yield from _note_lines(report)
     yield Prose(usage_line(report))
     yield _heading(report)
@@ -51,11 +55,18 @@ def ending_lines(report: RunReport, flags: Flags) -> Iterator[Line]:
     yield from _next_lines(report, flags)
 
 
+def team_lines(report: RunReport) -> Iterator[str]:
+    """The tasks of a team, on lines that fit the terminal."""
+    return tree_lines(report.plan, report.phase, report.waiting, columns_of(sys.stdout))
+
+
 def call_line(call: JsonObject, columns: int | None = None) -> str:
     """A tool call that was executed: `+` if it succeeded, `!` for an error, which the model was shown; of one that a
     remembered approval let through, its name. The line is cut to fit into as many columns."""
     sign = _CALL_SIGNS[bool(call["ok"])]
-    where = f"round {call['round']}" if call["round"] else f"{' '.join(call['ref'].split('/')[:-1][:2]):<15}"
+    task = f"{task_of(call['ref'])} " if task_of(call["ref"]) else ""
+    phase = f"{' '.join(call['ref'].split('/')[:-1][:2]):<15}"
+    where = f"{task}round {call['round']}" if call["round"] else phase
     rule = f"[{call['rule']}] " if "rule" in call else ""
     result = one_line(f"{rule}{call['preview']}", _PREVIEW_CHARS)
     line = f"  {sign} {where}  {call['name']:<14} {call['ms']:>5} ms  {result}"
@@ -64,6 +75,8 @@ def call_line(call: JsonObject, columns: int | None = None) -> str:
 
 def trace_line(item: JsonObject) -> str:
     """An item of a run's record: its place, its fields, its text."""
+    if "tries" in item:
+        return "\n".join(_planned_task_lines(item))
     if "role" in item:
         calls = "".join(f"\ncalls {_format_call(call)}" for call in item.get("tool_calls", ()))
         where = f"{item['path']} " if "path" in item else ""
@@ -75,6 +88,21 @@ def trace_line(item: JsonObject) -> str:
     text = one_line(str(item.get("text") or item.get("content") or ""), 80)
     fields = " ".join(f"{name}={_format_field(value)}" for name, value in rest.items() if value not in (None, []))
     return f"{ref:<20} {fields}  {text}".rstrip()
+
+
+def _planned_task_lines(task: JsonObject) -> Iterator[str]:
+    """A task of a plan with its tries, as the view of a plan shows it."""
+    after = f" after {', '.join(task['depends_on'])}" if task["depends_on"] else ""
+    yield f"{task['path']} {task['id']}: {task['status']}{after}"
+    yield f"    {one_line(task['description'], 160)}"
+    for each in task["tries"]:
+        amounts = f"{count_of(each['rounds'], 'round')}, {count_of(each['tokens'], 'token')}, ${each['usd']:.4f}"
+        yield f"    {each['path']} {each['agent']}: {each['status']}, {amounts}"
+    for name in ("found", "open", "ref"):
+        if task[name]:
+            yield f"    {name}: {one_line(task[name], 300)}"
+    for key in task["waiting"]:
+        yield f"    waits: {key}"
 
 
 def format_cost(usd: float, unpriced: list[str] | None) -> str:
@@ -143,6 +171,9 @@ def _output_lines(report: RunReport) -> Iterator[Line]:
     match output:
         case None | report.summary:
             return
+        case {"tasks": [*tasks]} if report.flow == "team":  # the answer is the summary
+            opened = [(task["id"], task["open"]) for task in tasks if task["open"]]
+            yield from (Prose(f"open: {name}: {why}") for name, why in opened)
         case {"mandate_id": str(name), "mandate_status": str(status)}:
             yield ""
             yield f"mandate {name}: {status}" + (f" ({output['reason']})" if "reason" in output else "")

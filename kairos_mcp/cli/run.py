@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,17 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairos_mcp.cli.converse import begin_planner, continue_with, converse, find_conversation
+from kairos_mcp.cli.converse import begin_run, continue_with, converse, find_conversation
+from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.follow import follow_run, print_ending
 from kairos_mcp.cli.options import AllFlags, AsJson, RouteOption
-from kairos_mcp.cli.output import shell_command
+from kairos_mcp.cli.output import shell_command, usage_line
 from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
-from kairos_mcp.cli.terminal import Prose, print_line, print_note
+from kairos_mcp.cli.terminal import Prose, print_json, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.messages import canonical_json
-from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import Settings, packaged_config
+from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.plan import goal_of
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+from kairos_mcp.settings.settings import Flags, Settings, packaged_config
 
 if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport
@@ -52,6 +55,20 @@ def run(
             help="Tools it may use, as 'edit_*'; repeatable. Default: those that read, or the agent's.",
         ),
     ] = None,
+    team: Annotated[bool, typer.Option("--team", help="Several agents: plan, tasks side by side, one answer.")] = False,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option("--agents", metavar="NAME", help="With --team: who may get tasks; repeatable. Default: all."),
+    ] = None,
+    max_parallel: Annotated[
+        int | None, typer.Option(min=1, max=16, help="With --team: how many tasks at once. Default: 4.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="A team that carries out this plan, as JSON.")
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Print a team's plan as JSON, to be edited, and carry out none of it.")
+    ] = False,
     key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key gives the same run.")] = None,
     continues: Annotated[
         str | None,
@@ -76,14 +93,43 @@ def run(
 
     Exit codes: 0 completed, 1 failed, 2 wrong use, 3 waiting for an answer, 130 cancelled.
     """
-    if interactive and as_json:
-        raise BadArguments("--json is for a single run.", "Leave out --json or -i.")
-    if from_round is not None and continues is None:
-        raise BadArguments("--from goes with --continue.", '`kairos-mcp run --continue RUN --from round-3 "GOAL"`')
-    goal = (goal or "").strip()
+    is_team = team or plan is not None or plan_only
+    _refuse_contradictions(
+        (interactive and as_json, "--json is for a single run.", "Leave out --json or -i."),
+        (
+            from_round is not None and continues is None,
+            "--from goes with --continue.",
+            '`kairos-mcp run --continue RUN --from round-3 "GOAL"`',
+        ),
+        (is_team and (interactive or continues is not None), "A team has no one conversation.", "Leave out -i."),
+        (is_team and agent is not None, "--agent is for a single run.", "--agents says who may be given a task."),
+        (plan is not None and plan_only, "--plan carries out a plan, --plan-only makes one.", "Leave out one of them."),
+        (
+            not is_team and bool(agents or max_parallel),
+            "--agents and --max-parallel are for a team.",
+            '`kairos-mcp run --team "GOAL"`',
+        ),
+    )
+    given = None if plan is None else _read_plan(plan)
+    goal = (goal or "").strip() or ("" if given is None else goal_of(given))
     if not goal and not interactive:
         raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
     settings = _with_model(settings_here(flags), model, route)
+    if is_team:
+        team_request = TeamRequest(
+            goal,
+            given,
+            agents=tuple(agents or ()) or None,
+            tools=tuple(tools or ()) or None,
+            max_parallel=max_parallel,
+            model=model,
+            route=route or "auto",
+            limits=parse_limits(tuple(limit or ())),
+            workspace=str(current_workspace(settings)),
+            key=key,
+            plans_only=plan_only,
+        )
+        return _run_team(settings, team_request, flags, as_json=as_json)
     continued = None
     if continues is not None:
         settings, continued = find_conversation(flags, settings, continues, from_round)
@@ -100,14 +146,11 @@ def run(
     )
     if continued is not None:
         request = continue_with(request, continued)
-    lacks_model = request.route == "auto" and settings.route == "auto" and not (settings.model or settings.script)
     if interactive:
-        if lacks_model:
+        if _lacks_model(settings, request):
             raise ConfigError("No model is configured, so there is nobody to talk to.", _how_to_give_a_model(settings))
         return converse(flags, settings, request, continued)
-    if lacks_model and not as_json:
-        print_note(Prose(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}"))
-    return print_ending(_run_planner(settings, request, quiet=as_json), flags, as_json=as_json)
+    return print_ending(_run(settings, request, quiet=as_json), flags, as_json=as_json)
 
 
 def demo(*, as_json: AsJson = False, flags: AllFlags) -> int:
@@ -128,7 +171,7 @@ def demo(*, as_json: AsJson = False, flags: AllFlags) -> int:
             workspace=str(workspace),
             key=os.urandom(8).hex(),
         )
-        report = _run_planner(replace(settings, script=script), request, quiet=as_json)
+        report = _run(replace(settings, script=script), request, quiet=as_json)
     code = print_ending(report, flags, as_json=as_json)
     if not as_json:
         install = ("install", "claude-code", "--workspace", ".", "--write")
@@ -159,9 +202,45 @@ def _how_to_give_a_model(settings: Settings) -> str:
     )
 
 
-def _run_planner(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -> RunReport:
+def _refuse_contradictions(*found: tuple[bool, str, str]) -> None:
+    """Raise BadArguments with the message and the hint of the first that holds."""
+    for holds, message, hint in found:
+        if holds:
+            raise BadArguments(message, hint)
+
+
+def _read_plan(file: Path) -> JsonObject:
+    """Read a plan from a file; what is wrong in it is found when the team is started. Raises BadArguments."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadArguments(f"--plan {file}: {error}.", '`kairos-mcp run --plan-only "GOAL"` prints one.') from error
+    if not isinstance(found, dict):
+        raise BadArguments(f"--plan {file}: it is no JSON object.", '`kairos-mcp run --plan-only "GOAL"` prints one.')
+    return found
+
+
+def _run_team(settings: Settings, request: TeamRequest, flags: Flags, *, as_json: bool) -> int:
+    """Run a team, or print its plan: on stdout nothing else, so that it can be piped into a file."""
+    report = _run(settings, request, quiet=as_json)
+    if not request.plans_only or as_json or report.status != "completed":
+        return print_ending(report, flags, as_json=as_json)
+    print_json(report.output, is_to_be_edited=True)
+    for note in report.degraded:
+        print_note(Prose(f"note: {note}"))
+    print_note(Prose(usage_line(report)))
+    return COMPLETED
+
+
+def _lacks_model(settings: Settings, request: PlannerRequest | TeamRequest) -> bool:
+    return request.route == "auto" and settings.route == "auto" and not (settings.model or settings.script)
+
+
+def _run(settings: Settings, request: PlannerRequest | TeamRequest, *, quiet: bool = False) -> RunReport:
     """Start a run and follow it until it rests."""
-    return follow_run(settings, partial(begin_planner, request=request), quiet=quiet, from_start=True)
+    if _lacks_model(settings, request) and not quiet:
+        print_note(Prose(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}"))
+    return follow_run(settings, partial(begin_run, request=request), quiet=quiet, from_start=True)
 
 
 def _script_for(workspace: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 # characters that turn the direction of writing
 _ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _ESCAPES if code > 126}  # JSON itself escapes those below 32
 
 _COLOURS = {"+": 32, "-": 31, "@": 36, "!": 33}  # by the first character of a diff's line; ! begins a remark on it
 
@@ -49,9 +50,11 @@ def print_line(line: Line) -> None:
     _print(_render(line, sys.stdout), sys.stdout)
 
 
-def print_json(value: Any) -> None:
-    """Print the result to stdout as one JSON document, in ASCII: JSON escapes what could control the terminal."""
-    _print(json.dumps(value, indent=2, ensure_ascii=True), sys.stdout)
+def print_json(value: Any, *, is_to_be_edited: bool = False) -> None:
+    """Print the result to stdout as one JSON document, in ASCII: JSON escapes what could control the terminal. In one
+    that is to be edited letters stay as they are."""
+    text = json.dumps(value, indent=2, ensure_ascii=not is_to_be_edited)
+    _print(text.translate(_JSON_ESCAPES), sys.stdout)
 
 
 def print_note(line: Line) -> None:

@@ -35,6 +35,8 @@ CYCLE_REASONS: tuple[StopReason, ...] = (
     *("goal_achieved", "max_cycles_reached", "error_threshold", "loop_detected", "nothing_to_do", "parse_error"),
 )
 """Stop reasons that only runs of OODA cycles have."""
+TEAM_REASONS: tuple[StopReason, ...] = ("team_done", "tasks_failed")
+"""Stop reasons that only team runs have."""
 EndStatus = Literal["completed", "failed", "cancelled"]
 
 STATUS_OF: Mapping[StopReason, EndStatus] = {

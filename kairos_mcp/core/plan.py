@@ -123,6 +123,12 @@ def parse_plan(given: JsonObject, agents: AgentTools, earlier: EarlierTasks = NO
     )
 
 
+def goal_of(given: JsonObject) -> str:
+    """Return what stands for the goal of a team that was given a plan, not checked yet, and no goal: its analysis."""
+    analysis = given.get("analysis")
+    return (analysis.strip() if isinstance(analysis, str) else "") or "Carry out the plan."
+
+
 def fitting_agents(task: PlannedTask, agents: AgentTools) -> list[str]:
     """Return the agents whose tools cover what the task needs, in order."""
     return [name for name, tools in agents.items() if not _uncovered(task, tools)]

@@ -113,17 +113,6 @@ class TaskState:
             return f"it was not begun, since {self.skipped_for} failed"
         return self.tries[-1].left_open if self.tries else ""
 
-    def as_plan_entry(self) -> JsonObject:
-        """Return the task as a report's `plan` has it."""
-        return {
-            "id": self.task.id,
-            "path": self.path,
-            "agent": self.tries[-1].agent if self.tries else self.task.agent,
-            "description": self.task.description,
-            "status": self.status,
-            "depends_on": list(self.task.depends_on),
-        }
-
     def as_output(self) -> JsonObject:
         """Return the task as the run's output has it."""
         return {

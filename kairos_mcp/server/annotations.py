@@ -18,7 +18,7 @@ from kairos_mcp.settings.settings import GateRule, Settings
 
 MOVES_RUNS = frozenset(
     (
-        *("planner_run", "ooda_run", "run_continue", "run_control"),
+        *("planner_run", "team_run", "ooda_run", "run_continue", "run_control"),
         *("ooda_observe", "ooda_orient", "ooda_decide", "ooda_reflect"),
     )
 )
@@ -30,7 +30,8 @@ BUILT_IN: tuple[tuple[str, Effect], ...] = (
     *(("edit_file", "checked"), ("write_file", "checked"), ("apply_edit_plan", "checked"), ("apply_edits", "checked")),
     ("run_command", "irreversible"),
 )
-"""The tools of a workspace that do more than read; a test compares this with the tools themselves."""
+"""The tools of a workspace that do more than read; a test compares this with the tools themselves. request_more_rounds
+is none of them: it changes its own run alone, within limits that hold whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)

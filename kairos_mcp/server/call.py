@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.views.run_report import Heartbeat
+    from kairos_mcp.views.progress import Heartbeat
 
 
 NOBODY = ""

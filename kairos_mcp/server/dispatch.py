@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.views.run_report import Heartbeat
+    from kairos_mcp.views.progress import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +115,5 @@ def progress_reporter(report: ReportProgress) -> Callable[[Heartbeat], Awaitable
 
 def progress_message(beat: Heartbeat) -> str:
     """`round 3/12 · search_files · $0.04`; without a price if it costs nothing."""
-    of = f"/{beat.rounds}" if beat.rounds is not None else ""
     price = f"${beat.nano_usd / 10**9:.2f}" if beat.nano_usd else ""
-    return " · ".join(part for part in (f"round {beat.round}{of}", beat.text, price) if part)
+    return " · ".join(part for part in (beat.place, beat.text, price) if part)

@@ -74,7 +74,21 @@ RESULT_SCHEMA: JsonObject = _object(
             ref={**_TEXT, "description": "For run_trace: all of it"},
         )
     ),
-    plan=_list_of({"type": "object"}),
+    plan=_list_of(
+        _object(
+            ("id", "path", "agent", "description", "status", "depends_on"),
+            id=_TEXT,
+            path={**_TEXT, "description": "The keys of what waits in it begin with it"},
+            agent=_TEXT,
+            description=_TEXT,
+            status={"enum": ["waiting", "working", "done", "partial", "failed", "skipped", "cancelled"]},
+            depends_on=_list_of(_TEXT),
+            rounds=_COUNT,
+            usd=_AMOUNT,
+            tries=_list_of(_object(("agent", "status"), agent=_TEXT, status=_TEXT, rounds=_COUNT)),
+        )
+    ),
+    phase={"enum": ["planning", "tasks", "replanning", "answer"], "description": "Of a team that has not ended"},
     waiting=_list_of(
         _object(
             ("key", "kind"),

@@ -14,6 +14,7 @@ from kairos_mcp.core.text import count_of
 from kairos_mcp.server.framing import on_one_line
 from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result, size
 from kairos_mcp.specs.load_ooda import phase_of
+from kairos_mcp.views.team_tree import tree_lines
 
 if TYPE_CHECKING:
     from kairos_mcp.core.errors import KairosError
@@ -32,7 +33,8 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
     if report.is_delta:
         return _delta_result(report)
     full = report.as_json()
-    body = fit_keeping_output(full) if phase_of(report.flow) is not None else fit_result(full)
+    keeps_output = phase_of(report.flow) is not None or report.flow == "plan"
+    body = fit_keeping_output(full) if keeps_output else fit_result(full)
     is_call = report.flow == "call" and not steered and isinstance(report.output, dict)
     return _result(body, run_text(body), is_error=is_call and report.output.get("is_error") is True)
 
@@ -99,8 +101,10 @@ def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.Call
 
 
 def run_text(result: JsonObject) -> str:
-    """A run in at most 12 lines, then its waiting items as JSON."""
-    return _with_items(list(_run_lines(result)), result["waiting"])
+    """A run in at most 12 lines; then the tasks of a team, a line for each and for what is to be told of it; then the
+    waiting items as JSON."""
+    tasks = tree_lines(result["plan"], result.get("phase"), result["waiting"])
+    return _with_items([*_run_lines(result), *map(_one_line, tasks)], result["waiting"])
 
 
 def runs_text(runs: list[JsonObject], next_call: JsonObject | None) -> str:
@@ -147,8 +151,6 @@ def _run_lines(run: JsonObject) -> Iterator[str]:
         yield f"remaining: {remaining}"
     if run["calls"]:
         yield "calls: " + "; ".join(_format_call(call) for call in run["calls"])
-    if run["plan"]:
-        yield f"plan: {_json(run['plan'])}"
     if run["waiting"]:
         yield "waiting: " + ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
     if run["degraded"]:

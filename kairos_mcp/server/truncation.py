@@ -80,6 +80,8 @@ def _cut_output(body: JsonObject, chars: int) -> JsonObject:
         case {"content": str() as content, "is_error": bool()}:
             data = output.get("data") if size(output.get("data")) <= room // 2 else None
             shown: JsonObject = {**output, "content": _ends(content, room // 2), "data": data}
+        case {"answer": str(), "tasks": [*tasks]} if body["flow"] == "team" and size(tasks) <= room - NOTE_CHARS:
+            shown = {"ref": "output", "chars": length, "tasks": tasks}  # the answer is the summary
         case {"mandate_status": _}:
             brief = ("mandate_id", "mandate_status", "reason")
             shown = {name: output[name] for name in brief if name in output} | {"ref": "output", "chars": length}
@@ -98,11 +100,11 @@ def _cut_summary(body: JsonObject, chars: int) -> JsonObject:
 
 def _cut_plan(body: JsonObject, _chars: int) -> JsonObject:
     plan = [task | {"description": truncate(task["description"], PREVIEW_CHARS, "...")} for task in body["plan"]]
-    return body if plan == body["plan"] else _with_note(body, "plan cut: run_trace view=events", plan=plan)
+    return body if plan == body["plan"] else _with_note(body, "plan cut: run_trace view=plan", plan=plan)
 
 
 def _drop_plan(body: JsonObject, _chars: int) -> JsonObject:
-    return _with_note(body, "plan left out: run_trace view=events", plan=[]) if body["plan"] else body
+    return _with_note(body, "plan left out: run_trace view=plan", plan=[]) if body["plan"] else body
 
 
 def _cut_notes(body: JsonObject, _chars: int) -> JsonObject:

@@ -348,6 +348,11 @@ def read_branch_accounts(session: Session, account: int) -> BranchAccountIds:
     return dict(session.rows(_SELECT_BRANCHES, (account,)))
 
 
+def list_branches(session: Session, account: int) -> dict[str, Account]:
+    """Return the accounts of all branches of the run whose account this is, by the branches' paths."""
+    return {path: read_branch(session, found) for path, found in read_branch_accounts(session, account).items()}
+
+
 def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:
     """Return the ids of the accounts of the branches that the step at this path stands in, the nearest first."""
     if not branches:

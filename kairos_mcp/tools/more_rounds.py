@@ -65,5 +65,10 @@ def more_rounds_tool() -> Tool:
     def run(_arguments: JsonObject, _ctx: ToolContext) -> ToolResult:
         raise ToolNotOffered("Only the limits of a loop answer this.", "Go on with the rounds that are left.")
 
-    example = {"additional": 4, "justification": "…", "progress_summary": "…"}
+    example = {
+        "additional": 4,
+        "justification": "Two of five modules are unread, and each takes a search and a read; "
+        "after that I compare what all five say.",
+        "progress_summary": "Read parser, writer and tests: the names differ in 3 places.",
+    }
     return Tool(MORE_ROUNDS_SPEC, run, examples=(example,), exact_only=True)

@@ -16,6 +16,7 @@ from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
 from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
+from kairos_mcp.views.team_view import TaskView, TeamView
 from kairos_mcp.views.waiting import (
     MAX_DIALOG_CHARS,
     OpenStep,
@@ -43,9 +44,11 @@ def next_call(
     waits: WaitingItems,
     lacks: Sequence[str] = (),
     steps: Mapping[str, OpenStep] | None = None,
+    team: TeamView | None = None,
 ) -> JsonObject | None:
     """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `waits`: what it
-    waits for; `lacks`: what it takes to go on and is not here; `steps`: the open steps, where they are at hand."""
+    waits for; `lacks`: what it takes to go on and is not here; `steps`: the open steps, where they are at hand; `team`:
+    what a team has come to, likewise."""
     match status:
         case "input_required":
             return _next_for_waiting(run, items, decides, waits)
@@ -70,6 +73,8 @@ def next_call(
         case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
+        case "completed" | "failed" if team is not None and (unfinished := _unfinished_try(run, team)) is not None:
+            return _go_on_with_task(run, *unfinished)
         case "completed" | "failed" if (again := mandate_view.call_after_cycles(session, run)) is not None:
             return _call(*again)
         case "completed" if (following := mandate_view.call_after_phase(session, run)) is not None:
@@ -100,6 +105,22 @@ def _where_requests_are(items: Sequence[JsonObject], others: int) -> str:
     some = " One of several answers is enough: its branch goes on." if len(items) + others > 1 else ""
     more = f" {others} more wait, and run_status view=full shows them." if others else ""
     return f"Answer {what}.{some}{more}"
+
+
+def _unfinished_try(run: RunRow, team: TeamView) -> tuple[TaskView, str] | None:
+    """Return a task to go on with of a team that did not reach its goal, and the newest round of it; None for none."""
+    if _reason(run) == "team_done":
+        return None
+    for status in ("partial", "failed"):
+        for task in team.tasks:
+            if task.status == status and (path := next((each.round for each in task.tries[::-1] if each.round), None)):
+                return task, path
+    return None
+
+
+def _go_on_with_task(run: RunRow, task: TaskView, path: str) -> JsonObject:
+    go_on = {"goal": "Go on.", "continues": run.id, "from": path, "agent": task.agent}
+    return _call("planner_run", go_on, f"Task {task.id} {task.status}: a new run can go on from its newest round.")
 
 
 def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides, waits: WaitingItems) -> JsonObject:

@@ -1,4 +1,7 @@
-"""What was done in a run, item by item, for somebody who watches it: its calls, and what the model says beside them."""
+"""What was done in a run, item by item, for somebody who watches it: its calls, and what the model says beside them.
+
+Also signs of life, for somebody who waits.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,44 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kairos_mcp.core.messages import Completion, JsonObject
+from kairos_mcp.core.step_path import loop_of, round_of
+from kairos_mcp.core.text import count_of
 from kairos_mcp.store import report_queries
+from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
-from kairos_mcp.views.run_report import call_entry
+from kairos_mcp.views.run_report import call_entry, newest_calls
+from kairos_mcp.views.team_view import TeamView
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """One sign of life for somebody who waits: `round 3/12 · search_files · $0.04`.
+
+    `team`: what a team is at, which then stands in place of the round.
+    """
+
+    run_id: str
+    round: int
+    rounds: int | None
+    text: str
+    nano_usd: int
+    team: TeamView | None = None
+
+    @property
+    def place(self) -> str:
+        """Say how far the run is: `round 3/12`; of a team `2/5 tasks · code_analyzer round 3`."""
+        if self.team is None:
+            return f"round {self.round}" + (f"/{self.rounds}" if self.rounds is not None else "")
+        if not self.team.tasks:
+            return "planning"
+        parts = [f"{self.team.ended}/{count_of(len(self.team.tasks), 'task')}"]
+        if self.team.phase != "tasks":
+            parts.append(self.team.phase or "ended")
+        elif (newest := self.team.newest_try) is not None:
+            parts.append(f"{newest.agent} round {round_of(self.team.newest or '')}")
+        return " · ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +79,13 @@ def _items(session: Session, run: RunRow, known: Collection[str], limit: int) ->
                 yield ProgressItem(step.path, said=said)
             case _:
                 yield ProgressItem(step.path)
+
+
+def read_heartbeat(session: Session, run: RunRow, team: TeamView | None = None) -> Heartbeat:
+    """Return a sign of life of the run."""
+    account, last = read_account(session, run.account), newest_calls(session, run, 1)
+    number = account.spent.rounds + account.held.rounds
+    if team is not None and last and loop_of(last[0]["ref"]) != loop_of(team.newest or ""):
+        last = []  # the newest call is of another task than the newest round
+    text = last[0]["name"] if last else ""
+    return Heartbeat(run.id, number, account.caps.rounds, text, account.spent.nano_usd, team)

@@ -30,6 +30,7 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.next_action import Decides, next_call
+from kairos_mcp.views.team_view import TeamPhase, TeamView
 from kairos_mcp.views.waiting import (
     NOTHING_SHOWN,
     BackOff,
@@ -47,17 +48,6 @@ GOAL_CHARS = 80
 NEWEST_CALLS = 5
 _ATTACHED = "an identical start made this run before"
 EXACTNESS_ORDER = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """One sign of life for somebody who waits: `round 3/12 · search_files · $0.04`."""
-
-    run_id: str
-    round: int
-    rounds: int | None
-    text: str
-    nano_usd: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +75,13 @@ class RunReport:
     waiting: tuple[JsonObject, ...]
     degraded: tuple[str, ...]
     next: JsonObject | None
+    phase: TeamPhase | None = None
 
     def as_json(self) -> JsonObject:
+        """Return the report as JSON; `phase` only of a team that has not ended."""
         fields = asdict(self)
+        if self.phase is None:
+            del fields["phase"]
         return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
 
     @property
@@ -177,8 +171,9 @@ def make_report(
     waits: WaitingItems,
     view: ServerView,
     steps: Mapping[str, OpenStep] | None,
+    team: TeamView | None = None,
 ) -> RunReport:
-    """Make the report of a run, which waits for `waits`.
+    """Make the report of a run, which waits for `waits`. `team`: what it has come to, if it is one.
 
     `steps`: the open steps by path, where `needs_flow`. Without them (None), waiting items are keys and kinds, and a
     mandate's pause is its status alone.
@@ -205,7 +200,7 @@ def make_report(
         usage=_usage(account.spent, tally),
         remaining=_remaining_limits(account),
         calls=tuple(newest_calls(session, run, since=since)),
-        plan=(),
+        plan=team.plan() if team is not None else (),
         waiting=items,
         degraded=(
             *_degraded_notes(session, run, view, tally, waits, since),
@@ -222,7 +217,9 @@ def make_report(
             waits,
             view.lacks,
             steps,
+            team,
         ),
+        phase=team.phase if team is not None and outcome is None else None,
     )
 
 
@@ -311,13 +308,6 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
     except Unreadable:
         return None
     return found
-
-
-def read_heartbeat(session: Session, run: RunRow) -> Heartbeat:
-    """Return a sign of life of the run."""
-    account, last = read_account(session, run.account), newest_calls(session, run, 1)
-    number = account.spent.rounds + account.held.rounds
-    return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
 
 def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> list[JsonObject]:

@@ -17,9 +17,10 @@ from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
+from kairos_mcp.views.team_view import TeamView
 from kairos_mcp.views.transcript import Transcript, answers_by_path, calls_by_path, list_messages
 
-View = Literal["events", "calls", "messages", "usage"]
+View = Literal["events", "calls", "messages", "usage", "plan"]
 EVENT_CHARS = 200  # of the text in an event: view=messages and a ref have all of it
 
 
@@ -42,7 +43,7 @@ class TraceInput:
     """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
     ref, and the names of tools that no turn of a model stands for. `talks`: the conversations of a run that has
     several; `output`: what one that has not ended shows so far; `decided`: by path, what was decided about a step, by
-    whom, through what, with which client."""
+    whom, through what, with which client; `team`: what a team has come to, where its plan is asked for."""
 
     run: RunRow
     record: Sequence[StepRow]
@@ -52,6 +53,7 @@ class TraceInput:
     talks: Callable[[], Iterable[Transcript]] = tuple
     output: Any = None
     decided: Mapping[str, Sequence[DecisionRow]] = field(default_factory=dict)
+    team: TeamView | None = None
 
 
 def trace(traced: TraceInput, query: TraceQuery) -> JsonObject:
@@ -59,7 +61,8 @@ def trace(traced: TraceInput, query: TraceQuery) -> JsonObject:
     if query.ref is not None:
         return _text_page(traced, query.ref, query)
     items = list(_matching_items(_items(traced, query.view), query.grep))
-    return {"run_id": traced.run.id, "view": query.view, **_page(items, query)}
+    phase = {"phase": traced.team.phase} if traced.team is not None else {}
+    return {"run_id": traced.run.id, "view": query.view, **phase, **_page(items, query)}
 
 
 def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
@@ -75,6 +78,8 @@ def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
             return _messages(traced)
         case "usage":
             return (_usage(row) for row in traced.record if row.body is not None)
+        case "plan":
+            return (task.as_json() for task in (traced.team.tasks if traced.team is not None else ()))
 
 
 def _answered_steps(record: Sequence[StepRow]) -> Iterator[tuple[StepRow, Answer | None]]:

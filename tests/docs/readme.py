@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -169,22 +170,35 @@ def mandate_output() -> str:
     return "```console\n" + "\n".join(outputs) + "```"
 
 
-def _run_command(root: Path, *words: str) -> str:
+def team_output() -> str:
+    """A plan made and carried out on the small site, without the progress, which goes to stderr."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        shutil.copytree(EXAMPLES / "site", root / "site")
+        run = partial(_run_command, root, script=EXAMPLES / "team.jsonl", errors=subprocess.DEVNULL)
+        made = run("run", "--plan-only", "Check the docs.")
+        (root / "plan.json").write_text(made.split("\n", 1)[1])
+        carried_out = run("run", "--team", "--plan", "../plan.json", "Check the docs.")
+    return f"```console\n$ kairos-mcp run --plan-only 'Check the docs.' > ../plan.json\n\n{carried_out}```"
+
+
+def _run_command(root: Path, *words: str, script: Path | None = None, errors: int = subprocess.STDOUT) -> str:
     """A command as typed in the folder `site`, and its output."""
-    environ = {**os.environ, "KAIROS_HOME": str(root / "home"), "KAIROS_SCRIPT": str(root / "site" / "mandate.jsonl")}
+    script = script or root / "site" / "mandate.jsonl"
+    environ = {**os.environ, "KAIROS_HOME": str(root / "home"), "KAIROS_SCRIPT": str(script)}
     done = subprocess.run(
         [sys.executable, "-m", "kairos_mcp", *words],
         cwd=root / "site",
         env=environ | {"PYTHONUNBUFFERED": "1"},
         text=True,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=errors,
         check=False,
         timeout=60,
     )
     assert done.returncode in (0, 3), done.stdout
     output = done.stdout.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp").strip("\n")
-    return f"$ kairos-mcp {' '.join(words)}\n{output}\n"
+    return f"$ {shlex.join(['kairos-mcp', *words])}\n{output}\n"
 
 
 def caller_output() -> str:
@@ -224,6 +238,7 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "run: demo": (README, demo_output),
     "run: caller": (README, caller_output),
     "run: mandate": (README, mandate_output),
+    "run: team": (README, team_output),
     "file: examples/kairos.toml": (README, partial(file_text, "examples/kairos.toml")),
     "file: examples/site/links.toml": (README, partial(file_text, "examples/site/links.toml")),
 }

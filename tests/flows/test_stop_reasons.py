@@ -1,4 +1,4 @@
-"""Each stop reason of the closed set, reached; but `cancelled`, which no flow knows, and those of runs in cycles."""
+"""Each stop reason of the closed set, reached; but `cancelled`, which no flow knows, and those of cycles and teams."""
 
 from typing import Any, get_args
 
@@ -7,7 +7,7 @@ from support.flow_runner import Fed, echo, feed
 from support.planner_inputs import ANSWER_SCHEMA, brief, call, says, turn
 
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF, Outcome, StopReason, make_outcome
+from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF, TEAM_REASONS, Outcome, StopReason, make_outcome
 from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused, Unknown
 from kairos_mcp.flows.planner import planner
 
@@ -44,7 +44,7 @@ ENDINGS: dict[str, tuple[Fed, str]] = {
 }
 
 
-@pytest.mark.parametrize("reason", sorted(set(get_args(StopReason)) - {*CYCLE_REASONS, "cancelled"}))
+@pytest.mark.parametrize("reason", sorted(set(get_args(StopReason)) - {*CYCLE_REASONS, *TEAM_REASONS, "cancelled"}))
 def test_each_stop_reason_is_reached_with_its_status_and_loses_nothing(reason: StopReason) -> None:
     run, summary = ENDINGS[reason]
     assert (run.outcome.stop_reason, run.outcome.status) == (reason, STATUS_OF[reason])

@@ -39,7 +39,7 @@ def test_a_single_task_is_one_loop_and_its_answer_is_the_teams() -> None:
     assert list(record) == ["plan", "task-1/try-1/round-1"]
     assert runner.outcome.stop_reason == "team_done"
     assert runner.outcome.summary == "answer of task-1/try-1/round-1"
-    assert [entry["status"] for entry in (each.as_plan_entry() for each in state.tasks)] == ["done"]
+    assert [each.status for each in state.tasks] == ["done"]
 
 
 def test_tasks_that_depend_on_none_begin_at_once_and_others_get_the_results_before_them() -> None:
@@ -230,14 +230,14 @@ def test_a_task_that_a_limit_ended_counts_with_what_it_found() -> None:
     assert "task-1/try-2/round-1" not in record
 
 
-def test_a_team_all_of_whose_tasks_failed_has_failed_and_lists_them_without_a_model() -> None:
+def test_a_team_all_of_whose_tasks_failed_has_failed_whatever_its_answer_says() -> None:
     answers = {
         "plan": planned(task("one"), task("two")),
         **{f"task-{n}/try-{m}/round-1": DOWN for n in (1, 2) for m in (1, 2)},
         "replan-1": DOWN,
     }
-    _, runner, record = run_team(team_input(), answers)
-    assert "synthesis" in record or runner.outcome.summary.startswith("Made from the record")
+    _, runner, _ = run_team(team_input(), answers)
+    assert runner.outcome.summary == "answer of synthesis"
     assert (runner.outcome.stop_reason, runner.outcome.status) == ("tasks_failed", "failed")
     assert len(runner.outcome.output["tasks"]) == 2
 

@@ -10,9 +10,10 @@ import pytest
 
 from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
 from kairos_mcp.gate import Gate, GatedCall
-from kairos_mcp.server.annotations import BUILT_IN, MOVES_RUNS, possible_effect
+from kairos_mcp.server.annotations import BUILT_IN, MOVES_RUNS, READING_PHASES, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC
 
 ALLOW_EDITS, ALLOW_ALL = (GateRule("edit_*", "allow"),), (GateRule("*", "allow"),)
 COMMANDS = (GateRule("run_command", "allow"),)
@@ -47,7 +48,7 @@ async def test_a_tool_that_moves_runs_states_the_most_that_they_may_do(
     async with connect(replace(settings, **changes)) as client:
         for _ in range(2):  # the same at each look
             for tool in (await client.raw.list_tools()).tools:
-                if tool.name in ("planner_run", "ooda_run", "run_continue", "run_control"):
+                if tool.name in MOVES_RUNS - READING_PHASES:
                     hints = tool.annotations
                     assert (hints.destructive_hint, hints.open_world_hint) == (destructive, open_world), tool.name
                     assert (hints.read_only_hint, hints.idempotent_hint) == (False, not destructive)
@@ -58,6 +59,7 @@ async def test_a_tool_that_moves_runs_states_the_most_that_they_may_do(
 
 def test_the_tools_that_change_a_workspace_are_those_that_there_are(tmp_path: Path) -> None:
     there = {tool.spec.name: tool.spec.effect for tool in builtin_tools(tmp_path, read_bytes=1)}
+    assert there.pop(MORE_ROUNDS_SPEC.name) == "idempotent"  # it changes its run, not the workspace
     assert {name: effect for name, effect in there.items() if effect != "read"} == dict(BUILT_IN)
 
 

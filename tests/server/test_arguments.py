@@ -45,7 +45,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "a route that is none": ("planner_run", {"goal": "x", "route": "telepathy"}, "route"),
     "settle what": ("run_control", {"run_id": "r", "action": "settle", "settlement": "reattempt"}, "key"),
     "settle how": ("run_control", {"run_id": "r", "action": "settle", "key": "k"}, "settlement"),
-    "view of a later issue": ("run_trace", {"run_id": "r", "view": "plan"}, "view"),
+    "view of a later issue": ("run_trace", {"run_id": "r", "view": "diff"}, "view"),
     "extend what": ("run_control", {"run_id": "r", "action": "extend"}, "limits"),
     "extend by nothing": ("run_control", {"run_id": "r", "action": "extend", "limits": {}}, "limits"),
     "reroute where": ("run_control", {"run_id": "r", "action": "reroute"}, "route"),

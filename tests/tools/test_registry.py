@@ -11,6 +11,7 @@ import pytest
 from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools.more_rounds import asks_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool, ToolContext, call_tool
 
@@ -189,10 +190,12 @@ def test_the_tools_of_the_house_say_what_they_change_and_fit_their_own_examples(
         "apply_edits": "checked",
         "run_command": "irreversible",
         "read_result": "read",
+        "request_more_rounds": "idempotent",
     }
-    assert all((t.preview is not None) == (t.spec.effect != "read") for t in tools)
+    changing = [t for t in tools if t.spec.effect != "read" and not asks_more_rounds(t.spec)]
+    assert [t for t in tools if t.preview is not None] == changing
     assert all((t.probe is not None) == (t.spec.effect == "checked") for t in tools)
     for one in tools:
         for example in one.examples:
             assert one.schema.problems(example) == []
-    assert [t.spec.name for t in builtin_tools(None, read_bytes=1000)] == ["read_result"]
+    assert [t.spec.name for t in builtin_tools(None, read_bytes=1000)] == ["read_result", "request_more_rounds"]

@@ -198,12 +198,11 @@ class TeamRun(_TeamArguments):
 
     def request(self) -> TeamRequest:
         """The request for a team. Without a goal, the analysis of the plan stands for it."""
+        from kairos_mcp.core.plan import goal_of
         from kairos_mcp.core.run_spec import TeamRequest
 
-        analysis = self.plan.get("analysis") if self.plan is not None else None
-        goal = self.goal or (analysis.strip() if isinstance(analysis, str) else "") or "Carry out the plan."
         return TeamRequest(
-            goal,
+            self.goal or goal_of(self.plan or {}),
             self.plan,
             self.context,
             None if self.agents is None else tuple(self.agents),
