@@ -10,7 +10,7 @@ from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
-from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
+from scripted_model import drive_by_job, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -24,8 +24,8 @@ async def sample(_context: Any, params: types.CreateMessageRequestParams) -> Any
         text = types.TextContent(type="text", text=write_in_dialect(answer))
         return types.CreateMessageResult(role="assistant", content=text, model="scripted", stopReason="endTurn")
     blocks: list[Any] = [
-        types.ToolUseContent(type="tool_use", id=call["id"], name=call["name"], input=call["arguments"])
-        for call in answer.get("tool_calls", ())
+        types.ToolUseContent(type="tool_use", id=f"c{number}", name=call["name"], input=call["arguments"])
+        for number, call in enumerate(answer.get("tool_calls", ()), 1)
     ]
     reason = "toolUse" if blocks else "endTurn"
     blocks = blocks or [types.TextContent(type="text", text=answer["content"])]
@@ -64,8 +64,7 @@ async def main() -> None:
             return (await session.call_tool(name, arguments)).structuredContent
 
         await session.list_tools()
-        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        report(result, protocol=hello.protocolVersion, asked=asked)
+        report(await drive_by_job(call), protocol=hello.protocolVersion, asked=asked)
 
 
 asyncio.run(main())

@@ -10,7 +10,7 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
+from scripted_model import drive_by_job, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -24,8 +24,8 @@ async def sample(_context: Any, params: Any) -> Any:
         text = types.TextContent(type="text", text=write_in_dialect(answer))
         return types.CreateMessageResult(role="assistant", content=text, model="scripted", stop_reason="endTurn")
     blocks: list[Any] = [
-        types.ToolUseContent(type="tool_use", id=call["id"], name=call["name"], input=call["arguments"])
-        for call in answer.get("tool_calls", ())
+        types.ToolUseContent(type="tool_use", id=f"c{number}", name=call["name"], input=call["arguments"])
+        for number, call in enumerate(answer.get("tool_calls", ()), 1)
     ]
     reason = "toolUse" if blocks else "endTurn"
     blocks = blocks or [types.TextContent(type="text", text=answer["content"])]
@@ -62,8 +62,7 @@ async def main() -> None:
             return (await client.call_tool(name, arguments)).structured_content
 
         await client.list_tools()
-        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        report(result, protocol=client.protocol_version, asked=asked)
+        report(await drive_by_job(call), protocol=client.protocol_version, asked=asked)
 
 
 asyncio.run(main())

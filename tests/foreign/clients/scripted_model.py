@@ -1,7 +1,11 @@
-"""The model of every Python client here: lists the folder, reads the note, answers with the word in it."""
+"""The model of every Python client here: lists the folder, reads the note, answers with the word in it.
+
+Where the job has a `team`, it says that team's lines instead: support/team_on_source.py has them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
@@ -15,6 +19,10 @@ Json = dict[str, Any]
 def next_answer(seen: Any, turns: int) -> Json:
     """Give the next answer of a model that was shown `seen` and has answered `turns` times; in a caller's form."""
     shown = json.dumps(seen, default=str)
+    if team := job().get("team"):
+        step = next(step for marker, step in team["markers"] if marker in shown)
+        line: Json = team["lines"][f"{step}/try-1/round-{turns + 1}" if step.startswith("task") else step]
+        return line
     if "read_file" not in shown:
         return {"content": "no tools were shown", "finish": "stop"}
     if turns == 0:
@@ -29,8 +37,40 @@ def write_in_dialect(answer: Json) -> str:
     """Write an answer in the text dialect."""
     if "tool_calls" not in answer:
         return json.dumps({"final": answer["content"]})
-    calls = [{"name": call["name"], "arguments": call["arguments"]} for call in answer["tool_calls"]]
-    return json.dumps({"tool_calls": calls})
+    wanted = [{"name": call["name"], "arguments": call["arguments"]} for call in answer["tool_calls"]]
+    return json.dumps({"tool_calls": wanted})
+
+
+async def drive_by_job(call: Callable[[str, Json], Awaitable[Json]]) -> Json:
+    """Drive the run that the job asks for to its end, in the way that it asks for."""
+    team = job().get("team")
+    if team is None:
+        return await (drive_as_caller(call) if job()["way"] == "caller" else call("planner_run", {"goal": GOAL}))
+    result = await call("team_run", {"goal": team["goal"], "limits": {"rounds": 40}})
+    while result["status"] == "input_required":
+        if job()["way"] == "caller":
+            result = await answer_side_by_side(call, result, team["lines"])
+        elif result["route"] != "sampling":
+            return result  # its answer was refused
+        else:  # after so many rounds of one call
+            result = await call("run_continue", {"run_id": result["run_id"]})
+    return result
+
+
+async def answer_side_by_side(call: Callable[[str, Json], Awaitable[Json]], run: Json, lines: Json) -> Json:
+    """Answer each request that waits in a call of its own, as a host with sub-agents does; give the run afterwards.
+
+    The first time that several wait, one of them alone is answered: the others wait on.
+    """
+    keys = [item["key"] for item in run["waiting"]]
+    if "task-1/try-1/round-1" in keys:
+        keys = keys[:1]
+    calls = [call("run_continue", {"run_id": run["run_id"], "answers": {key: lines[key]}}) for key in keys]
+    results = await asyncio.gather(*calls)
+    if len(results) == 1:
+        return results[0]
+    runs: list[Json] = (await call("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
+    return runs[0]
 
 
 async def drive_as_caller(call: Callable[[str, Json], Awaitable[Json]]) -> Json:

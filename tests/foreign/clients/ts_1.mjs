@@ -5,7 +5,7 @@ import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { CreateMessageRequestSchema } from "@modelcontextprotocol/sdk/types.js";
-import { GOAL, capabilities, driveAsCaller, job, report, sampler } from "./scripted_model.mjs";
+import { capabilities, driveByJob, job, report, sampler } from "./scripted_model.mjs";
 
 const asked = [];
 
@@ -28,6 +28,5 @@ way.setProtocolVersion = (version) => {
 await client.connect(way);
 await client.listTools(); // from here on results are held against the listed output schemas
 const call = async (name, given) => (await client.callTool({ name, arguments: given })).structuredContent;
-const result = job.way === "caller" ? await driveAsCaller(call) : await call("planner_run", { goal: GOAL });
-report(result, { protocol, asked });
+report(await driveByJob(call), { protocol, asked });
 await client.close();

@@ -2,7 +2,7 @@
 
 import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import { GOAL, capabilities, driveAsCaller, job, report, sampler } from "./scripted_model.mjs";
+import { capabilities, driveByJob, job, report, sampler } from "./scripted_model.mjs";
 
 const asked = [];
 
@@ -24,6 +24,5 @@ if (job.way !== "caller") client.setRequestHandler("sampling/createMessage", sam
 await client.connect(transport());
 await client.listTools(); // from here on results are held against the listed output schemas
 const call = async (name, given) => (await client.callTool({ name, arguments: given })).structuredContent;
-const result = job.way === "caller" ? await driveAsCaller(call) : await call("planner_run", { goal: GOAL });
-report(result, { protocol: client.getNegotiatedProtocolVersion?.(), asked });
+report(await driveByJob(call), { protocol: client.getNegotiatedProtocolVersion?.(), asked });
 await client.close();
