@@ -24,8 +24,10 @@ from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
+from kairos_mcp.app.run_resources import RunResources
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.schedules import Schedules
+from kairos_mcp.app.skills import Skills
 from kairos_mcp.app.spending import Spending
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.core.identity import Caller
@@ -75,6 +77,8 @@ class App:
         self.client_requests = ClientRequests(context)
         self.dialogs = Dialogs(context)
         self.inbox = Inbox(context)
+        self.run_resources = RunResources(context, self.runs)
+        self.skills = Skills(context)
         self.redactor = self._factory.redactor
 
     @staticmethod

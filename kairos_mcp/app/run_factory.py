@@ -326,7 +326,7 @@ class RunFactory:
             read_bytes=self.settings.read_bytes,
             scopes=scopes,
             commands=commands,
-            skill_folders=self._skill_folders,
+            skill_folders=self.skill_folders,
             redactor=self.redactor,
         )
         internal = [*internal_tools(opened, self._store), plan_problem_tool()]
@@ -351,7 +351,7 @@ class RunFactory:
         return self.settings.approval_hours * 3_600_000
 
     @cached_property
-    def _skill_folders(self) -> SkillFolders:
+    def skill_folders(self) -> SkillFolders:
         """The skills, the same for every workspace."""
         return self._exit_stack.enter_context(closing(SkillFolders(skill_folders(self.settings))))
 

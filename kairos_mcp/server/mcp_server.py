@@ -14,6 +14,7 @@ import anyio
 import mcp_types as wire
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
 
 from kairos_mcp import __version__
 from kairos_mcp.core.errors import ConfigError, KairosError
@@ -36,7 +37,7 @@ CORE = (
     *("planner_run", "team_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
     *("run_control", "run_trace", "registry_search", "budget_status"),
 )
-FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/list", "resources/templates/list", "resources/read")
+FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/templates/list")
 LISTING_TTL_MS = 300_000  # these change only with the process; a client may keep them for five minutes
 _TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 
@@ -50,7 +51,9 @@ def build_server(
     listing = wire.ListToolsResult(tools=[annotate_tool(tool, settings) for tool in chosen.tools])
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
 
-    async def on_list_tools(_ctx: object, _params: object) -> wire.ListToolsResult:
+    async def on_list_tools(_ctx: object, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        if _cursor_of(params) is not None:
+            raise MCPError(wire.INVALID_PARAMS, "The list of tools has one page. List again without a cursor.")
         return listing
 
     async def on_call_tool(
@@ -60,21 +63,22 @@ def build_server(
 
         return await dispatch(ctx, params, get_app, policy)
 
-    async def on_list_resources(_ctx: object, _params: object) -> wire.ListResourcesResult:
+    async def on_list_resources(_ctx: object, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
         from kairos_mcp.server.resources import list_resources
 
-        return list_resources()
+        return await list_resources(get_app, _cursor_of(params))
 
     async def on_read_resource(_ctx: object, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
-        from kairos_mcp.server.resources import AGENT_URI, read_agent, read_resource
+        from kairos_mcp.server.resources import read_resource
 
-        uri = str(params.uri)
-        return await read_agent(uri, await get_app()) if uri.startswith(AGENT_URI) else read_resource(uri)
+        return await read_resource(get_app, str(params.uri))
 
-    async def on_list_resource_templates(_ctx: object, _params: object) -> wire.ListResourceTemplatesResult:
+    async def on_list_resource_templates(
+        _ctx: object, params: wire.PaginatedRequestParams | None
+    ) -> wire.ListResourceTemplatesResult:
         from kairos_mcp.server.resources import list_templates
 
-        return list_templates()
+        return list_templates(_cursor_of(params))
 
     server = Server(
         "kairos-mcp",
@@ -90,9 +94,38 @@ def build_server(
         on_read_resource=on_read_resource,
         on_list_resource_templates=on_list_resource_templates,
     )
+    _add_skills(server, get_app)
     state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
     server.middleware.append(RequestStateSealer(settings.home, state_s))
     return server
+
+
+def _cursor_of(params: wire.PaginatedRequestParams | None) -> str | None:
+    return None if params is None else params.cursor
+
+
+def _add_skills(server: Server[ClientSessions], get_app: Callable[[], Awaitable[App]]) -> None:
+    """Declare the skills extension, which the SDK does not know, and answer its methods."""
+
+    async def on_list_skills(_ctx: object, params: wire.PaginatedRequestParams) -> dict[str, Any]:
+        from kairos_mcp.server.skills import list_skills
+
+        return await list_skills(get_app, params.cursor)
+
+    async def on_get_skill(_ctx: object, params: GetSkillParams) -> dict[str, Any]:
+        from kairos_mcp.server.skills import get_skill
+
+        return await get_skill(get_app, params.uri)
+
+    server.extensions["io.modelcontextprotocol/skills"] = {}
+    server.add_request_handler("skills/list", wire.PaginatedRequestParams, on_list_skills)
+    server.add_request_handler("skills/get", GetSkillParams, on_get_skill)
+
+
+class GetSkillParams(wire.RequestParams):
+    """The parameters of skills/get."""
+
+    uri: str
 
 
 def list_tools(choice: str) -> wire.ListToolsResult:

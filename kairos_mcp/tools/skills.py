@@ -43,11 +43,17 @@ class Skill:
 def parse_skill(text: str, folder: str) -> Skill:
     """Read a skill from the beginning of its SKILL.md; `folder` is its folder's name. Raises BadArguments, which says
     what is wrong."""
+    head = front_matter_of(text, folder)
+    return _parse_plain_head(head, folder) or _parse_yaml_head(head, folder)
+
+
+def front_matter_of(text: str, folder: str) -> str:
+    """Return the front matter of a SKILL.md, as YAML. Raises BadArguments where there is none, or a too long one."""
     found = _HEAD.match(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     if found is None or len(found[1]) > HEAD_CHARS or found[1].count("\n") > HEAD_LINES:
         bounds = f"at most {HEAD_CHARS} characters in {HEAD_LINES} lines"
         raise BadArguments(f"SKILL.md of {folder[:NAME_CHARS]} has no front matter of {bounds}.", _HINT)
-    return _parse_plain_head(found[1], folder) or _parse_yaml_head(found[1], folder)
+    return found[1]
 
 
 def _parse_plain_head(head: str, folder: str) -> Skill | None:

@@ -50,6 +50,7 @@ FAN_OUT = "server/test_fan_out.py::test_"
 FORKS = "core/test_forks.py::test_"
 ONLY_NEW = "server/test_only_new.py::test_"
 STREAMS = "providers/test_streams.py::test_"
+RESOURCES = "server/test_resources.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
@@ -2090,6 +2091,27 @@ AGENT_FILES = (
     ),
 )
 
+READ_AS_RESOURCES = (
+    Guard(
+        "store/run_changes.py",
+        "where principal = ? and workspace in ({placeholders(workspaces)}) order by n desc limit ?",
+        "where ? <> '' and workspace in ({placeholders(workspaces)}) order by n desc limit ?",
+        RESOURCES + "a_principal_sees_its_own[2026-07-28]",
+    ),
+    Guard(
+        "server/resources.py",
+        "return Content(spell_hidden(to_json(",
+        "return Content(str.strip(to_json(",
+        RESOURCES + "a_text_that_imitates_a_conversation_is_spelled[2025-11-25]",
+    ),
+    Guard(
+        "tools/skill_files.py",
+        "    inside = plain_path(path)",
+        "    inside = path",
+        RESOURCES + "what_is_not_there_is_refused_with_what_to_do[2026-07-28]",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2110,4 +2132,5 @@ GUARDS = (
     *CHANGED_BY_SIBLINGS,
     *MORE_ROUNDS,
     *AGENT_FILES,
+    *READ_AS_RESOURCES,
 )

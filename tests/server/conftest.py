@@ -16,7 +16,7 @@ from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.server.resources import RESULT_SCHEMA
+from kairos_mcp.server.result_schema import RESULT_SCHEMA
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
 

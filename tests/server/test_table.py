@@ -32,7 +32,8 @@ def test_a_tool_is_listed_as_its_snapshot_says(tool):
 
 async def test_the_schemas_that_are_too_long_for_the_listing_are_resources(settings, connect):
     async with connect(settings) as client:
-        listed = [str(resource.uri) for resource in (await client.raw.list_resources()).resources]
+        resources = (await client.raw.list_resources()).resources
+        listed = [str(resource.uri) for resource in resources if resource.mime_type == "application/schema+json"]
         assert listed == ["kairos://schema/mandate", "kairos://schema/result"]
         texts = {uri: (await client.raw.read_resource(uri)).contents[0].text for uri in listed}
         for text in texts.values():

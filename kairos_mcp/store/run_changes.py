@@ -1,0 +1,35 @@
+"""Read what tells that something changed: the numbers of runs, and what is counted of a day and of mandates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kairos_mcp.store.session import Session, placeholders
+
+
+class RunChange(NamedTuple):
+    """A run by its id, with its `seq` and `news_seq`, and when its newest step was made or it ended (milliseconds)."""
+
+    run_id: str
+    seq: int
+    news_seq: int
+    at: int
+
+
+_CHANGES = """
+    select id, seq, news_seq, coalesce(ended_at,
+        (select mark.at from mark where mark.run = run.n order by mark.id desc limit 1), created_at) from run
+"""
+
+
+def newest_runs(session: Session, principal: str, workspaces: Sequence[str], limit: int) -> list[RunChange]:
+    """Return a principal's newest runs in these workspaces ('' for none), newest first."""
+    statement = f"{_CHANGES} where principal = ? and workspace in ({placeholders(workspaces)}) order by n desc limit ?"
+    return [RunChange(*found) for found in session.rows(statement, (principal, *workspaces, limit))]
+
+
+def runs_by_id(session: Session, principal: str, run_ids: Sequence[str]) -> list[RunChange]:
+    """Return those of these runs that are the principal's."""
+    statement = f"{_CHANGES} where principal = ? and id in ({placeholders(run_ids)})"
+    return [RunChange(*found) for found in session.rows(statement, (principal, *run_ids))]
