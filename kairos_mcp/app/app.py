@@ -7,6 +7,7 @@ cancels the waiting alone.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -112,6 +113,12 @@ class App:
     def check_writable(self) -> None:
         """Raise the error that a write to the state file would meet now, if any."""
         self._store.check_writable()
+
+    async def check_ready(self) -> None:
+        """Raise the error that a call would meet now: the state file can't be opened, read or written. Makes it where
+        there is none."""
+        await self._store.read(lambda session: session.row("select 1"))
+        await asyncio.to_thread(self._store.check_writable)  # it may wait for a lock
 
     async def health(self, *, thorough: bool = False) -> JsonObject:
         """Return where the store is, how it is, its living servers, and its runs by status; `thorough` reads it all."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import anyio
+
 from kairos_mcp.app.agents import choose_request_model, find_agent
-from kairos_mcp.app.context import Operations, Standing, read_run, stopped_server_error
+from kairos_mcp.app.context import AppContext, Operations, Standing, read_run, stopped_server_error
 from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.app.start import (
     NewRunPlan,
@@ -76,6 +79,11 @@ class RunPurpose:
 
 class Runs(Operations):
     """Start runs, read them, wait for them, and remove old ones."""
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self._waits: set[anyio.CancelScope] = set()
+        self._waits_end = False
 
     async def start_planner(self, request: PlannerRequest, caller: Caller, *, is_another: bool = False) -> StartResult:
         """Start a planner run, or find the open one of an identical start, unless it is to be another one.
@@ -279,18 +287,35 @@ class Runs(Operations):
         last_heartbeat_s = time.monotonic() if again else 0.0
         while not await self._is_reached(until, runs_now, since or {}):
             now = time.monotonic()
-            if now >= until_s:
+            if now >= until_s or self._waits_end:
                 break
             if on_heartbeat is not None and now - last_heartbeat_s >= HEARTBEAT_S:
                 last_heartbeat_s = now
                 await on_heartbeat(await self.heartbeat(runs_now[0]))
             within_s = min(until_s - now, HEARTBEAT_S)
-            if until in ("attention", "news") or not await self._pool.wait_until_stopped(
-                [run.n for run in runs_now], within_s
-            ):
-                await self._pool.change_signal.wait(run_ids, within_s)
+            with self._interruptible():
+                if until in ("attention", "news") or not await self._pool.wait_until_stopped(
+                    [run.n for run in runs_now], within_s
+                ):
+                    await self._pool.change_signal.wait(run_ids, within_s)
             runs_now = await self._find_runs(run_ids, caller)
         return runs_now
+
+    def end_waits(self) -> None:
+        """Let all calls that wait return what there is, from now on: the server is about to end, the runs are not."""
+        self._waits_end = True
+        for scope in self._waits:
+            scope.cancel()
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Run the block until it ends or `end_waits` is called."""
+        with anyio.CancelScope() as scope:
+            self._waits.add(scope)
+            try:
+                yield
+            finally:
+                self._waits.discard(scope)
 
     async def _find_runs(self, run_ids: Sequence[str], caller: Caller) -> list[RunRow]:
         return await self._store.read(lambda session: [read_run(session, run_id, caller) for run_id in run_ids])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kairos_mcp.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +30,8 @@ class RequestBounds:
     calls_per_s: float = 100.0
     burst: int = 300
     shutdown_s: float = 1.0
+
+    @staticmethod
+    def from_settings(settings: Settings) -> RequestBounds:
+        """The bounds that a person has set; the others are fixed."""
+        return RequestBounds(shutdown_s=settings.shutdown_s)

@@ -88,6 +88,7 @@ class _SettingsFile(StrictTable):
     skills: list[Text] | None = None
     claude_agents: bool | None = None
     instructions: list[PathGlob] | None = None
+    shutdown_s: Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)] | None = None
 
     def to_settings(self) -> dict[str, Any]:
         """Return what was given: limits one by one (`limits.usd`), lists as tuples."""

@@ -96,7 +96,7 @@ class Settings:
     skills, which take precedence over ours and the user's. `claude_agents`: agents of `.claude/agents` count too.
     `instructions`: further globs of L1 paths; `command_writes`: those L1 paths that programs may write all the same.
     `config_hash`: of the settings file as it was read. `silent_clients`: globs over the name and version of clients
-    whose sampling `auto` leaves out.
+    whose sampling `auto` leaves out. `shutdown_s`: of a server over HTTP, for calls to end.
     """
 
     home: Path
@@ -135,6 +135,7 @@ class Settings:
     skills: tuple[Path, ...] = ()
     claude_agents: bool = False
     instructions: tuple[str, ...] = ()
+    shutdown_s: float = 1.0
     limits: Limits = DEFAULT_CAPS
     day: Limits = DEFAULT_DAY
     config_file: Path | None = None

@@ -1321,6 +1321,30 @@ OUTSIDE = (
         "http/test_listener.py::test_a_session_in_which_a_call_waits_does_not_go_for_its_owner_s_next_one",
     ),
     Guard(
+        "server/http_health.py",
+        'elif scope["path"] == LIVE or await self._is_ready():',
+        "elif True:",
+        "http/test_health.py::test_a_server_whose_state_file_can_not_be_used_lives_and_is_not_ready",
+    ),
+    Guard(
+        "server/http_health.py",
+        'scope["path"] not in (LIVE, READY):',
+        'not scope["path"].startswith((LIVE, READY)):',
+        "http/test_health.py::test_a_probe_needs_no_token_and_no_name_of_ours_and_is_told_nothing_else",
+    ),
+    Guard(
+        "server/http.py",
+        "        self._shutdown.begin()\n",
+        "",
+        "http/test_shutdown.py::test_calls_that_wait_are_answered_with_what_there_is_and_their_runs_go_on",
+    ),
+    Guard(
+        "server/http_shutdown.py",
+        "        if has_begun and not has_ended:",
+        "        if False:",
+        "http/test_shutdown.py::test_streams_that_only_listen_are_closed_in_order_long_before_the_grace_is_over[0.3]",
+    ),
+    Guard(
         "server/tokens.py",
         "return name if hmac.compare_digest(stored, hashed) else None",
         "return name",
