@@ -77,6 +77,8 @@ def trace_line(item: JsonObject) -> str:
     """An item of a run's record: its place, its fields, its text."""
     if "tries" in item:
         return "\n".join(_planned_task_lines(item))
+    if "diff" in item:
+        return f"{item['ref']} {item['name'] or ''}\n{item['diff']}\n"
     if "role" in item:
         calls = "".join(f"\ncalls {_format_call(call)}" for call in item.get("tool_calls", ()))
         where = f"{item['path']} " if "path" in item else ""

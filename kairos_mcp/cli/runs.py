@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport
     from kairos_mcp.views.trace import View
 
-ReportOrView = Literal["report", "events", "calls", "messages", "usage", "plan"]
+ReportOrView = Literal["report", "events", "calls", "messages", "usage", "plan", "diff"]
 
 _SHOWN_KEYS = 2  # of what a run waits for, in a list
 _GOAL_CHARS = 80

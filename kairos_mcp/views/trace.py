@@ -1,4 +1,4 @@
-"""The record of a run in pages: its events, calls, messages and usage, and whole texts behind their refs."""
+"""The record of a run in pages: its events, calls, messages, usage, plan and changes, and whole texts behind refs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
+from kairos_mcp.views.file_diffs import list_call_diffs
 from kairos_mcp.views.team_view import TeamView
 from kairos_mcp.views.transcript import Transcript, answers_by_path, calls_by_path, list_messages
 
-View = Literal["events", "calls", "messages", "usage", "plan"]
+View = Literal["events", "calls", "messages", "usage", "plan", "diff"]
 EVENT_CHARS = 200  # of the text in an event: view=messages and a ref have all of it
 
 
@@ -80,6 +81,8 @@ def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
             return (_usage(row) for row in traced.record if row.body is not None)
         case "plan":
             return (task.as_json() for task in (traced.team.tasks if traced.team is not None else ()))
+        case "diff":
+            return (each.as_json() for each in list_call_diffs(traced.record, traced.text_of))
 
 
 def _answered_steps(record: Sequence[StepRow]) -> Iterator[tuple[StepRow, Answer | None]]:

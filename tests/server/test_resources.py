@@ -91,6 +91,13 @@ async def test_a_run_is_read_by_its_uri_whole_and_in_parts(place: Place, era: st
         diff = await text_of(client, f"kairos://runs/{run_id}/diff")
         assert "-alpha\n+omega\n" in diff
         assert "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,1 @@\n+fresh" in diff
+        paged = await client.call_tool("run_trace", {"run_id": run_id, "view": "diff"})
+        changes = paged.structured_content["items"]
+        assert [(each["ref"], each["name"], each["files"]) for each in changes] == [
+            ("round-1/call-1", "edit_file", ["a.txt"]),
+            ("round-1/call-2", "write_file", ["new.txt"]),
+        ]
+        assert all(each["diff"] in diff for each in changes)
 
         trace = await json_of(client, f"kairos://runs/{run_id}/trace")
         assert [event["ref"] for event in trace["items"]][:2] == ["round-1", "round-1/call-1"]

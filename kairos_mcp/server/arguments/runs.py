@@ -95,7 +95,9 @@ class RunControl(Arguments):
 
 class RunTrace(Arguments):
     run_id: RunId
-    view: Literal["events", "calls", "messages", "usage", "plan"] | None = Field(None, description="Default events")
+    view: Literal["events", "calls", "messages", "usage", "plan", "diff"] | None = Field(
+        None, description="Default events"
+    )
     ref: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="From a result")
     grep: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(None, description="RE2")
     cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = None
