@@ -186,12 +186,13 @@ class Control(Operations):
         await self.drive(run_id)
 
     async def _is_paused(self, run: RunRow) -> bool:
-        """Whether the run was paused, by a person, by an exhausted account, or by its flow."""
+        """Whether the run was paused, by a person, by an exhausted account, or by its flow; or a call of it is held
+        that nobody decided about in time."""
         if run.paused is not None or run.resume_at is not None:
             return True
         with queries.name_run_in_errors(run):
             waits = await self._store.read(lambda session: approvals.read_waiting_items(session, run.n))
-        return any(row.kind == "pause" for row in waits.steps.values())
+        return bool(waits.lapsed) or any(row.kind == "pause" for row in waits.steps.values())
 
     async def drive(self, run_id: str) -> None:
         """Make sure that somebody drives a run. Raises UnknownRun.

@@ -61,7 +61,8 @@ class PendingStep:
     withdrawn_requests: tuple[int, ...] = ()  # asked of a client's model in vain; charged when it begins
     # Permission.
     awaits_approval: bool = False
-    approval_expired: bool = False  # nobody decided in time: somebody is to be asked anew
+    has_lapsed: bool = False  # nobody decided in time: it waits until somebody resumes the run
+    approval_expired: bool = False  # nobody decided in time, and the run was resumed: somebody is to be asked anew
     approved_base: BaseHashes | None = None  # the files as they were shown to whoever approved the call ({}: none)
     reviewer_comment: str | None = None  # what that person said
 

@@ -28,7 +28,7 @@ from kairos_mcp.store.accounts import (
     NewBranch,
     SharedAccountIds,
 )
-from kairos_mcp.store.approvals import ApprovalRequest, ApprovalRow, ReusedApproval
+from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
@@ -223,7 +223,7 @@ class RunState:
 
     def _apply_verdicts(self, newest: Mapping[str, ApprovalRow]) -> None:
         """Apply what people decided: start an approved call of this server's tools, answer a denied one, and ask anew
-        where an approval has expired."""
+        where an approval has expired and the run was resumed since."""
         if not self._awaits_approval:
             return
         for path, row in newest.items():
@@ -231,7 +231,7 @@ class RunState:
             if step is None or not step.is_open or row.verdict is None:
                 continue
             if row.verdict == "expired":
-                step.approval_expired = True
+                step.has_lapsed, step.approval_expired = not row.is_renewable, row.is_renewable
                 continue
             step.awaits_approval = False
             if row.verdict == "approve":
@@ -281,7 +281,7 @@ class RunState:
         self, owner: int, fence: int, at: int, accounts: ChargedAccounts, *, no_new_steps: bool, steps_running: bool
     ) -> RunCommit:
         """Return what there is to commit now. `at`: milliseconds since 1970. `steps_running`: some still run."""
-        pause = None if no_new_steps else self._outage_pause(at, steps_running=steps_running)
+        pause = None if no_new_steps else self._pause_at_rest(at, steps_running=steps_running)
         approvals_renewed = [] if no_new_steps else self._renew_approvals()
         attempts = (
             self._charge_ended_attempts(at) if no_new_steps else self._plan_attempts(at, is_paused=pause is not None)
@@ -396,20 +396,25 @@ class RunState:
                     renewed.append((step.id, reused))
         return renewed
 
-    def _outage_pause(self, at: int, *, steps_running: bool) -> Paused | None:
-        """Return how the run is paused where all that it could do waits for the end of a provider's outage.
+    def _pause_at_rest(self, at: int, *, steps_running: bool) -> Paused | None:
+        """Return how the run is paused where all that it could do waits for the end of a provider's outage, or all that
+        it waits for are approvals that expired.
 
-        While another branch moves, the step of this one is begun again at its `retry_at`.
+        While another branch moves, a step that backs off is begun again at its `retry_at`; while another one moves or
+        waits, a call whose approval expired is held alone.
         """
-        if not any(step.is_backing_off for step in self.pending.values()):
+        steps = self.pending.values()
+        if not any(step.is_backing_off or step.has_lapsed for step in steps):
             return None
         others_move = (
             steps_running
             or self.startable_steps
             or self.runner.waiting.keys() - self.pending.keys()
-            or any(self._needs_attempt(step) and not step.is_held_back(at) for step in self.pending.values())
+            or any(self._needs_attempt(step) and not step.is_held_back(at) for step in steps)
         )
-        return None if others_move else outage_pause(self.pending.values(), at)
+        if others_move:
+            return None
+        return Paused(LAPSED, None) if all(step.has_lapsed for step in steps) else outage_pause(steps, at)
 
     def _plan_attempts(self, at: int, is_paused: bool) -> list[NewAttempt]:
         """Plan further attempts at steps whose attempt ended without an answer. `is_paused`: with this commit the run

@@ -24,7 +24,7 @@ KEY_SUFFIX = "/approval"  # a waiting key is the step's path with it
 MAX_PER_RUN = 4  # approvals that wait for a person at a time
 MAX_PER_WORKSPACE = 16  # the same, for one principal in one workspace
 THROUGH_GATE = "gate"  # the column `through` of an approval that the gate gave by a new rule, after the first expired
-LAPSED = "approval lapsed"  # why a run is paused whose approval expired
+LAPSED = "approval lapsed"  # why a run is paused all of whose open steps wait for approvals that expired
 
 
 BaseHashes = Mapping[str, str | None]
@@ -64,7 +64,7 @@ class ApprovalRow:
     """An approval of an unanswered step. Times in milliseconds since 1970.
 
     `verdict`: None while it waits. `unasked`: too many others wait, so nobody has been asked yet. `shape`: as in
-    `ApprovalRequest`.
+    `ApprovalRequest`. `is_renewable`: it expired, and somebody has resumed the run since: it is to be asked again.
     """
 
     mark: int
@@ -84,6 +84,7 @@ class ApprovalRow:
     feedback: str | None
     unasked: int = 0
     shape: CallShape | None = None
+    is_renewable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +225,16 @@ def count_pending(session: Session, run: int, at: int) -> int:
     return len(list_pending(session, run, at))
 
 
-_COLUMNS = (
-    "approval.mark, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,"
-    " through, client, feedback, unasked, shape"
-)
+# By the order of the deposits, not by times: a clock may have been set back between them.
+_IS_RENEWABLE = """
+    verdict = 'expired' and exists (select 1 from deposit as lapse join deposit as later on later.run = lapse.run
+        where lapse.run = approval.run and lapse.kind = 'verdict' and lapse.body = approval.key
+            and later.kind = 'resume' and later.id > lapse.id)
+"""
+_COLUMNS = f"""
+    approval.mark, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,
+    through, client, feedback, unasked, shape, {_IS_RENEWABLE}
+"""
 _UNANSWERED = f"""
     select {_COLUMNS} from approval join mark on mark.id = approval.mark left join answer on answer.mark = mark.id
     where approval.run = ? and answer.mark is null order by approval.mark, n
@@ -247,7 +254,7 @@ def find_by_key(session: Session, n: int, key: str) -> ApprovalRow | None:
 
 
 def _approval_row(found: Row) -> ApprovalRow:
-    columns = (*found[:7], decode_texts(found[7]), *found[8:-1], decode_shape(found[-1]))
+    columns = (*found[:7], decode_texts(found[7]), *found[8:-2], decode_shape(found[-2]), bool(found[-1]))
     return ApprovalRow(*columns)
 
 

@@ -168,15 +168,24 @@ def has_overdue(session: Session, at: int) -> bool:
 
 
 def expire_overdue(session: Session, at: int) -> int:
-    """Set the verdict `expired` where the time is over, and pause each run; return how many expired.
+    """Set the verdict `expired` where the time is over; pause each run that waits for nothing else, and return how
+    many expired.
 
-    The step stays open, and a person is asked about it again when the run is resumed.
+    The step stays open, and a person is asked about it again when the run is resumed. Other branches of the run go on
+    meanwhile; whoever owns it pauses it once none of them moves or waits.
     """
     overdue = list(_list_overdue(session, at))
     for n, key in overdue:
         _set_verdict(session, n, key, "expired", Actor("", "clock", ""), None, at)
-        session.rows("update run set paused = ?, resume_at = null where n = ?", (LAPSED, n))
+        session.rows(_PAUSE_IF_ALL_LAPSED, (LAPSED, n))
     return len(overdue)
+
+
+_PAUSE_IF_ALL_LAPSED = """
+    update run set paused = ?, resume_at = null where n = ? and owner is null and not exists (
+        select 1 from waiting where waiting.run = run.n and coalesce((select verdict from approval
+            where approval.mark = waiting.mark order by approval.n desc limit 1), '') <> 'expired')
+"""
 
 
 def _list_overdue(session: Session, at: int) -> Iterator[tuple[int, str]]:

@@ -149,7 +149,9 @@ async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after
     settings = place.settings(EDIT, says("done"))
     async with App.open(settings, via="mcp") as app:
         run_id = await lapsed(place, app)
-    place.rows("update run set paused = null, owner = 0")  # resumed, and its server was killed before it asked
+    async with App.open(settings, via="command") as person:
+        await person.control.request(run_id, "resume", PERSON, drive=False)
+    place.rows("update run set paused = null, owner = 0")  # a server took it up, and was killed before it asked
     place.rows("update deposit set taken = 1")
     for _ in range(2):
         async with App.open(settings, via="mcp") as app:

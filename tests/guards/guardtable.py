@@ -23,6 +23,7 @@ AGENTS = "agents/"
 RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
 TEAM_RUNS = "teams/test_team_runs.py::test_"
+TASKS_APART = "teams/test_tasks_apart.py::test_"
 TEAMS = "flows/test_team.py::test_"
 USUAL = "core/test_usual_turns.py::test_"
 RUNS = "core/test_app_runs.py::test_"
@@ -575,9 +576,39 @@ APPROVALS = (
     ),
     Guard(
         "execution/run_state.py",
-        "                step.approval_expired = True\n",
-        "                step.approval_expired = False\n",
+        "                step.has_lapsed, step.approval_expired = not row.is_renewable, row.is_renewable\n",
+        "                step.has_lapsed, step.approval_expired = True, False\n",
         APPROVED_EDITS + "a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume",
+    ),
+    Guard(
+        "execution/run_state.py",
+        "not row.is_renewable, row.is_renewable\n",
+        "False, True\n",
+        TASKS_APART + "what_lapsed_while_no_server_lived_stays_held_in_the_next",
+    ),
+    Guard(
+        "execution/run_state.py",
+        "return Paused(LAPSED, None) if all(step.has_lapsed for step in steps) else outage_pause(steps, at)",
+        "return Paused(LAPSED, None)",
+        TASKS_APART + "a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits",
+    ),
+    Guard(
+        "store/decisions.py",
+        "        session.rows(_PAUSE_IF_ALL_LAPSED, (LAPSED, n))\n",
+        '        session.rows("update run set paused = ?, resume_at = null where n = ?", (LAPSED, n))\n',
+        TASKS_APART + "a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits",
+    ),
+    Guard(
+        "store/approvals.py",
+        " and later.id > lapse.id",
+        "",
+        TASKS_APART + "a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits",
+    ),
+    Guard(
+        "app/control.py",
+        "return bool(waits.lapsed) or any(",
+        "return any(",
+        TASKS_APART + "a_command_asks_again_about_what_lapsed_in_one_task",
     ),
     Guard(
         "store/decisions.py",
@@ -1941,8 +1972,8 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "execution/run_state.py",
-        "return None if others_move else outage_pause",
-        "return outage_pause",
+        "        if others_move:\n            return None\n        return Paused",
+        "        return Paused",
         "providers/test_outage_beside.py::test_the_other_branch_ends_before_the_run_is_paused",
     ),
     Guard(
