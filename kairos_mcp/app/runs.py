@@ -22,6 +22,7 @@ from kairos_mcp.app.start import (
     note_redactions,
     read_continued_run,
     read_file_names,
+    read_goal_lines,
     start_run,
 )
 from kairos_mcp.core import redact_values
@@ -99,11 +100,20 @@ class Runs(Operations):
         agent = await find_agent(self._factory, workspace, request)
         continued = await read_continued_run(context, request, caller)
         registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
-        needs_names = build.needs_file_names(request, agent, self._settings, samples=caller.samples)
-        files = await read_file_names(context, workspace) if needs_names else build.NO_FILE_NAMES
+        files, lines = build.NO_FILE_NAMES, build.NO_GOAL_LINES
+        if build.looks_at_files(request, agent, self._settings, samples=caller.samples):
+            files = await read_file_names(context, workspace)
+            lines = await read_goal_lines(context, workspace, request.goal)
         built = note_redactions(
             build.build_planner_spec(
-                request, self._settings, registry, continued, samples=caller.samples, files=files, agent=agent
+                request,
+                self._settings,
+                registry,
+                continued,
+                samples=caller.samples,
+                files=files,
+                goal_lines=lines,
+                agent=agent,
             ),
             secrets,
         )

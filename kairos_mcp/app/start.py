@@ -18,6 +18,14 @@ from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun, LoadedSpec
+from kairos_mcp.specs.goal_lines import (
+    FoundLines,
+    GoalLines,
+    choose_lines,
+    drop_commonest,
+    goal_words,
+    search_arguments,
+)
 from kairos_mcp.specs.short_prompts import FileNames
 from kairos_mcp.store import queries, runs
 from kairos_mcp.store.agent_records import read_records
@@ -32,6 +40,7 @@ from kairos_mcp.views.fork import Fork, describe_rounds, fork_run
 MAX_EARLIER_SUMMARIES = 3  # of earlier runs, for a run that continues them
 ALL_FILES: JsonObject = {"glob": "*", "limit": 200}
 FILE_NAMES_S = 0.05  # the longest that the names of a workspace's files are collected at a run's start
+GOAL_LINES_S = 0.2  # the longest that a workspace is searched for the words of a goal; the model takes seconds
 FILE_NAMES_GRACE_S = 1.0  # for a thread that is free, and what was found to be written out
 
 
@@ -145,6 +154,33 @@ async def read_file_names(context: AppContext, workspace: str | None) -> FileNam
         return await resources.workers.call(FILE_NAMES_GRACE_S, read_names)
     except TimeoutError:
         return FileNames()
+
+
+async def read_goal_lines(context: AppContext, workspace: str | None, goal: str) -> GoalLines:
+    """Return the lines of a workspace that hold the rarer words of a goal, found by `search_files` through the gate;
+    none where a rule forbids that. Where the time ends the search, it is what was found until then."""
+    resources, words = context.factory.resources(workspace), goal_words(goal)
+    tool = resources.registry.find("search_files")
+    if tool is None or not words:
+        return GoalLines()
+    call = GatedCall(tool.spec, search_arguments(words))
+    if resources.gate.judge(call).decision != "allow":
+        return GoalLines()
+
+    def search() -> GoalLines:
+        assert tool.schema  # compiled before the clock runs
+        deadline, left = time.monotonic() + GOAL_LINES_S, words
+        ctx = ToolContext("", deadline, lambda _ref: None, is_hidden=resources.gate.hidden_path_test(call))
+        while True:
+            found = FoundLines.of_result(call_redacted(context.factory.redactor, tool, search_arguments(left), ctx))
+            if not found.is_cut or len(left) == 1 or time.monotonic() >= deadline:
+                return choose_lines(left, found)
+            left = drop_commonest(left, found)
+
+    try:
+        return await resources.workers.call(FILE_NAMES_GRACE_S, search)
+    except TimeoutError:
+        return GoalLines()
 
 
 async def build_team(context: AppContext, request: TeamRequest, workspace: str | None, caller: Caller) -> BuiltSpec:

@@ -25,6 +25,7 @@ from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import load_ooda, load_team
+from kairos_mcp.specs.goal_lines import GoalLines, add_goal_lines
 from kairos_mcp.specs.short_prompts import (
     FileNames,
     add_file_names,
@@ -43,6 +44,7 @@ VERSIONS: Mapping[str, int] = {
     **load_ooda.VERSIONS,
     **load_team.VERSIONS,
 }
+SEARCH_TOOL = "search_files"
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 SHORT_MAX_TOKENS = 2048  # a small model that goes on for longer has lost its way, and takes minutes for it
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
@@ -75,6 +77,7 @@ class BuiltSpec:
 NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
 NO_TOOLS = ToolSet()
 NO_FILE_NAMES = FileNames()
+NO_GOAL_LINES = GoalLines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +120,12 @@ def build_planner_spec(
     *,
     samples: bool = False,
     files: FileNames = NO_FILE_NAMES,
+    goal_lines: GoalLines = NO_GOAL_LINES,
     agent: Agent | None = None,
 ) -> BuiltSpec:
     """Build the spec of a planner run. `samples`: the caller's client offers its own model. `files`: those of the
-    workspace, for the short prompts. `agent`: the one that the request names.
+    workspace, and `goal_lines`: its lines that hold words of the goal, for the short prompts. `agent`: the one that the
+    request names.
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
@@ -157,6 +162,10 @@ def build_planner_spec(
     user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
     if is_short and files.text:
         user = add_file_names(user, settings.read_prompt("planner-tree"), files)
+    if (
+        is_short and goal_lines.text and offer.shown.find(SEARCH_TOOL) is not None
+    ):  # what it may find by itself, no more
+        user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
     dialect, short_notes = _dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
         "planner",
@@ -199,8 +208,8 @@ def build_planner_spec(
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
 
 
-def needs_file_names(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:
-    """Whether the names of the workspace's files belong into the first message of this run."""
+def looks_at_files(request: PlannerRequest, agent: Agent | None, settings: Settings, *, samples: bool) -> bool:
+    """Whether what is found in the workspace at the start belongs into the first message of this run."""
     if settings.prompts == "full" or (settings.prompts == "auto" and settings.model is None):
         return False  # as nearly always
     choice = choose_request_model(request, agent, settings, samples=samples)

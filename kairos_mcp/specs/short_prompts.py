@@ -1,7 +1,8 @@
 """When a planner run gets the short prompts, which small models follow better, and what is added to its first message.
 
 A small model answers from memory without looking at a file, or loses the goal in a long prompt. So the short form says
-that nothing is known of the workspace, shows the names of its files, and a first answer without any look is asked back.
+that nothing is known of the workspace, shows the names of its files and lines with words of the goal (`goal_lines.py`),
+and a first answer without any look is asked back.
 """
 
 from __future__ import annotations

@@ -49,7 +49,13 @@ def test_a_template_with_a_strange_placeholder_is_a_configuration_error(template
 
 
 def test_every_prompt_has_a_file_and_every_file_is_a_prompt() -> None:
-    named = {field.name for field in fields(Prompts)} | {"planner", "planner-short", "planner-tree", "planner-user"}
+    named = {field.name for field in fields(Prompts)} | {
+        "planner",
+        "planner-short",
+        "planner-lines",
+        "planner-tree",
+        "planner-user",
+    }
     named |= {f"text_{field.name}" for field in fields(TextPrompts) if field.name != "is_brief"} | {"text_tools-short"}
     named |= {f"ooda-{field.name.replace('_', '-')}" for field in fields(PhasePrompts)}
     named |= {f"team-{field.name.replace('_', '-')}" for field in fields(TeamPrompts)} | {"agent-tools"}

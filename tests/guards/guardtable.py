@@ -57,6 +57,7 @@ SHORT_NAMES = "commands/test_short_names.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
 JOINED = "core/test_joined_commit.py::test_"
+LINES = "providers/test_goal_lines.py::test_"
 
 IN_THE_TERMINAL = (
     Guard(
@@ -1987,6 +1988,26 @@ WHAT_IS_NEW = (
         " and len(self.state.pending) == 1:\n",
         ":\n",
         "core/test_branches_apart.py::test_an_approved_call_is_made_while_another_branch_s_model_still_thinks",
+    ),
+    Guard(
+        "app/start.py",
+        """    if resources.gate.judge(call).decision != "allow":
+        return GoalLines()
+""",
+        "",
+        LINES + "a_rule_against_searching_leaves_the_lines_out",
+    ),
+    Guard(
+        "app/start.py",
+        "deadline, lambda _ref: None, is_hidden=resources.gate.hidden_path_test(call))",
+        "deadline, lambda _ref: None)",
+        LINES + "what_a_rule_hides_or_forbids_is_not_shown",
+    ),
+    Guard(
+        "specs/build.py",
+        " and offer.shown.find(SEARCH_TOOL) is not None:",
+        ":",
+        LINES + "a_run_that_may_not_search_is_shown_no_lines",
     ),
     Guard(
         "app/start.py",
