@@ -8,8 +8,16 @@ from support.provider_server import Standin, talks
 
 from kairos_mcp.app import start
 from kairos_mcp.app.app import App
+from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.specs.goal_lines import MAX_FILE_LINES, MAX_LINES_CHARS, FoundLines, choose_lines, goal_words
+from kairos_mcp.specs.goal_lines import (
+    MAX_FILE_LINES,
+    MAX_LINES_CHARS,
+    FoundLines,
+    add_goal_lines,
+    choose_lines,
+    goal_words,
+)
 
 HEADING = "## Lines of these files that hold words of the goal"
 
@@ -74,15 +82,6 @@ async def test_a_value_of_an_env_file_stays_hidden(place: Place) -> None:
     assert "245" not in "".join(await shown(place, "How hot for rye, 245?"))
 
 
-async def test_lines_of_a_search_that_was_cut_say_so(place: Place) -> None:
-    (place.workspace / "oven.txt").write_text("oven\n" * 40 + "rye\n" * 600)
-    async with App.open(place.settings(says("no"), says("no"), prompts="short"), via="serve") as app:
-        await rests(app, await started(app, "rye"))
-    assert await shown(place, "oven") == ["oven.txt:1: oven", "oven.txt:2: oven", "oven.txt:3: oven"]
-    whole = place.rows("select count(*) from text where body like '%oven.txt:1: oven%not every file was searched%'")
-    assert whole == [(0,)]
-
-
 async def test_a_search_for_which_there_is_no_time_is_left_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "GOAL_LINES_S", -1.0)
     (place.workspace / "open.txt").write_text("rye: 245\n")
@@ -108,3 +107,13 @@ def test_the_lines_have_a_bound_whatever_is_found() -> None:
     text = choose_lines(("rye",), found).text
     assert 800 < len(text) <= MAX_LINES_CHARS
     assert all(line.endswith("…") for line in text.splitlines())
+
+
+@pytest.mark.parametrize(("is_partial", "says_so"), [(True, True), (False, False)])
+def test_lines_of_a_search_that_ran_out_of_time_say_so(is_partial: bool, says_so: bool) -> None:
+    found = FoundLines.of_result(
+        ToolResult("a.txt:1: rye", data={"matches": 1, "stopped_at_most": False, "partial": is_partial})
+    )
+    message = add_goal_lines("## Goal", "$lines", choose_lines(("rye",), found))
+    assert message.startswith("## Goal\n\n> a.txt:1: rye")
+    assert ("not every file was searched" in message) is says_so
