@@ -30,6 +30,7 @@ from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.skills import Skills
 from kairos_mcp.app.spending import Spending
+from kairos_mcp.app.tasks import Tasks
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
@@ -80,6 +81,7 @@ class App:
         self.inbox = Inbox(context)
         self.run_resources = RunResources(context, self.runs)
         self.skills = Skills(context)
+        self.tasks = Tasks(context)
         self.redactor = self._factory.redactor
 
     @staticmethod

@@ -26,7 +26,7 @@ from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.store import client_requests, open_completions, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
+from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, RequestRow
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow
@@ -113,6 +113,13 @@ class ClientRequests(Operations):
     def now(self) -> int:
         """Return the server's time in milliseconds since 1970, as request states note it."""
         return self._clock()
+
+    async def outstanding_requests(self, run: RunRow, paths: Sequence[str]) -> dict[str, RequestRow]:
+        """Return the requests about these steps that a client has not answered yet, by path."""
+        if not paths:
+            return {}
+        about = await self._store.read(lambda session: client_requests.requests_about(session, run.n, paths))
+        return {path: request for path, request in about if request.ended is None}
 
     async def wanted_keys(self, run_id: str, caller: Caller) -> Collection[str]:
         """Return the keys of the steps and approvals for which a client's answer still counts.
@@ -217,13 +224,16 @@ class ClientRequests(Operations):
             await self._pool.continue_run(run, mine, put.fence)
         return put
 
-    async def find_asks(self, run_id: str, nonces: Sequence[str], caller: Caller) -> tuple[RunRow, list[AskRow]]:
-        """Return the run that a client's call refers to, and its asks of these nonces that are not answered yet."""
+    async def find_asks(
+        self, run_id: str, nonces: Sequence[str], caller: Caller, *, used: bool = False
+    ) -> tuple[RunRow, list[AskRow]]:
+        """Return the run that a client's call refers to, and its asks of these nonces that are not answered yet, or
+        that are `used`."""
         run = await self._context.find_run_to_move(run_id, caller)
         asks = await self._store.read(
             lambda session: [open_completions.find_ask(session, run.n, nonce) for nonce in nonces]
         )
-        return run, [ask for ask in asks if ask is not None and ask.consumed is None]
+        return run, [ask for ask in asks if ask is not None and (ask.consumed is not None) is used]
 
     # -- what comes back ---------------------------------------------------------------------------------------
 

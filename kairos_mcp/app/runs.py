@@ -311,6 +311,10 @@ class Runs(Operations):
             runs_now = await self._find_runs(run_ids, caller)
         return runs_now
 
+    async def is_at_rest(self, run: RunRow) -> bool:
+        """Whether nothing of the run moves, as far as it was read."""
+        return await self._is_reached("rest", [run], {})
+
     def end_waits(self) -> None:
         """Let all calls that wait return what there is, from now on: the server is about to end, the runs are not."""
         self._waits_end = True

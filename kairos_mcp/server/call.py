@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from kairos_mcp.views.progress import Heartbeat
 
 
+LISTEN = "subscriptions/listen"  # a call that ends only with its client
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+
 NOBODY = ""
 """What the HTTP server starts with: a message whose sender was lost owns nothing."""
 
@@ -47,6 +50,7 @@ class WaitPolicy:
     again_s: float = 30.0  # a client that calls again this long after it was asked, without an answer, has refused
     instant_s: float = 0.3  # a dialog that was declined sooner was seen by nobody
     settle_s: float = 1.0  # for a run on the sampling route to come to rest when its call is over
+    task_s: float = 2.0  # of a client that takes tasks: a call that ends sooner is none
     rounds: int = 8  # a stock client gives up after 10 rounds of one call
     state_s: float | None = None  # how long a requestState is valid; None: as long as an approval
 
@@ -59,7 +63,7 @@ class ClientCapabilities:
     """What the client declared for this call; capabilities may differ from call to call. `modern`: from 2026-07-28 on.
 
     `samples`: its model can be asked. `refused`: within this call it has refused that, so it is not asked again.
-    `elicits`: it can show its user a form.
+    `elicits`: it can show its user a form. `takes_tasks`: a call may be answered with a task.
     """
 
     ctx: ServerRequestContext[Any]
@@ -68,6 +72,7 @@ class ClientCapabilities:
     dialect: DialectName
     refused: bool = False
     elicits: bool = False
+    takes_tasks: bool = False
 
     @staticmethod
     def from_context(ctx: ServerRequestContext[Any]) -> ClientCapabilities:
@@ -77,7 +82,15 @@ class ClientCapabilities:
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         elicitation = declared.elicitation if declared is not None else None
         forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
-        return ClientCapabilities(ctx, modern, sampling is not None, "native" if native else "text", elicits=forms)
+        extensions = declared.extensions if modern and declared is not None else None
+        return ClientCapabilities(
+            ctx,
+            modern,
+            sampling is not None,
+            "native" if native else "text",
+            elicits=forms,
+            takes_tasks=TASKS_EXTENSION in (extensions or {}),
+        )
 
 
 @dataclass(frozen=True, slots=True)

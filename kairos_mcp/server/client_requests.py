@@ -1,13 +1,14 @@
 """Ask the client: its model for a run's completions, its user for approvals, in the way of its protocol era.
 
 Up to 2025-11-25 requests are pushed within the call (push.py). On 2026-07-28 they are part of an InputRequiredResult,
-which the client answers by calling again, perhaps in another process, perhaps tomorrow.
+which the client answers by calling again, perhaps in another process, perhaps tomorrow; or, of a client that takes
+tasks, part of the task's status, each with an ask of its own, so that one can be answered before the others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 import mcp_types as wire
@@ -47,7 +48,88 @@ async def ask_client(
     if not call.client.modern:
         return await push.push_all(call, found, partial(_look_again, call, run.id, answered), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
-    return False if rounds >= call.policy.rounds else await _input_required(call, found, rounds + 1)
+    again_s = call.policy.again_s if call.resumed is None else None
+    return False if rounds >= call.policy.rounds else await _input_required(call, found, rounds + 1, again_s)
+
+
+async def has_requests(call: ServerCall, run: RunRow, answered: Collection[str]) -> bool:
+    """Whether the client can be asked for something that its run, as it is now, waits for."""
+    found = await _find_requests(call, run, answered)
+    return bool(found.completions or found.approvals)
+
+
+async def ask_through_task(
+    call: ServerCall, run: RunRow, answered: Collection[str], *, takes_over: bool
+) -> wire.InputRequests | bool:
+    """Ask the client of a task what its run, as it is now, waits for. Returns the requests by their keys; without any,
+    whether the run moves, or waits for another client that is being asked.
+
+    `takes_over`: other clients are no longer asked. What this client has left without an answer for too long is added
+    to `call.skipped`. A dialog stays as long as its approval: a user may take their time.
+    """
+    asks, requests, moves = call.app.client_requests, dict[str, wire.InputRequest](), False
+    found = await _find_requests(call, run, answered)
+    if found.completions and await asks.is_silent(run, call.caller):
+        return await asks.fall_back(run.id, "this client has left such a request without an answer before", call.caller)
+    outstanding = await asks.outstanding_requests(run, [waiting.path for waiting in found.completions])
+    for waiting in found.completions:
+        before = outstanding.get(waiting.path)
+        if before is not None:
+            is_mine = before.session == call.caller.session
+            is_old = asks.now() - before.at >= call.policy.later_s * 1000
+            if is_mine and is_old:
+                if await _give_up(call, run, waiting.path, before.id):
+                    return True
+                continue
+            if not (is_mine or is_old or takes_over):
+                moves = True  # two clients that take turns at asking would charge the run for each turn
+                continue
+        asked = await _ask_once(call, PushableRequests(run, (waiting,), ()))
+        moves = moves or asked is None
+        requests |= asked or {}
+    for question in found.approvals:
+        requests |= await _ask_once(call, PushableRequests(run, (), (question,))) or {}
+    return requests or moves
+
+
+async def _ask_once(call: ServerCall, found: PushableRequests) -> wire.InputRequests | None:
+    """Ask for one thing, and keep the request's state in its row; None where the run moves first."""
+    match await _input_required(call, found, rounds=0, again_s=None):
+        case wire.InputRequiredResult(input_requests=requests, request_state=str() as state):
+            (nonce,) = _state_of(state).nonces
+            await call.app.tasks.keep_state(found.run, nonce, state)
+            return requests
+        case True:
+            return None
+        case _:
+            return {}
+
+
+def _state_of(sealed: str) -> ResumedRequest:
+    state = ResumedRequest.from_sealed(sealed)
+    assert state is not None
+    return state
+
+
+async def _give_up(call: ServerCall, run: RunRow, path: str, request: int) -> bool:
+    """Withdraw a request that the client of a task has left without an answer. True if the run goes on without it."""
+    asks, why = call.app.client_requests, f"the client did not answer within {call.policy.later_s:g} s"
+    asks.mark_silent(call.caller)
+    if await asks.fall_back(run.id, why, call.caller):
+        return True
+    await asks.withdraw_request(run.id, request, call.caller)
+    call.skipped.add(path)
+    return False
+
+
+async def take_task_responses(call: ServerCall, states: Iterable[str], responses: Mapping[str, object]) -> None:
+    """Store a client's responses to requests of its task, which have these states. What its model could not answer is
+    added to `call.skipped`."""
+    for sealed in states:
+        state = _state_of(sealed)
+        if not await take_responses(call, state, responses):
+            _, asks = await call.app.client_requests.find_asks(state.run_id, state.nonces, call.caller, used=True)
+            call.skipped.update(path for ask in asks for path in ask.keys.values())
 
 
 async def _find_requests(call: ServerCall, run: RunRow, answered: Collection[str]) -> PushableRequests:
@@ -60,7 +142,8 @@ async def _find_requests(call: ServerCall, run: RunRow, answered: Collection[str
     if run.outcome is not None or not (samples or elicits):
         return PushableRequests(run, (), ())
     waiting = await app.runs.what_waits(run)
-    completions = await app.client_requests.open_requests(run, waiting) if samples else ()
+    completions = await app.client_requests.open_requests(run, waiting) if samples else []
+    completions = [each for each in completions if each.path not in call.skipped]
     questions = await app.dialogs.open_questions(run, waiting, call.caller, call.skipped) if elicits else ()
     if answered and _waits_for_caller(run, waiting):
         loops = {loop_of(key) for key in answered}
@@ -136,10 +219,12 @@ async def _take_decisions(call: ServerCall, resumed: ResumedRequest, nonce: str,
     await call.app.dialogs.decide(resumed.run_id, decisions, call.caller, nonce=nonce)
 
 
-async def _input_required(call: ServerCall, found: PushableRequests, rounds: int) -> wire.InputRequiredResult | bool:
-    """Make the result that asks the client, or fall back: a client that calls again without a requestState, some time
+async def _input_required(
+    call: ServerCall, found: PushableRequests, rounds: int, again_s: float | None
+) -> wire.InputRequiredResult | bool:
+    """Make the result that asks the client, or fall back: a client that calls again without a requestState, `again_s`
     after it was asked, has refused; nothing else tells."""
-    asks, run, again_s = call.app.client_requests, found.run, call.policy.again_s if call.resumed is None else None
+    asks, run = call.app.client_requests, found.run
     requests: wire.InputRequests = {}
     nonces = []
     digests: tuple[tuple[str, str], ...] = ()

@@ -6,8 +6,8 @@ Imported at the first call, with everything that a call needs and the listing do
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from kairos_mcp.core.text import nearest_names
 from kairos_mcp.server.call import ClientCapabilities, ResumedRequest, ServerCall, WaitPolicy, current_principal
 from kairos_mcp.server.client_requests import take_responses
 from kairos_mcp.server.handlers import Result
+from kairos_mcp.server.progress import progress_reporter
 from kairos_mcp.server.results import error_result
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import validate_arguments
@@ -31,12 +32,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from kairos_mcp.app.app import App
-    from kairos_mcp.views.progress import Heartbeat
 
 log = logging.getLogger(__name__)
-
-BEAT_S = 1.0
-ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 TOOLS_BY_NAME = {tool.name: tool for tool in TOOLS}  # a tool that is not listed may still be called
 
@@ -60,20 +57,12 @@ async def dispatch(
         raise MCPError(wire.INVALID_PARAMS, f"Unknown tool. The nearest of this server: {near}.")
     try:
         arguments = validate_arguments(tool.arguments, params.arguments)
-        client, resumed = ClientCapabilities.from_context(ctx), ResumedRequest.from_sealed(params.request_state)
-        on_beat = progress_reporter(ctx.session.report_progress)
-        skipped = set(() if resumed is None else resumed.skipped)
-        app = await get_app()
-        principal, label = current_principal(), _client_label(ctx, app.redactor)
-        session = ctx.lifespan_context.session_of(ctx, principal, label)
+        resumed, app = ResumedRequest.from_sealed(params.request_state), await get_app()
         route = getattr(arguments, "route", None) or "auto"
-        samples = client.samples and may_use_sampling(app.settings, label, route)
-        caller = Caller(principal, client=label, samples=samples, elicits=client.elicits, session=session.id)
-        app.wake()
-        async with session.open_tasks() as tasks:
-            call = ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)
+        async with open_call(ctx, app, policy, client_label(ctx, app.redactor), route, resumed) as opened:
+            call = opened
             if resumed is not None and not await take_responses(call, resumed, params.input_responses):
-                call = replace(call, client=replace(client, refused=True))
+                call = replace(call, client=replace(call.client, refused=True))
             return await tool.handle(call, arguments)
     except KairosError as error:
         app = await get_app()
@@ -84,36 +73,29 @@ async def dispatch(
         return error_result(InternalError("Something went wrong inside the server.", hint), Redactor())
 
 
-def _client_label(ctx: ServerRequestContext[Any], redactor: Redactor) -> str:
+@asynccontextmanager
+async def open_call(
+    ctx: ServerRequestContext[Any],
+    app: App,
+    policy: WaitPolicy,
+    label: str,
+    route: str = "auto",
+    resumed: ResumedRequest | None = None,
+) -> AsyncIterator[ServerCall]:
+    """A call by the client of this label, as whoever sent the message, while the block lasts. `route`: as requested."""
+    client, principal = ClientCapabilities.from_context(ctx), current_principal()
+    session = ctx.lifespan_context.session_of(ctx, principal, label)
+    samples = client.samples and may_use_sampling(app.settings, label, route)
+    caller = Caller(principal, client=label, samples=samples, elicits=client.elicits, session=session.id)
+    on_beat, skipped = progress_reporter(ctx.session.report_progress), set(() if resumed is None else resumed.skipped)
+    app.wake()
+    async with session.open_tasks() as tasks:
+        yield ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)
+
+
+def client_label(ctx: ServerRequestContext[Any], redactor: Redactor) -> str:
     """The client's name and version as it states them: a label for the record, trusted for nothing."""
     params = ctx.session.client_params
     if params is None:
         return ""
     return redact_values.redact_label(f"{params.client_info.name} {params.client_info.version}", redactor)
-
-
-def progress_reporter(report: ReportProgress) -> Callable[[Heartbeat], Awaitable[None]]:
-    """A function that takes a run's heartbeats and reports progress to the client.
-
-    A new round is reported at once, further beats at most once a second. Progress in round 3 is 2.5, 2.67, 2.75 and so
-    on: the protocol wants each number larger than the last, and none may pass the total.
-    """
-    newest, beats, reported_at = -1, 0, 0.0
-
-    async def on_beat(beat: Heartbeat) -> None:
-        nonlocal newest, beats, reported_at
-        now = time.monotonic()
-        if beat.round > newest:
-            newest, beats = beat.round, 0
-        elif now - reported_at < BEAT_S:
-            return
-        beats, reported_at = beats + 1, now
-        await report(newest - 1 / (beats + 1), beat.rounds, progress_message(beat))
-
-    return on_beat
-
-
-def progress_message(beat: Heartbeat) -> str:
-    """`round 3/12 · search_files · $0.04`; without a price if it costs nothing."""
-    price = f"${beat.nano_usd / 10**9:.2f}" if beat.nano_usd else ""
-    return " · ".join(part for part in (beat.place, beat.text, price) if part)

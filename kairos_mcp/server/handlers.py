@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
 
 from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import ServerCall
+from kairos_mcp.server.tasks import create_task, final_result
 from kairos_mcp.store.queries import RunRow
 
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import Phase
     from kairos_mcp.server.arguments import ooda, planner, runs
 
-Result = wire.CallToolResult | wire.InputRequiredResult
+Result = wire.CallToolResult | wire.InputRequiredResult | dict[str, Any]
+"""A call's result, or of a client that takes tasks, the task (server/tasks.py)."""
 
 
 async def report_when_at_rest(
@@ -25,8 +27,11 @@ async def report_when_at_rest(
     """The run's report once nothing of it moves or the wait is over; or a request to the client that has to come first.
 
     A run that needs the client's model moves only while such a call is open. `answered`: the keys that this call
-    answered; of what follows on them the report shows only what is new.
+    answered; of what follows on them the report shows only what is new. A client that takes tasks gets one, unless the
+    call is over soon.
     """
+    if call.client.takes_tasks:
+        return await _report_or_task(call, run_id, wait_s, attached=attached, answered=answered)
     until_s = time.monotonic() + wait_s
     if call.client.samples:
         call.app.client_requests.register_call(run_id, call.caller)
@@ -43,8 +48,18 @@ async def report_when_at_rest(
                 case _:
                     pass
     await _wait_for_rest(call, run_id, until_s, again=True)
-    report = await call.app.runs.report(run_id, call.caller, attached=attached, answered=answered)
-    return results.run_result(report)
+    return await final_result(call, run_id, attached=attached, answered=answered)
+
+
+async def _report_or_task(
+    call: ServerCall, run_id: str, wait_s: float, *, attached: bool, answered: Collection[str]
+) -> Result:
+    until_s = time.monotonic() + min(wait_s, call.policy.task_s)
+    run = await _wait_for_rest(call, run_id, until_s, again=False)
+    is_over = await call.app.runs.is_at_rest(run) and not await client_requests.has_requests(call, run, answered)
+    if is_over:
+        return await final_result(call, run_id, attached=attached, answered=answered)
+    return await create_task(call, run_id, attached=attached, answered=answered)
 
 
 async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again: bool) -> RunRow:

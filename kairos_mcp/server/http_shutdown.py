@@ -9,9 +9,8 @@ from contextlib import contextmanager
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kairos_mcp.server.call import LISTEN
 from kairos_mcp.server.http_guard import METHOD, refuse
-
-LISTEN = "subscriptions/listen"  # a call that ends only with its client
 
 
 class Shutdown:

@@ -19,16 +19,17 @@ from mcp.shared.exceptions import MCPError
 from kairos_mcp import __version__
 from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.server.annotations import annotate_tool
-from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
+from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, LISTEN, TASKS_EXTENSION, WaitPolicy
 from kairos_mcp.server.client_sessions import ClientSessions, serve_sessions
 from kairos_mcp.server.request_state import RequestStateSealer
 from kairos_mcp.settings.settings import has_own_agents
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp_types.methods import CacheableMethod
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.server.task_methods import TaskMethods
     from kairos_mcp.settings.settings import Settings
 
 LISTING = Path(__file__).with_name("listing.json")  # made from tools.py ahead of time; a test fails when it is stale
@@ -56,9 +57,7 @@ def build_server(
             raise MCPError(wire.INVALID_PARAMS, "The list of tools has one page. List again without a cursor.")
         return listing
 
-    async def on_call_tool(
-        ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams
-    ) -> wire.CallToolResult | wire.InputRequiredResult:
+    async def on_call_tool(ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams) -> HandlerResult:
         from kairos_mcp.server.dispatch import dispatch
 
         return await dispatch(ctx, params, get_app, policy)
@@ -89,12 +88,13 @@ def build_server(
         get_tool_input_schema=schemas.get,
         lifespan=serve_sessions,
         on_list_tools=on_list_tools,
-        on_call_tool=on_call_tool,
         on_list_resources=on_list_resources,
         on_read_resource=on_read_resource,
         on_list_resource_templates=on_list_resource_templates,
     )
     _add_skills(server, get_app)
+    server.add_request_handler("tools/call", wire.CallToolRequestParams, on_call_tool)
+    _add_tasks(server, get_app, policy)
     state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
     server.middleware.append(RequestStateSealer(settings.home, state_s))
     return server
@@ -126,6 +126,51 @@ class GetSkillParams(wire.RequestParams):
     """The parameters of skills/get."""
 
     uri: str
+
+
+class TaskParams(wire.RequestParams):
+    """Which task a request is about."""
+
+    task_id: str
+
+
+class UpdateTaskParams(TaskParams):
+    """Responses to what a task asks of its client; each is looked at only if its key is known."""
+
+    input_responses: dict[str, Any]
+
+
+def _add_tasks(server: Server[ClientSessions], get_app: Callable[[], Awaitable[App]], policy: WaitPolicy) -> None:
+    """Serve the extension for tasks: its methods, and its notifications."""
+
+    def methods() -> TaskMethods:
+        from kairos_mcp.server.task_methods import TaskMethods
+
+        return TaskMethods(get_app, policy)
+
+    async def on_get(ctx: ServerRequestContext[Any], params: TaskParams) -> HandlerResult:
+        return await methods().get(ctx, params.task_id)
+
+    async def on_update(ctx: ServerRequestContext[Any], params: UpdateTaskParams) -> HandlerResult:
+        return await methods().update(ctx, params.task_id, params.input_responses)
+
+    async def on_cancel(ctx: ServerRequestContext[Any], params: TaskParams) -> HandlerResult:
+        return await methods().cancel(ctx, params.task_id)
+
+    async def subscribe(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Middleware: serves the tasks of a subscription; what else it asks for has a handler of its own, or none."""
+        match ctx.params:
+            case {"notifications": {"taskIds": [*ids]}} if ctx.method == LISTEN:
+                handled = server.get_request_handler(LISTEN) is not None
+                return await methods().listen(ctx, call_next if handled else None, [*map(str, ids)])
+            case _:
+                return await call_next(ctx)
+
+    server.extensions[TASKS_EXTENSION] = {}
+    server.add_request_handler("tasks/get", TaskParams, on_get)
+    server.add_request_handler("tasks/update", UpdateTaskParams, on_update)
+    server.add_request_handler("tasks/cancel", TaskParams, on_cancel)
+    server.middleware.append(subscribe)
 
 
 def list_tools(choice: str) -> wire.ListToolsResult:

@@ -20,7 +20,11 @@ deposit     a control request for a run's owner (pause, resume, extend, reroute,
             the owner handled it. Of kind `grant` it is no request: more rounds that a loop was granted, with the answer
             of the call that asked for them
 ask         a round trip in which a client was asked to answer what waits in a run. `keys`: what was asked. `nonce`: in
-            the state that the client sends back. `consumed`: when its answer was used
+            the state that the client sends back. `consumed`: when its answer was used. `state`: that state, where the
+            client is asked through a task, and carries none
+task        a call about a run that was answered with an MCP task. `n`: which one of its run. `answered`: the keys that
+            the call answered. `attached`: it found the run. `skipped`: the keys that its client is asked about no more.
+            `ending`: completed, failed, cancelled; null while it is open. `result`: what it ended with
 request     a completion of an open step that a client's model was asked for. `session`: the client's. `nonce`: the ask
             that it is part of; null: it was pushed. `bound`: the most that it can cost. `ended`: answered, refused,
             withdrawn; null while it is outstanding. `charged`: the attempt that is charged with its bound once it was
@@ -287,6 +291,15 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     # Whoever answers a step is shown the notes that came after it. Those of older files count as known.
     "alter table note add column step integer not null default 0;",
+    # A call may be answered with an MCP task.
+    """
+    create table task(id integer primary key, run integer not null references run, n integer not null,
+        client text not null, answered text not null, attached integer not null, skipped text not null,
+        created_at integer not null, fetched_at integer, cancelled_at integer, ended_at integer, ending text,
+        result text);
+    create unique index task_of_run on task(run, n);
+    alter table ask add column state text;
+    """,
 )
 
 

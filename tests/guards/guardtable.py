@@ -219,7 +219,7 @@ ONE_OWNER = (
     ),
     Guard(
         "server/dispatch.py",
-        "        app.wake()\n",
+        "    app.wake()\n",
         "",
         "crash/test_left_behind.py::test_any_tool_that_is_called_makes_the_server_go_on_with_it",
     ),
@@ -2188,6 +2188,72 @@ READ_AS_RESOURCES = (
     ),
 )
 
+TASKS = "tasks/test_tasks.py::test_"
+
+AS_TASKS = (
+    Guard(
+        "server/task_methods.py",
+        "if not ClientCapabilities.from_context(ctx).takes_tasks:",
+        "if False:",
+        TASKS + "the_methods_need_the_capability_in_the_same_request",
+    ),
+    Guard(
+        "server/task_methods.py",
+        "if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:",
+        "if False:",
+        TASKS + "older_clients_are_told_of_no_extension_and_have_no_such_method",
+    ),
+    Guard(
+        "server/task_methods.py",
+        "if named is not None and decode_header_value(named) != task_id:",
+        "if False:",
+        "tasks/test_task_processes.py::test_a_header_that_names_another_task_is_refused_and_none_is_not",
+    ),
+    Guard(
+        "server/call.py",
+        "takes_tasks=TASKS_EXTENSION in (extensions or {}),",
+        "takes_tasks=modern,",
+        TASKS + "a_client_that_declares_no_tasks_gets_the_ordinary_result",
+    ),
+    Guard(
+        "server/tasks.py",
+        "app.tasks.check_served(task, call.caller)",
+        "pass",
+        TASKS + "a_server_of_another_folder_shows_a_task_that_ended_and_ends_none",
+    ),
+    Guard(
+        "server/client_requests.py",
+        "if not (is_mine or is_old or takes_over):",
+        "if False:",
+        TASKS + "two_clients_of_one_run_do_not_take_turns_at_asking",
+        quick=True,
+    ),
+    Guard(
+        "server/client_requests.py",
+        "if is_mine and is_old:",
+        "if False:",
+        TASKS + "a_silent_model_that_was_asked_for_by_name_ends_the_task_and_is_charged_once",
+    ),
+    Guard(
+        "store/tasks.py",
+        "result = ?, ended_at = ? where id = ? and ended_at is null",
+        "result = ?, ended_at = ? where id = ?",
+        TASKS + "of_two_servers_that_end_a_task_the_first_result_stays",
+    ),
+    Guard(
+        "store/tasks.py",
+        "where id = ? and ended_at is null returning id",
+        "where id = ? returning id",
+        TASKS + "cancelling_a_task_that_has_ended_leaves_its_run_alone",
+    ),
+    Guard(
+        "store/tasks.py",
+        "json.dumps(sorted({*json.loads(found[0]), *keys}))",
+        "found[0]",
+        TASKS + "a_dialog_that_the_user_leaves_ends_the_task_and_run_continue_asks_again",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2209,4 +2275,5 @@ GUARDS = (
     *MORE_ROUNDS,
     *AGENT_FILES,
     *READ_AS_RESOURCES,
+    *AS_TASKS,
 )

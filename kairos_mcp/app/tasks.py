@@ -1,0 +1,126 @@
+"""MCP tasks: calls whose result their client fetches later, perhaps from another server on the same state folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from kairos_mcp.app.context import Operations, read_run
+from kairos_mcp.core.calendar import DAY_MS
+from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.store import tasks
+from kairos_mcp.store.codec import decode
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
+from kairos_mcp.store.tasks import OpenAsk, TaskEnding, TaskRow
+
+_INFIX = "/task-"  # between the id of the run and the number of the task
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task with its run, as both were read. `updated_at`: when it last changed, in milliseconds since 1970."""
+
+    run: RunRow
+    row: TaskRow
+    updated_at: int
+
+    @property
+    def id(self) -> str:
+        """What its client calls it by."""
+        return f"{self.run.id}{_INFIX}{self.row.n}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has a result, which stays."""
+        return self.row.ending is not None
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether its client cancelled it, and the run ended by that."""
+        if self.row.cancelled_at is None or self.run.outcome is None:
+            return False
+        outcome: Outcome = decode(Outcome, self.run.outcome)
+        return outcome.status == "cancelled"
+
+
+class Tasks(Operations):
+    """Create tasks, find them, and end them."""
+
+    async def create(self, run_id: str, answered: Collection[str], caller: Caller, *, attached: bool) -> Task:
+        """Create a task of a run for this caller's client. Raises UnknownRun."""
+        at = self._clock()
+
+        def write(session: Session) -> Task:
+            run = read_run(session, run_id, caller)
+            row = tasks.create_task(session, run, caller.client, answered, at, attached=attached)
+            return _read_task(session, run, row)
+
+        return await self._store.submit(write)
+
+    async def find(self, task_id: str, caller: Caller) -> Task:
+        """Return a task of this principal. Raises UnknownRun."""
+        run_id, _, number = task_id.rpartition(_INFIX)
+
+        def read(session: Session) -> Task | None:
+            try:
+                run = read_run(session, run_id, caller)
+            except UnknownRun:
+                return None
+            row = tasks.find_task(session, run, int(number)) if number.isdecimal() and len(number) < 10 else None
+            return None if row is None else _read_task(session, run, row)
+
+        found = await self._store.read(read)
+        if found is None:
+            raise UnknownRun("There is no such task.", "run_status lists the runs, with the results that they came to.")
+        return found
+
+    async def mark_fetched(self, task: Task) -> None:
+        """Record that the task's client has asked for its status."""
+        at = self._clock()
+        await self._store.submit(lambda session: tasks.mark_fetched(session, task.row, at))
+
+    async def mark_cancelled(self, task: Task) -> bool:
+        """Record that the task's client wants its end; False where it has ended already."""
+        at = self._clock()
+        return await self._store.submit(lambda session: tasks.mark_cancelled(session, task.row, at))
+
+    async def skip(self, task: Task, keys: Collection[str]) -> None:
+        """Ask the task's client about these keys no more."""
+        new = set(keys).difference(task.row.skipped)
+        if new:
+            await self._store.submit(lambda session: tasks.skip_keys(session, task.row, new))
+
+    async def end(self, task: Task, ending: TaskEnding, result: str | None = None) -> Task:
+        """End a task, and return it as it is then: of two that end it, the first one's result stays."""
+        at = self._clock()
+        row = await self._store.submit(lambda session: tasks.end_task(session, task.run, task.row, ending, result, at))
+        return replace(task, row=row, updated_at=max(task.updated_at, row.ended_at or 0))
+
+    async def keep_state(self, run: RunRow, nonce: str, state: str) -> None:
+        """Keep the state that a request of a task is answered with."""
+        if not await self._store.read(lambda session: tasks.has_state(session, run, nonce)):
+            await self._store.submit(lambda session: tasks.keep_state(session, run, nonce, state))
+
+    async def open_asks(self, task: Task, keys: Collection[str]) -> list[OpenAsk]:
+        """Return those requests under these keys that the task's client has not answered yet."""
+        run, client = task.run, task.row.client
+        return await self._store.read(lambda session: tasks.list_open_asks(session, run, client, keys))
+
+    def check_served(self, task: Task, caller: Caller) -> None:
+        """Raise PathDenied if this server does not serve the folder of the task's run, so that it can't go on here."""
+        self._context.check_served(task.run, caller)
+
+    def ttl_ms(self, task: Task) -> int | None:
+        """Return how long after its creation the task is kept, in milliseconds; None: for ever, or nobody knows yet."""
+        days, ended_at = self._settings.keep_days, task.run.ended_at
+        if days is None or ended_at is None or not task.has_ended:
+            return None
+        return int(ended_at + days * DAY_MS - task.row.created_at)
+
+
+def _read_task(session: Session, run: RunRow, row: TaskRow) -> Task:
+    newest = tasks.newest_step_at(session, run) if row.ended_at is None else row.ended_at
+    return Task(run, row, max(row.created_at, newest or 0))
