@@ -93,6 +93,46 @@ def test_a_plan_is_printed_edited_and_carried_out(kairos: Shell) -> None:
     assert rows(kairos, "select count(*) from mark where path = 'plan'") == [(1,)]
 
 
+GOALS = {  # what is asked for: the tasks that the planner makes of it
+    "What is in this file?": TASKS[:1],
+    "Analyse the code base and write a training plan.": [TASKS[0], TASKS[1] | {"depends_on": ["readme"]}],
+}
+
+
+@pytest.mark.parametrize("goal", [slow("What is in this file?"), "Analyse the code base and write a training plan."])
+def test_a_plan_has_a_task_for_each_part_of_a_goal_and_is_no_run_of_a_team(kairos: Shell, goal: str) -> None:
+    plan = PLAN | {"tasks": GOALS[goal], "strategy": "single_task" if len(GOALS[goal]) == 1 else "decomposed"}
+    said = kairos("run", "--plan-only", goal, **scripted_only(kairos, {"for": "plan", **says(json.dumps(plan))}))
+    assert (said.code, [task["id"] for task in said.json["tasks"]]) == (0, [task["id"] for task in GOALS[goal]])
+    assert rows(kairos, "select flow, count(*) from run join mark on run = n group by flow") == [("plan", 1)]
+
+
+WRONG = {
+    "a circle": [TASKS[0] | {"depends_on": ["write"]}, TASKS[1] | {"depends_on": ["readme"]}],
+    "an unknown agent": [TASKS[0] | {"agent": "nobody"}],
+    "a tool that it lacks": [TASKS[0] | {"needs": ["write_file"]}],
+    "200 tasks": [TASKS[0] | {"id": f"t{n}"} for n in range(200)],
+    "no JSON": None,
+}
+
+
+@pytest.mark.parametrize("title", ["a circle", *(slow(title) for title in WRONG if title != "a circle")])
+def test_what_is_no_plan_is_repaired_once_and_else_printed_as_one_task_with_a_note(kairos: Shell, title: str) -> None:
+    wrong = says("No JSON." if WRONG[title] is None else json.dumps(PLAN | {"tasks": WRONG[title]}))
+    lines = ({"for": "plan", **wrong}, {"for": "plan/repair-1", **wrong})
+    said = kairos("run", "--plan-only", "Do both.", **scripted_only(kairos, *lines))
+    assert (said.code, [task["agent"] for task in said.json["tasks"]]) == (0, ["general"])
+    assert "no valid one" in " ".join(said.err.split())
+    lines = ({"for": "plan", **wrong}, {"for": "plan/repair-1", **says(json.dumps(PLAN))})
+    said = kairos("run", "--plan-only", "Do both, again.", **scripted_only(kairos, *lines))
+    assert (said.code, [task["id"] for task in said.json["tasks"]]) == (0, ["readme", "write", "sum"])
+    assert "no valid one" not in " ".join(said.err.split())
+
+
+def scripted_only(kairos: Shell, *lines: dict[str, Any]) -> dict[str, str]:
+    return {"KAIROS_SCRIPT": scripted(kairos, *lines)["KAIROS_SCRIPT"]}
+
+
 @pytest.mark.parametrize(
     "words",
     [
