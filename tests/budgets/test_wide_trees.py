@@ -1,0 +1,108 @@
+"""The law of accounts in trees as wide and deep as a team's may be: a run, up to sixteen tasks at once, the tries at
+each, and days around them. Nothing let through goes over, and after a crash the accounts are what they were."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict
+
+import pytest
+from test_reservations import (
+    OWN,
+    SHARED_UNITS,
+    Books,
+    Held,
+    agree,
+    connection,
+    hold,
+    open_accounts,
+    settle,
+    some_caps,
+    some_request,
+)
+
+from kairos_mcp.budget.units import NOTHING, Units
+from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
+from kairos_mcp.store.accounts import NewBranch, read_account
+from kairos_mcp.store.connection import SqliteSession
+from kairos_mcp.store.reservations import ReservationBatch
+
+__all__ = ["connection"]  # a fixture
+
+SAMPLE, WHOLE_SWEEP, PARTS = 200, 100_000, 20
+TASKS, DAYS = 16, (2, 3)
+
+
+def scaled(caps: Limits, times: int) -> Limits:
+    return Limits(**{unit: None if cap is None else cap * times for unit, cap in asdict(caps).items()})
+
+
+def open_tries(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
+    """Tasks begin with their first try, all at once or some; or a task of those that run is tried once more."""
+    tasks = [path for path in books.opened if "/" not in path]
+    left = TASKS - len(tasks)
+    if left:
+        share = BranchShare(UNLIMITED, left, some_caps(chance, Units._fields))
+        count = left if chance.random() < 0.5 else chance.randint(1, left)
+        tasks = [f"task-{len(tasks) + n}" for n in range(1, count + 1)]
+        batch.open_branches([NewBranch(task, share) for task in tasks])
+    else:
+        tasks = [chance.choice(tasks)]
+    for task in tasks:
+        number = 1 + sum(path.startswith(f"{task}/") for path in books.opened)
+        tried = BranchShare(Limits(rounds=chance.randint(1, 10)), 1)
+        batch.open_branches([NewBranch(f"{task}/try-{number}", tried)])
+    books.opened = dict(batch.branches)
+
+
+def count_refused(connection: SqliteSession, seed: int) -> tuple[int, int]:
+    """Go through one history, held against the law throughout; return how many steps were let through and refused."""
+    chance = random.Random(seed)
+    caps = [
+        scaled(some_caps(chance, Units._fields), TASKS),
+        *(scaled(some_caps(chance, SHARED_UNITS), 8) for _ in DAYS),
+    ]
+    open_accounts(connection, caps)
+    under_way, books, asked, let_through = list[Held](), Books(), 0, 0
+    for _ in range(chance.randint(2, 4)):
+        before = list(under_way), Books(dict(books.held), dict(books.spent), dict(books.opened))
+        connection.execute("begin immediate")
+        batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+        open_tries(batch, chance, books)
+        tries = [path for path in books.opened if "/" in path]
+        for _ in range(chance.randint(4, TASKS)):
+            if under_way and chance.random() < 0.4:
+                settle(batch, under_way.pop(chance.randrange(len(under_way))), chance, books)
+                continue
+            asked, held = asked + 1, len(under_way)
+            where = f"{chance.choice(tries)}/step" if chance.random() < 0.95 else "synthesis"
+            hold(batch, where, some_request(chance), DAYS, under_way, books)
+            let_through += len(under_way) - held
+        batch.write()
+        if chance.random() < 0.2:  # a crash: nothing of it was written
+            connection.execute("rollback")
+            under_way, books = before
+        else:
+            connection.execute("commit")
+        agree(connection, books, DAYS)
+    batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+    for each in under_way:
+        batch.settle(each.path, each.units, NOTHING, each.shared)
+    batch.write()
+    left = Books(spent=books.spent, opened=books.opened)
+    agree(connection, left, DAYS)
+    return let_through, asked - let_through
+
+
+def test_no_history_of_sixteen_tasks_and_their_tries_goes_over(connection: SqliteSession) -> None:
+    outcomes = [count_refused(connection, seed) for seed in range(SAMPLE)]
+    assert sum(let_through for let_through, _ in outcomes) > SAMPLE
+    assert sum(refused for _, refused in outcomes) > SAMPLE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_none_of_100000_histories_of_sixteen_tasks_goes_over(connection: SqliteSession, part: int) -> None:
+    size = WHOLE_SWEEP // PARTS
+    outcomes = [count_refused(connection, seed) for seed in range(part * size, (part + 1) * size)]
+    print(f"{size} histories: {sum(a for a, _ in outcomes)} steps let through, {sum(b for _, b in outcomes)} refused")
