@@ -162,9 +162,8 @@ def build_planner_spec(
     user = render_user_prompt(settings.read_prompt("planner-user"), request.goal, request.context, earlier)
     if is_short and files.text:
         user = add_file_names(user, settings.read_prompt("planner-tree"), files)
-    if (
-        is_short and goal_lines.text and offer.shown.find(SEARCH_TOOL) is not None
-    ):  # what it may find by itself, no more
+    # Lines of files are what it may find by itself, no more.
+    if is_short and goal_lines.text and offer.shown.find(SEARCH_TOOL) is not None:
         user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
     dialect, short_notes = _dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
