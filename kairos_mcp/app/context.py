@@ -18,7 +18,7 @@ from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.decision_rights import DecisionKind, check_decision_right, decision_way
-from kairos_mcp.core.errors import Busy, PathDenied, ReplayDiffers, Unreadable
+from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
@@ -169,6 +169,12 @@ class AppContext:
         self, kind: DecisionKind, caller: Caller, command: str = "", *, run_id: str | None = None
     ) -> None:
         """Raise ApprovalRequired if this caller may not decide; `command` is the command by which a person does."""
+        if not caller.decides:
+            raise ApprovalRequired(
+                "This client's token does not allow to decide that: it has no scope approve.",
+                "Ask whoever runs this server, or use a token with that scope.",
+                run_id=run_id,
+            )
         check_decision_right(kind, decision_way(caller.via), self.settings.approvals, command, run_id=run_id)
 
     async def open_steps(self, run: RunRow, waits: WaitingItems) -> dict[str, Step]:

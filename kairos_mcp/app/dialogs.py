@@ -68,9 +68,9 @@ class Dialogs(Operations):
         if not self._context.serves(run.workspace):  # the client's user sees another folder
             return []
         at, found = self._clock(), list[Question]()
-        if self._decides_by_dialog("approval"):
+        if self._decides_by_dialog("approval", caller):
             found += [row for row in waiting.approvals.values() if row.expires_at > at]
-        if waiting.lost_calls and self._decides_by_dialog("settlement"):
+        if waiting.lost_calls and self._decides_by_dialog("settlement", caller):
             found += self._unsettled_calls(run, waiting.lost_calls, await self._pool.state_of(run))
         ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
         return [
@@ -98,8 +98,8 @@ class Dialogs(Operations):
                 case _:
                     pass
 
-    def _decides_by_dialog(self, kind: DecisionKind) -> bool:
-        return may_decide(kind, "dialog", self._settings.approvals)
+    def _decides_by_dialog(self, kind: DecisionKind, caller: Caller) -> bool:
+        return caller.decides and may_decide(kind, "dialog", self._settings.approvals)
 
     async def create_ask(
         self, run: RunRow, found: Sequence[Question], caller: Caller, *, again_s: float | None
@@ -133,10 +133,10 @@ class Dialogs(Operations):
         settled: list[SettlementRequest] = []
         for key, word in decisions.items():
             match word:
-                case UserDecision() if self._decides_by_dialog("approval"):
+                case UserDecision() if self._decides_by_dialog("approval", caller):
                     if (row := shown[key]) is not None:
                         decided.append(Decision(key, word.verdict, row.digest, who, self._redact(word.feedback)))
-                case UserSettlement() if self._decides_by_dialog("settlement"):
+                case UserSettlement() if self._decides_by_dialog("settlement", caller):
                     path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redact(word.note)
                     settled.append(SettlementRequest(path, word.settlement, note, word.digest))
                 case _:

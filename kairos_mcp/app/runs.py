@@ -379,7 +379,7 @@ class Runs(Operations):
         Calls of unknown outcome go by the same rights; a test holds the two equal. Where nobody answered a dialog in
         this session, a person decides elsewhere.
         """
-        if may_decide("approval", "argument", self._settings.approvals):
+        if caller.decides and may_decide("approval", "argument", self._settings.approvals):
             return "caller"
         shows_dialogs = caller.elicits and may_decide("approval", "dialog", self._settings.approvals)
         return "client" if shows_dialogs and not self._ignores_all_dialogs(stands, caller) else "person"

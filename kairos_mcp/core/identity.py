@@ -21,7 +21,8 @@ class Actor(NamedTuple):
 class Caller:
     """A principal, and the client through which they call.
 
-    `samples`: the client offers its own model. `elicits`: it can show a dialog. `session`: the client's session.
+    `samples`: the client offers its own model. `elicits`: it can show a dialog. `decides`: they may decide what the
+    gate asks, by a dialog or an argument. `session`: the client's session.
     """
 
     principal: str = LOCAL
@@ -29,6 +30,7 @@ class Caller:
     client: str = ""
     samples: bool = False
     elicits: bool = False
+    decides: bool = True
     session: str = ""
 
     @property

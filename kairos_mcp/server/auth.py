@@ -1,43 +1,98 @@
-"""Authentication over HTTP: a bearer token names a principal, and each principal has a rate limit."""
+"""Authentication over HTTP: a token names a principal and what it may do, and each principal has a rate limit."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from starlette.types import ASGIApp, Receive, Scope, Send
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from kairos_mcp.core.identity import LOCAL
-from kairos_mcp.server.call import set_principal
+from kairos_mcp.server.call import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.http_bounds import RequestBounds
-from kairos_mcp.server.http_guard import header, refuse
+from kairos_mcp.server.http_guard import TOOL, header, refuse
 from kairos_mcp.server.tokens import TokenStore
 
-_CHALLENGE = {"www-authenticate": 'Bearer realm="kairos-mcp"'}
+
+class KeysUnavailable(Exception):
+    """The authorization server's keys can't be had, so that nothing is known of a token."""
+
+
+ADMIN_TOOLS = frozenset({"registry_register"})
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """As whom a request is admitted, and with which scopes. `token`: what the SDK is told of them."""
+
+    principal: str
+    scopes: Collection[str] = SCOPES
+    token: AccessToken | None = None
 
 
 class AccessRule:
-    """Whether a token is needed: beyond loopback always, else once there is a token, until the server ends.
+    """Who is admitted. A token is needed beyond loopback and with `oauth` always, else once there is a bearer token.
 
-    Revoking the last token must not give access to everybody.
+    That lasts until the server ends: revoking the last one must not give access to everybody.
     """
 
-    def __init__(self, tokens: TokenStore, *, needs_token: bool) -> None:
+    def __init__(self, tokens: TokenStore, *, needs_token: bool, oauth: TokenVerifier | None = None) -> None:
         self._tokens = tokens
-        self._needs_token = needs_token
+        self._oauth = oauth
+        self._needs_token = needs_token or oauth is not None
 
-    def principal(self, authorization: str) -> str | None:
-        """The principal of a request with this Authorization header; None if it is refused."""
+    async def admit(self, authorization: str) -> Admission | None:
+        """Return as whom a request with this Authorization header is admitted; None if it is refused. Raises
+        KeysUnavailable."""
         self._needs_token = self._needs_token or self._tokens.any()
         if not self._needs_token:
-            return LOCAL
-        scheme, _, token = authorization.partition(" ")
-        return self._tokens.find_principal(token.strip()) if scheme.lower() == "bearer" else None
+            return Admission(LOCAL)
+        scheme, _, text = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        token = text.strip()
+        if (name := self._tokens.find_principal(token)) is not None:
+            return Admission(name, SCOPES, AccessToken(token="", client_id=name, scopes=list(SCOPES)))
+        found = None if self._oauth is None else await self._oauth.verify_token(token)
+        if found is None:
+            return None
+        issuer = (found.claims or {})["iss"]
+        return Admission(f"oauth:{issuer}|{found.subject}", frozenset(found.scopes), found)
+
+
+class Challenge:
+    """What a refused client is told about tokens (RFC 6750, and RFC 9728 with OAuth): where it is described which
+    authorization server issues them, and which scopes to ask for."""
+
+    def __init__(self, metadata_url: str | None = None) -> None:
+        self._metadata_url = metadata_url
+
+    def unauthorized(self, *, has_token: bool) -> Response:
+        """Refuse a request that has no token, or one that is not valid here."""
+        error = {"error": "invalid_token", "error_description": "The token is not valid here."} if has_token else {}
+        text = "A bearer token is needed: `kairos-mcp token add NAME`."
+        if self._metadata_url is not None:
+            text = "A token is needed: of the authorization server that the metadata of this resource names."
+        return refuse(401, text, headers=self._header(error, "run approve"))
+
+    def forbidden(self, missing: Scope, held: Collection[str]) -> Response:
+        """Refuse a request for which the token has no scope."""
+        wanted = " ".join(scope for scope in SCOPES if scope == missing or scope in held)
+        error = {"error": "insufficient_scope", "error_description": f"The scope {missing} is needed."}
+        return refuse(403, f"The token has no scope {missing}.", headers=self._header(error, wanted))
+
+    def _header(self, error: Mapping[str, str], scopes: str) -> dict[str, str]:
+        fields = {"realm": "kairos-mcp", **error}
+        if self._metadata_url is not None:
+            fields |= {"scope": scopes, "resource_metadata": self._metadata_url}
+        return {"www-authenticate": "Bearer " + ", ".join(f'{name}="{value}"' for name, value in fields.items())}
 
 
 @dataclass(slots=True)
@@ -72,26 +127,51 @@ class RateLimiter:
 class Authentication:
     """Middleware: admits requests as their principal, for our rows and for the SDK's owners of sessions."""
 
-    def __init__(self, app: ASGIApp, access: AccessRule, rates: RateLimiter) -> None:
+    def __init__(self, app: ASGIApp, access: AccessRule, rates: RateLimiter, challenge: Challenge) -> None:
         self._app = app
         self._with_user = AuthContextMiddleware(app)
         self._access = access
         self._rates = rates
+        self._challenge = challenge
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = self._access.principal(header(scope, b"authorization"))
-        if principal is None:
-            refusal = refuse(401, "A bearer token is needed: `kairos-mcp token add NAME`.", headers=_CHALLENGE)
-            await refusal(scope, receive, send)
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        admission = await self._admit(header(scope, b"authorization"))
+        if isinstance(admission, Response):
+            await admission(scope, receive, send)
             return
-        wait_s = self._rates.wait_s(principal)
-        if wait_s:
-            headers = {"retry-after": str(math.ceil(wait_s))}
-            await refuse(429, "Too many requests; slow down.", headers=headers)(scope, receive, send)
-            return
-        set_principal(principal)
-        if principal == LOCAL:
+        set_principal(admission.principal)
+        set_scopes(admission.scopes)
+        if admission.token is None:
             await self._app(scope, receive, send)
             return
-        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=principal, scopes=[]))
+        scope["user"] = AuthenticatedUser(admission.token)
         await self._with_user(scope, receive, send)
+
+    async def _admit(self, authorization: str) -> Admission | Response:
+        try:
+            admission = await self._access.admit(authorization)
+        except KeysUnavailable:
+            text = "The authorization server's keys can't be had, so no token of it can be verified."
+            return refuse(503, text, headers={"retry-after": "10"})
+        if admission is None:
+            return self._challenge.unauthorized(has_token=bool(authorization))
+        if wait_s := self._rates.wait_s(admission.principal):
+            return refuse(429, "Too many requests; slow down.", headers={"retry-after": str(math.ceil(wait_s))})
+        if "run" not in admission.scopes:
+            return self._challenge.forbidden("run", admission.scopes)
+        return admission
+
+
+class AdminTools:
+    """Middleware: lets only who has the scope admin call the tools of an administrator."""
+
+    def __init__(self, app: ASGIApp, challenge: Challenge) -> None:
+        self._app = app
+        self._challenge = challenge
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope.get(TOOL) in ADMIN_TOOLS and not has_scope("admin"):
+            held = scope["user"].scopes
+            await self._challenge.forbidden("admin", held)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -28,6 +28,12 @@ TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 NOBODY = ""
 """What the HTTP server starts with: a message whose sender was lost owns nothing."""
 
+Scope = Literal["run", "approve", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+"""What an OAuth token may allow: to use the tools, to decide in dialogs (and by arguments, where the settings trust the
+host), to propose tools and servers. Whoever comes by another way has all of them."""
+
+_scopes: ContextVar[Collection[str]] = ContextVar("kairos_scopes", default=SCOPES)
 _principal: ContextVar[str] = ContextVar("kairos_principal", default=LOCAL)
 
 
@@ -39,6 +45,16 @@ def current_principal() -> str:
 def set_principal(name: str) -> None:
     """Answer messages as this principal's from here on, in this context."""
     _principal.set(name)
+
+
+def has_scope(scope: Scope) -> bool:
+    """Whether the sender of the message that is being answered has this scope."""
+    return scope in _scopes.get()
+
+
+def set_scopes(scopes: Collection[str]) -> None:
+    """Answer messages as of a sender with these scopes from here on, in this context."""
+    _scopes.set(scopes)
 
 
 @dataclass(frozen=True, slots=True)

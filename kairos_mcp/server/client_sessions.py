@@ -116,7 +116,7 @@ class ClientSessions:
     def session_of(self, ctx: ServerRequestContext[Any], principal: str, client: str) -> ClientSession:
         """The session of a call by this principal with the client of this name."""
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return self._find_or_add(f"{principal}|{client}")
+            return self._find_or_add(f"{principal}\n{client}")  # which no principal has
         header = None if ctx.request is None else ctx.request.headers.get(HEADER)
         if header is None:
             return self._connection

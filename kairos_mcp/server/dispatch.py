@@ -19,7 +19,14 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.text import nearest_names
-from kairos_mcp.server.call import ClientCapabilities, ResumedRequest, ServerCall, WaitPolicy, current_principal
+from kairos_mcp.server.call import (
+    ClientCapabilities,
+    ResumedRequest,
+    ServerCall,
+    WaitPolicy,
+    current_principal,
+    has_scope,
+)
 from kairos_mcp.server.client_requests import take_responses
 from kairos_mcp.server.handlers import Result
 from kairos_mcp.server.progress import progress_reporter
@@ -86,7 +93,9 @@ async def open_call(
     client, principal = ClientCapabilities.from_context(ctx), current_principal()
     session = ctx.lifespan_context.session_of(ctx, principal, label)
     samples = client.samples and may_use_sampling(app.settings, label, route)
-    caller = Caller(principal, client=label, samples=samples, elicits=client.elicits, session=session.id)
+    decides = has_scope("approve")
+    elicits = client.elicits and decides
+    caller = Caller(principal, "mcp", label, samples, elicits, decides, session.id)
     on_beat, skipped = progress_reporter(ctx.session.report_progress), set(() if resumed is None else resumed.skipped)
     app.wake()
     async with session.open_tasks() as tasks:

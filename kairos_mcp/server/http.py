@@ -10,13 +10,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import anyio
 import uvicorn
@@ -27,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.server.auth import AccessRule, Authentication, RateLimiter
+from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter
 from kairos_mcp.server.call import NOBODY, set_principal
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import CheckedBody, HttpGuard, ServerNames
@@ -77,23 +78,46 @@ def serve(
     with _bind_socket(options) as bound:
         address, port = bound.getsockname()[:2]
         is_public = not ip_address(address).is_loopback
-        if is_public and not tokens.any():
+        if is_public and not tokens.any() and settings.oauth is None:
             raise ConfigError(
                 f"Listening on {address} without tokens would give access to anybody.",
-                "Make one by `kairos-mcp token add NAME`, or listen on 127.0.0.1.",
+                "Make one by `kairos-mcp token add NAME`, configure [oauth], or listen on 127.0.0.1.",
             )
         bound.listen(2048)
         app = partial(
             serve_app,
             transport=options.transport,
-            names=ServerNames(port, options.names),
-            access=AccessRule(tokens, needs_token=is_public),
+            names=ServerNames(port, (*options.names, *_resource_host(settings))),
+            access=_access(settings, tokens, is_public=is_public),
             bounds=bounds,
         )
         url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
         paths = ("/mcp", "/sse") if options.transport == "http" else ("/sse",)
         note = f"kairos-mcp: listening on {' and '.join(url + path for path in paths)}"
         anyio.run(_serve, settings, build, app, bounds, bound, note)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who is admitted, what those are told who are not, and where OAuth clients learn more."""
+
+    rule: AccessRule
+    challenge: Challenge
+    routes: Sequence[Route] = ()
+
+
+def _access(settings: Settings, tokens: TokenStore, *, is_public: bool) -> Access:
+    if settings.oauth is None:
+        return Access(AccessRule(tokens, needs_token=is_public), Challenge())
+    from kairos_mcp.server.oauth import OAuthVerifier, metadata_routes, metadata_url
+
+    rule = AccessRule(tokens, needs_token=True, oauth=OAuthVerifier(settings.oauth))
+    return Access(rule, Challenge(metadata_url(settings.oauth)), metadata_routes(settings.oauth))
+
+
+def _resource_host(settings: Settings) -> tuple[str, ...]:
+    """The host, with its port, of the address under which OAuth clients know this server."""
+    return () if settings.oauth is None else (urlsplit(settings.oauth.resource).netloc,)
 
 
 @contextmanager
@@ -155,7 +179,7 @@ async def serve_app(
     *,
     transport: Transport,
     names: ServerNames,
-    access: AccessRule,
+    access: Access,
     bounds: RequestBounds,
 ) -> AsyncIterator[ASGIApp]:
     """The ASGI application of an MCP server, serving while the block lasts."""
@@ -171,11 +195,13 @@ async def serve_app(
     if transport == "http":
         endpoints["/mcp"] = StreamableTransport(streamable, sessions)
     rates = RateLimiter(bounds)
-    routes = [
-        Route(path, endpoint=Authentication(CheckedBody(CountedCalls(endpoint, shutdown), bounds), access, rates))
-        for path, endpoint in endpoints.items()
-    ]
-    app = Starlette(routes=routes)
+
+    def admitted(endpoint: ASGIApp) -> ASGIApp:
+        checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
+        return Authentication(checked, access.rule, rates, access.challenge)
+
+    routes = [Route(path, endpoint=admitted(endpoint)) for path, endpoint in endpoints.items()]
+    app = Starlette(routes=[*routes, *access.routes])
     app.router.redirect_slashes = False
     async with streamable.run():
         yield Health(OrderlyClose(HttpGuard(app, names)), get_app, shutdown)

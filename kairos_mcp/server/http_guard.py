@@ -36,6 +36,9 @@ SINGLE_HEADERS = {
 METHOD = "kairos.method"
 """The key of a scope under which the message's method is kept, so that the body is parsed once."""
 
+TOOL = "kairos.tool"
+"""The key for the name of the tool that a message calls."""
+
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 _JSON = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?', re.IGNORECASE)
@@ -180,7 +183,13 @@ class CheckedBody:
             refusal = error_response(400, message.as_error(FramedLine(body).request_id()))
             await refusal(scope, receive, send)
             return
-        scope[METHOD] = message.method if isinstance(message, wire.JSONRPCRequest) else ""
+        match message:
+            case wire.JSONRPCRequest(method="tools/call" as method, params={"name": str(tool)}):
+                scope[METHOD], scope[TOOL] = method, tool
+            case wire.JSONRPCRequest(method=method):
+                scope[METHOD] = method
+            case _:
+                scope[METHOD] = ""
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:

@@ -31,7 +31,7 @@ from kairos_mcp.settings.settings import (
     ServerSetting,
     variable_name,
 )
-from kairos_mcp.settings.tables import GateTable, HttpToolTable, ServerName, ServerTable, StrictTable, Text
+from kairos_mcp.settings.tables import GateTable, HttpToolTable, OAuthTable, ServerName, ServerTable, StrictTable, Text
 
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
@@ -89,6 +89,7 @@ class _SettingsFile(StrictTable):
     claude_agents: bool | None = None
     instructions: list[PathGlob] | None = None
     shutdown_s: Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)] | None = None
+    oauth: Annotated[OAuthTable, AfterValidator(OAuthTable.to_setting)] | None = None
 
     def to_settings(self) -> dict[str, Any]:
         """Return what was given: limits one by one (`limits.usd`), lists as tuples."""
@@ -169,6 +170,9 @@ _FORMS = {
     "instructions": 'a path from the root of the workspace, or a name, as "docs/prompts/*"',
     "env": "the name of a variable: letters, digits and _",
     "headers": "the name of a header",
+    "issuer": 'an https address, as "https://login.example.com"; http on this machine alone',
+    "jwks_uri": 'an https address, as "https://login.example.com/jwks.json"; http on this machine alone',
+    "resource": 'the address of this server for clients, as "https://kairos.example.com/mcp"',
     "servers": "a name of letters and digits, joined by single - or _",
 }
 """What a value has to be where its form is wrong, by the key that it belongs to: nobody reads a regular expression."""
@@ -194,6 +198,7 @@ def _place_hint(key: str) -> str:
         "[[gate]]": GateTable,
         "[[http_tools]]": HttpToolTable,
         "[servers.NAME]": ServerTable,
+        "[oauth]": OAuthTable,
     }
     tables = [f"[{group}]" for group in ("limits", "day") if f"{group}.{name}" in SETTINGS]
     tables += [table for table, model in fields.items() if name in model.model_fields]
@@ -213,4 +218,6 @@ def _valid_names(key: str) -> list[str]:
         return list(ServerTable.model_fields)
     if key.startswith("http_tools."):
         return list(HttpToolTable.model_fields)
+    if key.startswith("oauth."):
+        return list(OAuthTable.model_fields)
     return list(dict.fromkeys(name.partition(".")[0] for name in SETTINGS))

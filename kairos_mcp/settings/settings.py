@@ -77,6 +77,18 @@ class ServerSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthSetting:
+    """Which OAuth access tokens (JWT) are accepted over HTTP: of `issuer`, for `audience`, signed by one of
+    `algorithms` with a key of `jwks_uri`. `resource`: the address under which clients know this server."""
+
+    issuer: str
+    audience: str
+    jwks_uri: str
+    algorithms: tuple[str, ...]
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
 class Flags:
     """The flags on the command line; None or an empty tuple where one was not given."""
 
@@ -136,6 +148,7 @@ class Settings:
     claude_agents: bool = False
     instructions: tuple[str, ...] = ()
     shutdown_s: float = 1.0
+    oauth: OAuthSetting | None = None
     limits: Limits = DEFAULT_CAPS
     day: Limits = DEFAULT_DAY
     config_file: Path | None = None
@@ -237,7 +250,10 @@ SETTINGS = (*(each.name for each in fields(Settings) if each.name not in _NOT_IN
 """Every setting that a file may hold, limits one by one; not `home`, which holds the file."""
 
 FILE_ONLY = frozenset(
-    ("command_writes", "gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers", "silent_clients")
+    (
+        *("command_writes", "gate", "http_hosts", "http_tools", "instructions", "oauth", "private_hosts", "servers"),
+        "silent_clients",
+    )
 )
 """Settings that are tables or lists of them, which no variable can hold."""
 

@@ -19,7 +19,7 @@ from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.risk import Risk
 from kairos_mcp.core.scopes import Scope
 from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place, effect_unless_stated
-from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, ServerSetting
+from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, OAuthSetting, ServerSetting
 
 Text = Annotated[str, Field(min_length=1)]
 _ToolText = Annotated[str, Field(min_length=1, max_length=8_000)]
@@ -111,6 +111,34 @@ class ServerTable(StrictTable):
             tuple(self.tools) if self.tools is not None else ("*",),
             self.timeout_s,
         )
+
+
+_SecureUrl = Annotated[
+    str, Field(pattern=r"^(https://[^\s/?#@]+|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?)(/[^\s?#]*)?$")
+]
+_Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Signatures by a key pair: with a shared secret whoever verifies a token could make one."""
+
+
+class OAuthTable(StrictTable):
+    """The keys of `[oauth]`."""
+
+    issuer: _SecureUrl
+    audience: Text
+    jwks_uri: _SecureUrl
+    algorithms: Annotated[list[_Algorithm], Field(min_length=1)]
+    resource: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")] | None = None
+
+    @model_validator(mode="after")
+    def _has_address(self) -> Self:
+        if self.resource is None and not self.audience.startswith(("https://", "http://")):
+            raise PydanticCustomError("resource", "give `resource` too, since the audience is no address")
+        return self
+
+    def to_setting(self) -> OAuthSetting:
+        """Return the setting."""
+        resource = self.resource or self.audience
+        return OAuthSetting(self.issuer, self.audience, self.jwks_uri, tuple(self.algorithms), resource)
 
 
 def _parse_json_text(value: object) -> object:

@@ -56,8 +56,102 @@ IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
+OAUTH_TESTS = "http/test_oauth.py::test_"
 JOINED = "core/test_joined_commit.py::test_"
 LINES = "providers/test_goal_lines.py::test_"
+
+OAUTH = (
+    Guard(
+        "app/dialogs.py",
+        "return caller.decides and may_decide(",
+        "return may_decide(",
+        OAUTH_TESTS + "a_dialog_that_was_shown_is_not_answered_by_a_token_without_the_scope_approve",
+    ),
+    Guard(
+        "server/oauth.py",
+        "if not isinstance(key_id, str) or algorithm not in setting.algorithms:",
+        "if not isinstance(key_id, str):",
+        OAUTH_TESTS + "a_token_that_is_not_valid_here_is_refused[signed by an algorithm that is not configured]",
+    ),
+    Guard(
+        "server/oauth.py",
+        "                issuer=setting.issuer,\n",
+        "",
+        OAUTH_TESTS + "a_token_that_is_not_valid_here_is_refused[of another issuer]",
+    ),
+    Guard(
+        "server/oauth.py",
+        "                audience=setting.audience,\n                leeway=CLOCK_SKEW_S,\n                options={",
+        '                leeway=CLOCK_SKEW_S,\n                options={"verify_aud": False, ',
+        OAUTH_TESTS + "a_token_that_is_not_valid_here_is_refused[for another server]",
+    ),
+    Guard(
+        "server/oauth.py",
+        '"require": REQUIRED_CLAIMS, ',
+        '"require": ["sub"], ',
+        OAUTH_TESTS + "a_token_that_is_not_valid_here_is_refused[without an end]",
+    ),
+    Guard(
+        "server/oauth.py",
+        '"enforce_minimum_key_length": True',
+        '"enforce_minimum_key_length": False',
+        OAUTH_TESTS + "a_key_is_used_for_its_own_algorithm_alone_and_a_weak_one_not_at_all",
+    ),
+    Guard(
+        "server/oauth.py",
+        "if key is None or key.algorithm not in (None, algorithm):",
+        "if key is None:",
+        OAUTH_TESTS + "a_key_is_used_for_its_own_algorithm_alone_and_a_weak_one_not_at_all",
+    ),
+    Guard(
+        "server/oauth.py",
+        "len(subject) <= MAX_SUBJECT_CHARS and subject.isprintable()",
+        "len(subject)",
+        OAUTH_TESTS + "a_token_that_is_not_valid_here_is_refused[of a subject with hidden characters]",
+    ),
+    Guard(
+        "server/oauth.py",
+        "if self._clock() - self._tried_s > COOLDOWN_S and (",
+        "if (",
+        OAUTH_TESTS + "keys_that_were_rotated_are_fetched_again_and_not_for_every_token_that_names_one",
+    ),
+    Guard(
+        "server/oauth.py",
+        "        if self._age_s > STALE_S:",
+        "        if False:",
+        OAUTH_TESTS + "an_outage_of_the_authorization_server_is_bridged_and_not_for_ever",
+    ),
+    Guard(
+        "server/oauth.py",
+        "                if len(body) > MAX_KEYS_BYTES:",
+        "                if False:",
+        OAUTH_TESTS + "what_is_no_set_of_keys_is_none[large]",
+    ),
+    Guard(
+        "server/auth.py",
+        '        if "run" not in admission.scopes:',
+        "        if False:",
+        OAUTH_TESTS + "without_the_scope_run_nothing_is_served[approve admin]",
+    ),
+    Guard(
+        "server/auth.py",
+        'if scope.get(TOOL) in ADMIN_TOOLS and not has_scope("admin"):',
+        "if False:",
+        OAUTH_TESTS + "only_with_the_scope_admin_tools_are_proposed",
+    ),
+    Guard(
+        "server/call.py",
+        'elicits = forms and has_scope("approve")',
+        "elicits = forms",
+        OAUTH_TESTS + "a_dialog_is_shown_where_the_token_has_the_scope_approve[ways0]",
+    ),
+    Guard(
+        "app/context.py",
+        "        if not caller.decides:",
+        "        if False:",
+        OAUTH_TESTS + "an_argument_decides_where_the_host_is_trusted_and_the_token_has_the_scope_approve",
+    ),
+)
 
 IN_THE_TERMINAL = (
     Guard(
@@ -2271,6 +2365,7 @@ GUARDS = (
     *WHOSE_RUN,
     *WHAT_IS_NEW,
     *IN_THE_TERMINAL,
+    *OAUTH,
     *CHANGED_BY_SIBLINGS,
     *MORE_ROUNDS,
     *AGENT_FILES,

@@ -221,6 +221,28 @@ async def test_of_each_share_the_longest_idle_session_goes_and_one_at_work_only_
     assert len(ended) == 3  # what was idle for too long had ended by itself
 
 
+async def test_a_principal_has_no_more_sessions_than_are_set_for_each() -> None:
+    now, ended = [0.0], []
+
+    async def close(session: HttpSession) -> None:
+        ended.append((session.principal, session.used_at))
+
+    sessions = HttpSessions(RequestBounds(sessions=10, principal_sessions=2), lambda: now[0])
+
+    async def begun(whose: str) -> HttpSession | None:
+        now[0] += 1
+        return await sessions.begin(whose, close)
+
+    first, second, his = await begun("a"), await begun("a"), await begun("b")
+    assert None not in (first, second, his)
+    third = await begun("a")
+    assert ended == [("a", 1)]  # her longest idle one, though there is room, and nobody else's
+    with sessions.count_request(second), sessions.count_request(third):
+        assert await begun("a") is None
+        assert await begun("b") is not None
+    assert ended == [("a", 1)]
+
+
 def test_a_rate_recovers_with_time_and_not_beyond_its_burst() -> None:
     now = [0.0]
     rates = RateLimiter(RequestBounds(calls_per_s=2, burst=3), lambda: now[0])
