@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class RequestBounds:
     """Bounds of one server. Times are in seconds: `header_s` and `body_s` for all of a header or body to arrive,
     `unread_s` for a client to read an answer, `idle_s` for a session without a request, `shutdown_s` for requests to
-    finish when the server ends. `calls_per_s` and `burst` hold for each principal; `sessions` are shared among all.
+    finish when the server ends. `calls_per_s`, `burst` and `principal_sessions` hold for each principal; `sessions` are
+    shared among all.
 
     512 connections leave half of the usual 1,024 descriptors to everything else; a legacy client's session takes one to
     listen and one for each call. The largest body is the SDK's own limit.
@@ -26,6 +27,7 @@ class RequestBounds:
     unread_s: float = 60.0
     connections: int = 512
     sessions: int = 256
+    principal_sessions: int | None = None
     idle_s: float = 900.0
     calls_per_s: float = 100.0
     burst: int = 300
@@ -34,4 +36,10 @@ class RequestBounds:
     @staticmethod
     def from_settings(settings: Settings) -> RequestBounds:
         """The bounds that a person has set; the others are fixed."""
-        return RequestBounds(shutdown_s=settings.shutdown_s)
+        return RequestBounds(
+            sessions=settings.max_sessions,
+            principal_sessions=settings.principal_sessions,
+            calls_per_s=settings.rate_limit,
+            burst=settings.rate_burst,
+            shutdown_s=settings.shutdown_s,
+        )

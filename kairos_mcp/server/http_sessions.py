@@ -2,7 +2,8 @@
 
 A session outlives the connections of its client, and a stream may stay open though nobody listens any more. So when
 all places are taken a new session is not refused: one of whoever holds the most ends for it. That gives each principal
-an equal share as soon as others want theirs, and all of it to one that is alone.
+an equal share as soon as others want theirs, and all of it to one that is alone. Where a number is set for each,
+whoever has reached it gives up one of their own.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class HttpSessions:
 
     def __init__(self, bounds: RequestBounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = bounds.sessions
+        self._limit_each = bounds.principal_sessions or bounds.sessions
         self._idle_s = bounds.idle_s
         self._clock = clock
         self._sessions: list[HttpSession] = []
@@ -52,8 +54,9 @@ class HttpSessions:
             if session.calls or session.streams or now - session.used_at < self._idle_s
         ]
         evicted: HttpSession | None = None
-        if len(self._sessions) >= self._limit:
-            evicted = self._choose_evicted(principal)
+        held = sum(session.principal == principal for session in self._sessions)
+        if held >= self._limit_each or len(self._sessions) >= self._limit:
+            evicted = self._choose_evicted(principal)  # of its own, where it holds the most that one may
             if evicted is None:
                 return None
             self.end(evicted)

@@ -88,6 +88,10 @@ class _SettingsFile(StrictTable):
     skills: list[Text] | None = None
     claude_agents: bool | None = None
     instructions: list[PathGlob] | None = None
+    rate_limit: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    rate_burst: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    principal_sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     shutdown_s: Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)] | None = None
     oauth: Annotated[OAuthTable, AfterValidator(OAuthTable.to_setting)] | None = None
 

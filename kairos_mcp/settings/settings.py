@@ -108,7 +108,8 @@ class Settings:
     skills, which take precedence over ours and the user's. `claude_agents`: agents of `.claude/agents` count too.
     `instructions`: further globs of L1 paths; `command_writes`: those L1 paths that programs may write all the same.
     `config_hash`: of the settings file as it was read. `silent_clients`: globs over the name and version of clients
-    whose sampling `auto` leaves out. `shutdown_s`: of a server over HTTP, for calls to end.
+    whose sampling `auto` leaves out. `rate_limit`, `rate_burst`, `max_sessions`, `principal_sessions`,
+    `shutdown_s`: bounds of a server over HTTP.
     """
 
     home: Path
@@ -147,6 +148,10 @@ class Settings:
     skills: tuple[Path, ...] = ()
     claude_agents: bool = False
     instructions: tuple[str, ...] = ()
+    rate_limit: float = 100.0
+    rate_burst: int = 300
+    max_sessions: int = 256
+    principal_sessions: int | None = None
     shutdown_s: float = 1.0
     oauth: OAuthSetting | None = None
     limits: Limits = DEFAULT_CAPS

@@ -94,5 +94,8 @@ def test_what_does_not_come_to_an_end_is_ended_with_the_grace(sites: Callable[..
 
 def test_what_a_person_sets_is_what_the_server_keeps(tmp_path: Path) -> None:
     assert RequestBounds.from_settings(load_settings(Flags(home=str(tmp_path)), {})) == RequestBounds()
-    environ = {"KAIROS_SHUTDOWN_S": "20"}
-    assert RequestBounds.from_settings(load_settings(Flags(home=str(tmp_path)), environ)).shutdown_s == 20
+    named = {"RATE_LIMIT": 0.5, "RATE_BURST": 7, "MAX_SESSIONS": 9, "PRINCIPAL_SESSIONS": 2, "SHUTDOWN_S": 20}
+    environ = {f"KAIROS_{name}": str(value) for name, value in named.items()}
+    bounds = RequestBounds.from_settings(load_settings(Flags(home=str(tmp_path)), environ))
+    kept = (bounds.calls_per_s, bounds.burst, bounds.sessions, bounds.principal_sessions, bounds.shutdown_s)
+    assert kept == tuple(named.values())
