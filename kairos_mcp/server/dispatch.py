@@ -94,8 +94,14 @@ async def open_call(
     session = ctx.lifespan_context.session_of(ctx, principal, label)
     samples = client.samples and may_use_sampling(app.settings, label, route)
     decides = has_scope("approve")
-    elicits = client.elicits and decides
-    caller = Caller(principal, "mcp", label, samples, elicits, decides, session.id)
+    caller = Caller(
+        principal,
+        client=label,
+        samples=samples,
+        elicits=client.elicits and decides,
+        decides=decides,
+        session=session.id,
+    )
     on_beat, skipped = progress_reporter(ctx.session.report_progress), set(() if resumed is None else resumed.skipped)
     app.wake()
     async with session.open_tasks() as tasks:

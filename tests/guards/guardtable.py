@@ -125,7 +125,7 @@ OAUTH = (
         "server/oauth.py",
         "                if len(body) > MAX_KEYS_BYTES:",
         "                if False:",
-        OAUTH_TESTS + "what_is_no_set_of_keys_is_none[large]",
+        OAUTH_TESTS + "a_set_of_keys_that_is_too_large_is_not_read",
     ),
     Guard(
         "server/auth.py",
@@ -138,12 +138,6 @@ OAUTH = (
         'if scope.get(TOOL) in ADMIN_TOOLS and not has_scope("admin"):',
         "if False:",
         OAUTH_TESTS + "only_with_the_scope_admin_tools_are_proposed",
-    ),
-    Guard(
-        "server/call.py",
-        'elicits = forms and has_scope("approve")',
-        "elicits = forms",
-        OAUTH_TESTS + "a_dialog_is_shown_where_the_token_has_the_scope_approve[ways0]",
     ),
     Guard(
         "app/context.py",
