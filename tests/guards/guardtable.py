@@ -1592,7 +1592,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/dialogs.py",
-        'case UserSettlement() if self._decides_by_dialog("settlement"):',
+        'case UserSettlement() if self._decides_by_dialog("settlement", caller):',
         "case UserSettlement():",
         "approvals/test_settling_dialogs.py::"
         "test_a_dialog_that_is_still_open_when_only_a_command_may_settle_decides_nothing",
