@@ -32,6 +32,7 @@ from kairos_mcp.app.skills import Skills
 from kairos_mcp.app.spending import Spending
 from kairos_mcp.app.tasks import Tasks
 from kairos_mcp.app.tools import Tools
+from kairos_mcp.app.watch import Watch
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.model import SpokenText
@@ -82,6 +83,7 @@ class App:
         self.run_resources = RunResources(context, self.runs)
         self.skills = Skills(context)
         self.tasks = Tasks(context)
+        self.watch = Watch(context)
         self.redactor = self._factory.redactor
 
     @staticmethod
@@ -95,6 +97,7 @@ class App:
             await app._close()
 
     async def _close(self) -> None:
+        self.watch.close()
         await self._retention.close()
         await self._pool.close()
         await self._factory.close()

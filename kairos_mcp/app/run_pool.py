@@ -34,6 +34,7 @@ from kairos_mcp.views.waiting import BackOff
 MAX_PARKED = 64  # runs at rest whose replayed flow is cached; others are replayed from their rows again
 POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
 IDLE_POLL_S = 1.0
+EVERY_RUN = "*"  # whoever waits for a change of any run waits for this one
 FINISH_S = 0.7  # how long running steps may take to end when the server stops
 
 
@@ -46,8 +47,8 @@ class ChangeSignal:
         self.urgent_listeners = 0  # waits for which a client's call waits
 
     def notify(self, run_id: str) -> None:
-        """Wake everybody who waits for this run."""
-        for event in self._waiting.get(run_id, ()):
+        """Wake everybody who waits for this run, or for any."""
+        for event in (*self._waiting.get(run_id, ()), *self._waiting.get(EVERY_RUN, ())):
             event.set()
 
     def notify_all(self) -> None:
@@ -288,7 +289,7 @@ class RunPool:
         )
 
     def _launch(self, worker: RunWorker) -> None:
-        self._watch()
+        self.watch()
         n = worker.state.run.n
         if n in self._moving and self._moving[n][0].fence >= worker.fence:
             self.nudge(n)  # it was found undriven, and is driven already
@@ -374,14 +375,15 @@ class RunPool:
         await self._start_taken(n, fence)
         return True
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Notice what other processes write from now on."""
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch_store())
 
     def wake(self) -> None:
         """Pick up runs without an owner from now on: a tool was called."""
         self.picks_up_runs = True
-        self._watch()
+        self.watch()
 
     async def _watch_store(self) -> None:
         while True:

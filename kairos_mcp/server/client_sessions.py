@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_SESSIONS = 1_024  # over HTTP; the least recently used one is forgotten first
 ID_CHARS = 16
 HEADER = "mcp-session-id"
+HTTP_SESSION = "kairos.http_session"  # of a request over Streamable HTTP, in its scope
 
 
 @dataclass(slots=True, eq=False)
@@ -60,15 +61,29 @@ class PushedRequest:
         return time.monotonic() - self.sent_s
 
 
+class Closable(Protocol):
+    """What ends when it is closed. Of subscriptions a session knows no more."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class ClientSession:
     """A client's session. `tasks`: in which requests to the client go on after their call; None: they end with it.
-    `pushes`: requests without an answer yet, by run and waiting key. `newest`: the newest open call for each run id."""
+    `pushes`: requests without an answer yet, by run and waiting key. `newest`: the newest open call for each run id.
+    `subscriptions`: the resources that it is told of, up to 2025-11-25."""
 
     id: str
     tasks: TaskGroup | None = None
     pushes: dict[tuple[str, str], PushedRequest] = field(default_factory=dict)
     newest: dict[str, object] = field(default_factory=dict)
+    subscriptions: Closable | None = None
+
+    def close_subscriptions(self) -> None:
+        """Tell the client of no resource any more."""
+        if self.subscriptions is not None:
+            self.subscriptions.close()
+        self.subscriptions = None
 
     def pushes_of(self, run_id: str) -> list[PushedRequest]:
         """The requests about a run that have no answer yet."""
@@ -117,26 +132,37 @@ class ClientSessions:
         """The session of a call by this principal with the client of this name."""
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return self._find_or_add(f"{principal}\n{client}")  # which no principal has
-        header = None if ctx.request is None else ctx.request.headers.get(HEADER)
-        if header is None:
+        request = ctx.request
+        header = None if request is None else request.headers.get(HEADER)
+        if request is None or header is None:
             return self._connection
-        return self._find_or_add(
+        session = self._find_or_add(
             hashlib.sha256(header.encode()).hexdigest()[:ID_CHARS]
         )  # hashed: the header itself gives access
+        if (http_session := request.scope.get(HTTP_SESSION)) is not None:
+            http_session.on_end = session.close_subscriptions
+        return session
 
     def _find_or_add(self, name: str) -> ClientSession:
         session = self._by_name.setdefault(name, ClientSession(name))
         self._by_name.move_to_end(name)
         while len(self._by_name) > MAX_SESSIONS:
-            self._by_name.popitem(last=False)
+            self._by_name.popitem(last=False)[1].close_subscriptions()
         return session
+
+    def close(self) -> None:
+        """Tell no client of any resource any more."""
+        for session in (self._connection, *self._by_name.values()):
+            session.close_subscriptions()
 
 
 @asynccontextmanager
 async def serve_sessions(_server: object) -> AsyncIterator[ClientSessions]:
     """The sessions of a server while it runs: of one connection on stdio and SSE, of all on Streamable HTTP."""
     async with anyio.create_task_group() as tasks:
+        sessions = ClientSessions(tasks)
         try:
-            yield ClientSessions(tasks)
+            yield sessions
         finally:
+            sessions.close()
             tasks.cancel_scope.cancel()

@@ -20,7 +20,8 @@ from kairos_mcp.server.http_bounds import RequestBounds
 @dataclass(slots=True, eq=False)
 class HttpSession:
     """A client's session. `used_at`: when its client last sent a request or got an answer; `calls`: requests being
-    answered; `streams`: open streams that it listens to. `close` ends it for the client."""
+    answered; `streams`: open streams that it listens to. `close` ends it for the client; `on_end` is called once it has
+    ended."""
 
     principal: str
     used_at: float
@@ -29,6 +30,7 @@ class HttpSession:
     calls: int = 0
     streams: int = 0
     has_ended: bool = False
+    on_end: Callable[[], None] = lambda: None
 
 
 Close = Callable[[HttpSession], Awaitable[None]]
@@ -48,11 +50,9 @@ class HttpSessions:
     async def begin(self, principal: str, close: Close) -> HttpSession | None:
         """Begin a session of `principal`, ending another one if all places are taken; None if none may end for it."""
         now = self._clock()
-        self._sessions = [
-            session
-            for session in self._sessions
-            if session.calls or session.streams or now - session.used_at < self._idle_s
-        ]
+        for session in self._sessions:
+            if not (session.calls or session.streams or now - session.used_at < self._idle_s):
+                self.end(session)
         evicted: HttpSession | None = None
         held = sum(session.principal == principal for session in self._sessions)
         if held >= self._limit_each or len(self._sessions) >= self._limit:
@@ -69,6 +69,7 @@ class HttpSessions:
     def end(self, session: HttpSession) -> None:
         """Forget a session."""
         session.has_ended = True
+        session.on_end()
         self._sessions = [other for other in self._sessions if other is not session]
 
     def find_session(self, session_id: str, principal: str) -> HttpSession | None:

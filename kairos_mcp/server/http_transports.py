@@ -16,6 +16,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from kairos_mcp.server.call import current_principal
+from kairos_mcp.server.client_sessions import HTTP_SESSION
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import METHOD, header, refuse
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
@@ -70,6 +71,7 @@ class StreamableTransport:
         if session is None:
             await self._manager.handle_request(scope, receive, send)
             return
+        scope[HTTP_SESSION] = session
         with self._sessions.count_request(session, listens=scope["method"] == "GET"):
             await self._manager.handle_request(scope, receive, send)
         if scope["method"] == "DELETE":

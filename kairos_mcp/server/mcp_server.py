@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import mcp_types as wire
 from mcp.server.caching import CacheHint
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp import __version__
@@ -21,6 +22,7 @@ from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.server.annotations import annotate_tool
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, LISTEN, TASKS_EXTENSION, WaitPolicy
 from kairos_mcp.server.client_sessions import ClientSessions, serve_sessions
+from kairos_mcp.server.features import Features, cursor_of
 from kairos_mcp.server.request_state import RequestStateSealer
 from kairos_mcp.settings.settings import has_own_agents
 
@@ -53,7 +55,7 @@ def build_server(
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
 
     async def on_list_tools(_ctx: object, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
-        if _cursor_of(params) is not None:
+        if cursor_of(params) is not None:
             raise MCPError(wire.INVALID_PARAMS, "The list of tools has one page. List again without a cursor.")
         return listing
 
@@ -62,24 +64,8 @@ def build_server(
 
         return await dispatch(ctx, params, get_app, policy)
 
-    async def on_list_resources(_ctx: object, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
-        from kairos_mcp.server.resources import list_resources
-
-        return await list_resources(get_app, _cursor_of(params))
-
-    async def on_read_resource(_ctx: object, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
-        from kairos_mcp.server.resources import read_resource
-
-        return await read_resource(get_app, str(params.uri))
-
-    async def on_list_resource_templates(
-        _ctx: object, params: wire.PaginatedRequestParams | None
-    ) -> wire.ListResourceTemplatesResult:
-        from kairos_mcp.server.resources import list_templates
-
-        return list_templates(_cursor_of(params))
-
-    server = Server(
+    features = Features(get_app)
+    server = _Server(
         "kairos-mcp",
         version=__version__,
         title="Kairos",
@@ -88,11 +74,14 @@ def build_server(
         get_tool_input_schema=schemas.get,
         lifespan=serve_sessions,
         on_list_tools=on_list_tools,
-        on_list_resources=on_list_resources,
-        on_read_resource=on_read_resource,
-        on_list_resource_templates=on_list_resource_templates,
+        on_list_resources=features.list_resources,
+        on_read_resource=features.read_resource,
+        on_list_resource_templates=features.list_resource_templates,
+        on_subscribe_resource=features.subscribe,
+        on_unsubscribe_resource=features.unsubscribe,
+        on_subscriptions_listen=features.listen,
     )
-    _add_skills(server, get_app)
+    features.add_skills(server)
     server.add_request_handler("tools/call", wire.CallToolRequestParams, on_call_tool)
     _add_tasks(server, get_app, policy)
     state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
@@ -100,32 +89,14 @@ def build_server(
     return server
 
 
-def _cursor_of(params: wire.PaginatedRequestParams | None) -> str | None:
-    return None if params is None else params.cursor
+class _Server(Server[ClientSessions]):
+    """The SDK's server, which says in every era that its list of resources changes."""
 
-
-def _add_skills(server: Server[ClientSessions], get_app: Callable[[], Awaitable[App]]) -> None:
-    """Declare the skills extension, which the SDK does not know, and answer its methods."""
-
-    async def on_list_skills(_ctx: object, params: wire.PaginatedRequestParams) -> dict[str, Any]:
-        from kairos_mcp.server.skills import list_skills
-
-        return await list_skills(get_app, params.cursor)
-
-    async def on_get_skill(_ctx: object, params: GetSkillParams) -> dict[str, Any]:
-        from kairos_mcp.server.skills import get_skill
-
-        return await get_skill(get_app, params.uri)
-
-    server.extensions["io.modelcontextprotocol/skills"] = {}
-    server.add_request_handler("skills/list", wire.PaginatedRequestParams, on_list_skills)
-    server.add_request_handler("skills/get", GetSkillParams, on_get_skill)
-
-
-class GetSkillParams(wire.RequestParams):
-    """The parameters of skills/get."""
-
-    uri: str
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *others: Any, **named: Any
+    ) -> InitializationOptions:
+        options = notification_options or NotificationOptions(resources_changed=True)
+        return super().create_initialization_options(options, *others, **named)
 
 
 class TaskParams(wire.RequestParams):

@@ -52,6 +52,7 @@ FORKS = "core/test_forks.py::test_"
 ONLY_NEW = "server/test_only_new.py::test_"
 STREAMS = "providers/test_streams.py::test_"
 RESOURCES = "server/test_resources.py::test_"
+SUBSCRIBED = "server/test_subscriptions.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
@@ -2348,6 +2349,33 @@ AS_TASKS = (
     ),
 )
 
+TOLD_TO_SUBSCRIBERS = (
+    Guard(
+        "server/subscriptions.py",
+        '        await app.runs.find(values["id"], caller)',
+        "        pass",
+        SUBSCRIBED + "a_principal_is_told_nothing_of_another_s_runs",
+    ),
+    Guard(
+        "app/watch.py",
+        "            if not self._watchers:",
+        "            if False:",
+        SUBSCRIBED + "nobody_looks_before_somebody_subscribes_nor_after_the_last_has_gone[2026-07-28]",
+    ),
+    Guard(
+        "app/watch.py",
+        "elif topic != LIST or now - self._listed_at.get(principal, 0.0) >= REST_S:",
+        "else:",
+        SUBSCRIBED + "the_inbox_the_budget_the_runs_and_the_list_are_told[2025-11-25]",
+    ),
+    Guard(
+        "server/http_sessions.py",
+        "        session.on_end()",
+        "        pass",
+        "http/test_subscribers.py::test_nobody_looks_for_a_session_that_was_deleted",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2371,4 +2399,5 @@ GUARDS = (
     *AGENT_FILES,
     *READ_AS_RESOURCES,
     *AS_TASKS,
+    *TOLD_TO_SUBSCRIBERS,
 )

@@ -12,8 +12,11 @@ from pathlib import Path
 import apsw
 import pytest
 from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
 from support.forked_program import run
-from support.http_server import META, WAYS, Answer, Site, called, read_answer
+from support.http_server import WAYS, Answer, Site, called, read_answer
+from support.notified import Notified, subscribed
+from support.sampling_clients import MODERN
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.server.auth import RateLimiter
@@ -68,17 +71,51 @@ async def test_a_run_belongs_to_the_token_that_began_it(two) -> None:
     connection.close()
 
 
-def test_TENANCY_003_nobody_can_listen_to_events_of_another_since_there_are_none_to_listen_to(two) -> None:
+@pytest.mark.parametrize("way", WAYS)
+async def test_TENANCY_003_nobody_can_listen_to_events_of_another(two, way: str) -> None:
     site, alice, bob = two
-    site.token = alice
-    started = site.call("planner_run", {"goal": "secret", "route": "caller"}).json["result"]["structuredContent"]
-    site.token = bob
-    params = {"notifications": {"resourceSubscriptions": [f"kairos://runs/{started['run_id']}"]}, "_meta": META}
-    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}).encode()
-    result = site.post(asked, "MCP-Method: subscriptions/listen")
-    assert result.json["error"]["code"] == -32601
-    assert started["run_id"] not in result.body.decode()
-    assert site.still_answers()
+    hers, his = Notified(), Notified()
+    async with (
+        site.client(way, alice, message_handler=hers) as a,
+        site.client(way, bob, message_handler=his) as b,
+    ):
+        era = b.protocol_version
+        run_id = (await outcome(a, "planner_run", goal=f"secret by {way}", route="caller"))["run_id"]
+        mine = (await outcome(b, "planner_run", goal=f"own by {way}", route="caller"))["run_id"]
+        uri, own = f"kairos://runs/{run_id}", f"kairos://runs/{mine}"
+        if era != MODERN:
+            with pytest.raises(MCPError, match="There is no run"):
+                async with subscribed(b, his, era, uri):
+                    pass
+        wished = [uri, own] if era == MODERN else [own]
+        async with subscribed(a, hers, era, uri), subscribed(b, his, era, *wished) as accepted:
+            assert accepted == [own]
+            await outcome(a, "run_continue", run_id=run_id, answers={"round-1": {"content": "done"}})
+            await outcome(b, "run_continue", run_id=mine, answers={"round-1": {"content": "done"}})
+            await hers.until(uri)
+            await his.until(own)
+            assert uri not in his.told
+            assert own not in hers.told
+
+
+async def test_a_session_that_ends_is_told_nothing_more() -> None:
+    ended: list[str] = []
+
+    async def close(_session: HttpSession) -> None:
+        return None
+
+    clock = iter(range(0, 10_000, 1_000))
+    sessions = HttpSessions(RequestBounds(idle_s=1_500), clock=lambda: next(clock))
+    for name in ("deleted", "idle"):
+        session = await sessions.begin(name, close)
+        assert session is not None
+        session.on_end = lambda name=name: ended.append(name)
+        if name == "deleted":
+            sessions.end(session)
+    await sessions.begin("later", close)
+    assert ended == ["deleted"]
+    await sessions.begin("much later", close)
+    assert ended == ["deleted", "idle"]
 
 
 async def test_the_same_start_by_two_is_two_runs(two) -> None:

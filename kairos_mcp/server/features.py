@@ -1,0 +1,94 @@
+"""The handlers of requests that are no calls of tools: resources, subscriptions, skills.
+
+What answers them is imported at the first use: many starts of a server only ask for the list of the tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as wire
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
+
+    from kairos_mcp.app.app import App
+
+SKILLS = "io.modelcontextprotocol/skills"
+Params = wire.PaginatedRequestParams | None
+
+
+class GetSkillParams(wire.RequestParams):
+    """The parameters of skills/get."""
+
+    uri: str
+
+
+class Features:
+    """The handlers of a server's requests about resources and skills."""
+
+    def __init__(self, get_app: Callable[[], Awaitable[App]]) -> None:
+        self._get_app = get_app
+
+    async def list_resources(self, ctx: ServerRequestContext[Any], params: Params) -> wire.ListResourcesResult:
+        from kairos_mcp.server.resources import list_resources
+        from kairos_mcp.server.subscriptions import subscribe_to_list
+
+        listed = await list_resources(self._get_app, cursor_of(params))
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await subscribe_to_list(ctx, self._get_app)
+        return listed
+
+    async def read_resource(self, _ctx: object, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        from kairos_mcp.server.resources import read_resource
+
+        return await read_resource(self._get_app, str(params.uri))
+
+    async def list_resource_templates(self, _ctx: object, params: Params) -> wire.ListResourceTemplatesResult:
+        from kairos_mcp.server.resources import list_templates
+
+        return list_templates(cursor_of(params))
+
+    async def subscribe(self, ctx: ServerRequestContext[Any], params: wire.SubscribeRequestParams) -> wire.EmptyResult:
+        from kairos_mcp.server.subscriptions import subscribe
+
+        return await subscribe(ctx, str(params.uri), self._get_app)
+
+    async def unsubscribe(
+        self, ctx: ServerRequestContext[Any], params: wire.UnsubscribeRequestParams
+    ) -> wire.EmptyResult:
+        from kairos_mcp.server.subscriptions import unsubscribe
+
+        return unsubscribe(ctx, str(params.uri))
+
+    async def listen(
+        self, ctx: ServerRequestContext[Any], params: wire.SubscriptionsListenRequestParams
+    ) -> wire.SubscriptionsListenResult:
+        from kairos_mcp.server.subscriptions import listen
+
+        return await listen(ctx, params, self._get_app)
+
+    def add_skills(self, server: Server[Any]) -> None:
+        """Declare the skills extension, which the SDK does not know, and answer its methods."""
+
+        async def on_list_skills(_ctx: object, params: wire.PaginatedRequestParams) -> dict[str, Any]:
+            from kairos_mcp.server.skills import list_skills
+
+            return await list_skills(self._get_app, params.cursor)
+
+        async def on_get_skill(_ctx: object, params: GetSkillParams) -> dict[str, Any]:
+            from kairos_mcp.server.skills import get_skill
+
+            return await get_skill(self._get_app, params.uri)
+
+        server.extensions[SKILLS] = {}
+        server.add_request_handler("skills/list", wire.PaginatedRequestParams, on_list_skills)
+        server.add_request_handler("skills/get", GetSkillParams, on_get_skill)
+
+
+def cursor_of(params: Params) -> str | None:
+    """The cursor of a request for a page, if it has one."""
+    return None if params is None else params.cursor
