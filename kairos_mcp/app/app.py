@@ -26,6 +26,7 @@ from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.app.run_resources import RunResources
+from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.runs import Runs
 from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.skills import Skills
@@ -81,6 +82,7 @@ class App:
         self.dialogs = Dialogs(context)
         self.inbox = Inbox(context)
         self.run_resources = RunResources(context, self.runs)
+        self.run_steps = RunSteps(context, self.runs)
         self.skills = Skills(context)
         self.tasks = Tasks(context)
         self.watch = Watch(context)

@@ -60,7 +60,7 @@ from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
 from kairos_mcp.views.transcript import Transcript, phase_transcripts
 from kairos_mcp.views.waiting import OpenStep
 
-WaitUntil = Literal["rest", "attention", "news", "done"]
+WaitUntil = Literal["rest", "attention", "news", "change", "done"]
 OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
 
 HEARTBEAT_S = 1.0  # between two signs of life for a call that waits
@@ -284,7 +284,8 @@ class Runs(Operations):
         """Block until the runs are in the state `until`, at most `wait_s` seconds; return them as they are then.
 
         `attention`: one of them waits, is paused or has ended. `news`: one has changed since its `seq` in `since`; one
-        without a number there counts as changed once it waits, is paused or has ended. `done`: all have ended. `rest`:
+        without a number there counts as changed once it waits, is paused or has ended. `change`: one has another `seq`
+        than in `since`, or has ended. `done`: all have ended. `rest`:
         none of them moves. `again`: the caller's call has waited before. Raises UnknownRun.
         """
         if not again:
@@ -304,7 +305,7 @@ class Runs(Operations):
                 await on_heartbeat(await self.heartbeat(runs_now[0]))
             within_s = min(until_s - now, HEARTBEAT_S)
             with self._interruptible():
-                if until in ("attention", "news") or not await self._pool.wait_until_stopped(
+                if until in ("attention", "news", "change") or not await self._pool.wait_until_stopped(
                     [run.n for run in runs_now], within_s
                 ):
                     await self._pool.change_signal.wait(run_ids, within_s)
@@ -349,6 +350,8 @@ class Runs(Operations):
                     return True  # also where the number is ahead of the run's own: it is none of this run
                 unseen = [run for run in runs_now if run.id not in since]
                 return any(status != "working" for status in await self._read_statuses(unseen))
+            case "change":
+                return any(run.outcome is not None or run.seq != since.get(run.id) for run in runs_now)
             case "done":
                 return all(run.outcome is not None for run in runs_now)
             case "rest":

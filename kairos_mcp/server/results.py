@@ -70,6 +70,13 @@ def plain_result(body: JsonObject) -> wire.CallToolResult:
     return _result(body, to_json(body).decode())
 
 
+def steps_result(frame: JsonObject) -> wire.CallToolResult:
+    """The result for a run and its steps: the steps are cut to their page already, the run as any result is."""
+    run = fit_result({**frame["run"], "calls": []})
+    del run["calls"]
+    return plain_result({**frame, "run": run})
+
+
 def error_result(
     error: KairosError, redactor: Redactor, complete_commands: Callable[[str], str] = lambda text: text
 ) -> wire.CallToolResult:

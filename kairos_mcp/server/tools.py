@@ -194,7 +194,7 @@ TOOLS = (
     ServerTool(
         "run_status",
         "See runs",
-        "Where runs stand and what to call next. With until it blocks: no polling.",
+        "Where runs stand, what to call next. With until it blocks: no polling.",
         "read",
         runs.RunStatus,
         handlers.run_status,
@@ -213,7 +213,7 @@ TOOLS = (
     ServerTool(
         "run_control",
         "Steer a run",
-        "Pause, resume or cancel a run, extend its limits, or change its model route.",
+        "Pause, resume or cancel a run, extend its limits, change its route.",
         "idempotent",
         runs.RunControl,
         handlers.run_control,
@@ -222,7 +222,7 @@ TOOLS = (
     ServerTool(
         "run_trace",
         "Look into a run",
-        "What happened in a run, or the whole text behind a ref.",
+        "What happened in a run, or the whole text of a ref.",
         "read",
         runs.RunTrace,
         handlers.run_trace,

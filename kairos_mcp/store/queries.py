@@ -5,9 +5,10 @@ Nothing here writes. Queries that only reports need are in report_queries.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
@@ -267,6 +268,15 @@ def unanswered_steps(session: Session, n: int) -> list[StepRow]:
 def read_record(session: Session, n: int) -> list[StepRow]:
     """Return every step of a run with its answer, oldest first."""
     return [_step_row(session, found) for found in session.rows(_RECORD, (n,))]
+
+
+def read_steps_since(session: Session, n: int, last: int, unanswered: Collection[int]) -> list[StepRow]:
+    """Return the steps of a run that came after the step with the id `last`, and those of these ids, oldest first."""
+    found = (
+        session.rows(f"{_STEPS} and mark.id in ({placeholders(unanswered)})", (n, *unanswered)) if unanswered else []
+    )
+    found += session.rows(f"{_STEPS} and mark.id > ? order by mark.id", (n, last))
+    return [_step_row(session, each) for each in sorted(found, key=itemgetter(0))]
 
 
 def _step_row(session: Session, found: Row) -> StepRow:

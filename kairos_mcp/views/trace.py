@@ -61,7 +61,7 @@ def trace(traced: TraceInput, query: TraceQuery) -> JsonObject:
     """One page. Raises BadArguments for a cursor or a pattern, NotFound for a ref."""
     if query.ref is not None:
         return _text_page(traced, query.ref, query)
-    items = list(_matching_items(_items(traced, query.view), query.grep))
+    items = list(matching_items(_items(traced, query.view), query.grep))
     phase = {"phase": traced.team.phase} if traced.team is not None else {}
     return {"run_id": traced.run.id, "view": query.view, **phase, **_page(items, query)}
 
@@ -168,7 +168,8 @@ def _usage(row: StepRow) -> JsonObject:
     return {"ref": row.path, "by": row.by_route, "exactness": row.exactness, **spent}
 
 
-def _matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:
+def matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:
+    """Yield the items that match `grep`; all where there is none. Raises BadArguments for a pattern that is none."""
     if grep is None:
         yield from items
         return

@@ -15,25 +15,26 @@ from kairos_mcp.core.routes import Route
 from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Name, RunId, Wait
 
 if TYPE_CHECKING:
+    from kairos_mcp.app.run_steps import StepsQuery
     from kairos_mcp.views.trace import TraceQuery
 
-
+DEFAULT_TRACE_CHARS = 8_000
 Seq = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class RunStatus(Arguments):
     run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(
-        None, description="Default: the newest of this workspace, brief"
+        None, description="Default: this workspace's newest, brief"
     )
     all: bool | None = Field(None, description="Of every workspace")
     until: Literal["attention", "news", "done"] | None = Field(
         None, description="attention: one waits, pauses or ended; news: one changed since; done: all ended"
     )
     since: Seq | Annotated[dict[RunId, Seq], Field(max_length=10)] | None = Field(
-        None, description="For news: seq of your result; {run_id: seq} of several"
+        None, description="For news: seq of your result, or {run_id: seq}"
     )
     wait_s: Wait | None = Field(None, description="Default 45 with until, else 0")
-    view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds; full: whole items")
+    view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds")
 
     @model_validator(mode="after")
     def _check_since(self) -> Self:
@@ -75,7 +76,7 @@ class RunContinue(Arguments):
 class RunControl(Arguments):
     run_id: RunId
     action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"]
-    limits: LimitsArgument | None = Field(None, description="For extend: added to those of the run")
+    limits: LimitsArgument | None = Field(None, description="For extend: added")
     route: Route | None = Field(None, description="For reroute")
     key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="For settle")
     settlement: Settlement | None = Field(None, description="For settle")
@@ -95,24 +96,43 @@ class RunControl(Arguments):
 
 class RunTrace(Arguments):
     run_id: RunId
-    view: Literal["events", "calls", "messages", "usage", "plan", "diff"] | None = Field(
-        None, description="Default events"
+    view: Literal["events", "calls", "messages", "usage", "plan", "diff", "steps"] | None = Field(
+        None, description="Default events; since (seq), wait_s: for steps"
     )
-    ref: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="From a result")
+    since: Seq | None = None
+    wait_s: Wait | None = None
+    ref: Annotated[str, Field(min_length=1, max_length=400)] | None = None
     grep: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(None, description="RE2")
     cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(None, description="Default 8000")
 
+    @model_validator(mode="after")
+    def _check_since(self) -> Self:
+        if self.view != "steps" and (self.since is not None or self.wait_s is not None):
+            raise PydanticCustomError("needs", '`since` and `wait_s` are for view="steps"')
+        if self.wait_s and self.since is None:
+            raise PydanticCustomError("needs", "`wait_s` needs `since`, the `seq` of a result")
+        return self
+
+    @property
+    def steps_query(self) -> StepsQuery | None:
+        """The query for the steps of a run; None where another view is asked for, or a text."""
+        from kairos_mcp.app.run_steps import StepsQuery
+
+        if self.view != "steps" or self.ref is not None:
+            return None
+        return StepsQuery(self.since, self.wait_s or 0, self.grep, self.cursor, self.max_chars or DEFAULT_TRACE_CHARS)
+
     def query(self) -> TraceQuery:
-        """The query for a trace."""
+        """The query for a trace of any other view."""
         from kairos_mcp.views.trace import TraceQuery
 
         return TraceQuery(
-            view=self.view or "events",
+            view="events" if self.view is None or self.view == "steps" else self.view,
             ref=self.ref,
             grep=self.grep,
             cursor=self.cursor,
-            max_chars=8_000 if self.max_chars is None else self.max_chars,
+            max_chars=self.max_chars or DEFAULT_TRACE_CHARS,
         )
 
 
