@@ -2,12 +2,15 @@
 
     python packaging/try_container.py [--root DIR] [--inspector "mcp-inspector ..."]
 
-As root, on Debian with debootstrap, uv and npx. It makes a bare root from Debian packages (Python, certificates,
-nothing of ours), builds the wheel from this tree, and starts the wheel and the bundle there by uv, as a host does.
-Then it does there what `packaging/Containerfile` says, line by line: its RUN as root, its ENTRYPOINT as its USER with
-its ENV, folders in place of its volumes, its HEALTHCHECK. The processes have mounts and process numbers of their own
-(unshare, chroot), but the machine's network; its base image, the layers of an image and a container's network are not
-tried. What is served is asked by the MCP inspector. Prints a line for each step, and ends at the first that fails.
+As root, on Debian with debootstrap, uv, npx and pyyaml. It makes a bare root from Debian packages (Python,
+certificates, nothing of ours), builds the wheel from this tree, and starts the wheel and the bundle there by uv, as a
+host does. It installs for each host into an empty home, reads the host's file in the host's own format, and starts what
+stands there. Then it does there what `packaging/Containerfile` says, line by line: its RUN as root, its ENTRYPOINT as
+its USER with its ENV, folders in place of its volumes, its HEALTHCHECK; it kills the server and starts it again.
+
+No container daemon takes part: the processes have mounts and process numbers of their own (unshare, chroot), but the
+machine's network; the base image, the layers of an image and a container's network are not tried. What is served is
+asked by the MCP inspector. Prints a line for each step, and ends at the first that fails.
 """
 
 from __future__ import annotations
@@ -21,11 +24,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "python3,python3-venv,python-is-python3,ca-certificates"
@@ -148,7 +155,7 @@ def check(holds: bool, otherwise: str) -> None:
 
 
 def try_container(bare: BareRoot, image: Image, wheel: Path, inspector: Sequence[str], scratch: Path) -> None:
-    """Build as the container file says, serve over HTTP, ask, stop, and start again with the same state."""
+    """Build as the container file says, serve over HTTP, ask, kill, and start again with the same state, twice."""
     for source, target in image.copies:
         with step(f"COPY {source} {target}"):
             check(wheel.match(source), f"{wheel.name} is not {source}")
@@ -172,7 +179,9 @@ def try_container(bare: BareRoot, image: Image, wheel: Path, inspector: Sequence
 
     with step("token add me, as the user without rights"):
         token = must(*inside(*image.entrypoint, "token", "add", "me")).split()[-1]
-    for times in ("the first time", "again, with the same state"):
+    for nth, (times, signal) in enumerate(
+        (("the first time", "KILL"), ("again, after a kill", "TERM"), ("again", "TERM"))
+    ):
         check(
             bool(subprocess.run(inside(*image.health), capture_output=True, check=False).returncode), "healthy at rest?"
         )
@@ -195,9 +204,9 @@ def try_container(bare: BareRoot, image: Image, wheel: Path, inspector: Sequence
                 check("# Tried" in must(*asked, *READ_README), "the file was not read")
             runs = json.loads(must(*asked, "--method", "tools/call", "--tool-name", "run_status"))
             kept = len(runs["structuredContent"]["runs"])
-            check(kept == (1 if times == "the first time" else 2), f"{kept} runs in the state")
-            with step("SIGTERM to the first process of the container"):
-                must("kill", "-TERM", str(main))
+            check(kept == nth + 1, f"{kept} runs in the state")
+            with step(f"SIG{signal} to the first process of the container"):
+                must("kill", f"-{signal}", str(main))
                 server.wait(STOP_S)
         finally:  # unshare's --kill-child is forgotten when the program becomes another user
             subprocess.run(["kill", "-KILL", str(main)], capture_output=True, check=False)
@@ -218,6 +227,43 @@ def try_stdio(
     with step(f"{name}: {shlex.join(words)}"):
         check('"planner_run"' in must(*asked, "--method", "tools/list"), "planner_run is not listed")
         check("# Tried" in must(*asked, *READ_README), "the file was not read")
+
+
+READERS: Mapping[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}
+HOST_FILES = {  # in the home folder, and the key under which the host has its servers
+    "claude-desktop": (".config/Claude/claude_desktop_config.json", "mcpServers"),
+    "claude-code": (".claude.json", "mcpServers"),
+    "vscode": (".config/Code/User/mcp.json", "servers"),
+    "cursor": (".cursor/mcp.json", "mcpServers"),
+    "codex": (".codex/config.toml", "mcp_servers"),
+    "gemini": (".gemini/settings.json", "mcpServers"),
+    "zed": (".config/zed/settings.json", "context_servers"),
+    "goose": (".config/goose/config.yaml", "extensions"),
+}
+
+
+def try_hosts(
+    bare: BareRoot, program: Sequence[str], env: Mapping[str, str], inside: Path, inspector: Sequence[str]
+) -> None:
+    """Install for each host, start what its file says then, and take it out again."""
+    env = {**env, "HOME": f"{inside}/home"}
+    for host, (name, section) in HOST_FILES.items():
+        file = Path(f"{bare.folder}{inside}/home/{name}")
+
+        def servers(file: Path = file, section: str = section) -> Any:
+            return (READERS[file.suffix](file.read_text(encoding="utf-8")) or {}).get(section) or {}
+
+        must(*bare.command([*program, "install", host, "--workspace", f"{inside}/project", "--write"], env))
+        entry = servers()["kairos"]
+        words = [entry.get("command") or entry["cmd"], *entry["args"]]
+        try_stdio(bare, host, words, env, inspector)
+        must(*bare.command([*program, "install", host, "--uninstall"], env))
+        check("kairos" not in servers(), f"{name} still has the entry")
+
+
+def uv_binary() -> str:
+    """The program itself, where what is on PATH may be a wrapper that works on this machine alone."""
+    return must("uv", "run", "--no-project", "sh", "-c", "echo $UV").strip()
 
 
 def main(words: list[str]) -> None:
@@ -241,12 +287,13 @@ def main(words: list[str]) -> None:
             inside = Path("/tmp") / Path(tried).name
             (Path(tried) / "project").mkdir()
             (Path(tried) / "project" / "README.md").write_text("# Tried\n", encoding="utf-8")
-            shutil.copy(shutil.which("uv") or "uv", Path(tried) / "uv")
+            shutil.copy(uv_binary(), Path(tried) / "uv")
             shutil.copy(wheel, tried)
             env = BASE_ENV | {"PATH": f"{inside}:{BASE_ENV['PATH']}", "SSL_CERT_FILE": f"/{CERTIFICATES}"}
             env |= {"KAIROS_HOME": f"{inside}/state", "UV_CACHE_DIR": f"{inside}/cache"}
-            uvx = ["uv", "tool", "run", "--from", f"{inside}/{wheel.name}", "kairos-mcp", "serve"]
-            try_stdio(bare, "uvx", [*uvx, "--workspace", f"{inside}/project"], env, inspector)
+            uvx = ["uv", "tool", "run", "--from", f"{inside}/{wheel.name}", "kairos-mcp"]
+            try_stdio(bare, "uvx", [*uvx, "serve", "--workspace", f"{inside}/project"], env, inspector)
+            try_hosts(bare, uvx, env, inside, inspector)
             bundle = runpy.run_path(str(ROOT / "packaging" / "bundle.py"))
             bundle["build"](scratch / "kairos.mcpb")
             with zipfile.ZipFile(scratch / "kairos.mcpb") as archive:

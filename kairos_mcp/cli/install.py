@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -113,9 +116,27 @@ def _print_copy(copy: Path | None) -> None:
 
 
 def _program() -> list[str]:
-    """The script beside this Python, else the module. Links are not resolved: a virtual environment needs them."""
+    """The script beside this Python, else the module; where uvx started it, uvx with what it was given.
+
+    Links are not resolved: a virtual environment needs them.
+    """
+    if (uv := os.environ.get("UV")) and _is_in_cache(Path(sys.prefix)):
+        return [uv, "tool", "run", *_uvx_source(), "kairos-mcp"]
     folder = Path(os.path.abspath(sys.executable)).parent
     script = folder / ("kairos-mcp.exe" if os.name == "nt" else "kairos-mcp")
     if script.is_file() and os.access(script, os.X_OK):
         return [str(script)]
     return [os.path.abspath(sys.executable), "-m", "kairos_mcp"]
+
+
+def _is_in_cache(environment: Path) -> bool:
+    """Whether it may vanish: what uvx installs lies in uv's cache, which is pruned. (A virtual environment bears the
+    tag of a cache itself, against backups, and stays.)"""
+    return any((folder / "CACHEDIR.TAG").is_file() for folder in environment.parents)
+
+
+def _uvx_source() -> list[str]:
+    """Where uvx has this package from, as its option; nothing where that is the package index."""
+    stated = metadata.distribution("kairos-mcp").read_text("direct_url.json")  # PEP 610
+    url: str = json.loads(stated)["url"] if stated else ""
+    return ["--from", unquote(urlsplit(url).path) if url.startswith("file:") else url] if url else []

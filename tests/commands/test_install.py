@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sysconfig
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
 import yaml
 
+import kairos_mcp
 from kairos_mcp.cli.host_formats import TOML
 from kairos_mcp.cli.hosts import HOSTS, HostName
 
@@ -61,6 +65,29 @@ def test_write_makes_the_users_file(kairos, host: str) -> None:
     args = entry_in(kairos.home / name, section)["args"]
     assert args == ["serve", "--home", str(kairos.home / "state"), *workspace]
     assert stat.S_IMODE((kairos.home / name).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("is_cache", [True, False])
+def test_where_uvx_started_it_the_entry_is_uvx_s_and_not_what_lies_in_its_cache(
+    kairos, tmp_path: Path, is_cache: bool
+) -> None:
+    environment = tmp_path / "uv" / "archive-v0" / "x1"
+    venv.create(environment, symlinks=True)
+    (environment / "CACHEDIR.TAG").write_text("")  # which every environment that uv makes bears
+    if is_cache:
+        (tmp_path / "uv" / "CACHEDIR.TAG").write_text("")
+    (site,) = environment.glob("lib/python*/site-packages")
+    root = Path(kairos_mcp.__file__).parent.parent
+    (site / "ours.pth").write_text(f"{sysconfig.get_path('purelib')}\n{root}\n")
+    words = [str(environment / "bin" / "python"), "-m", "kairos_mcp", "install", "gemini"]
+    environ = kairos.environ(UV="/opt/uv")
+    said = subprocess.run(words, cwd=kairos.folder, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    entry = json.loads(said.stdout)["mcpServers"]["kairos"]
+    if is_cache:
+        assert (entry["command"], entry["args"][:3]) == ("/opt/uv", ["tool", "run", "--from"])
+        assert (entry["args"][3:6], Path(entry["args"][3]).is_absolute()) == ([str(root), "kairos-mcp", "serve"], True)
+    else:
+        assert (entry["command"], entry["args"][:3]) == (words[0], ["-m", "kairos_mcp", "serve"])
 
 
 @pytest.mark.parametrize("host", PROJECTS)
