@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from kairos_mcp.app.context import Operations, read_run
+from kairos_mcp.app.context import AppContext, Operations, read_run
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.core.identity import Caller
@@ -16,6 +18,7 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.tasks import OpenAsk, TaskEnding, TaskRow
 
+MAX_LOOKS = 4_096  # runs and sessions of which it is remembered when a task was looked at
 _INFIX = "/task-"  # between the id of the run and the number of the task
 
 
@@ -49,6 +52,10 @@ class Task:
 class Tasks(Operations):
     """Create tasks, find them, and end them."""
 
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self._looked_at: OrderedDict[tuple[int, str], float] = OrderedDict()  # by run and session; monotonic seconds
+
     async def create(self, run_id: str, answered: Collection[str], caller: Caller, *, attached: bool) -> Task:
         """Create a task of a run for this caller's client. Raises UnknownRun."""
         at = self._clock()
@@ -77,10 +84,21 @@ class Tasks(Operations):
             raise UnknownRun("There is no such task.", "run_status lists the runs, with the results that they came to.")
         return found
 
-    async def mark_fetched(self, task: Task) -> None:
-        """Record that the task's client has asked for its status."""
-        at = self._clock()
-        await self._store.submit(lambda session: tasks.mark_fetched(session, task.row, at))
+    async def note_look(self, task: Task, caller: Caller) -> None:
+        """Note that the task's client asks for its status, and record it the first time."""
+        key = task.run.n, caller.session
+        self._looked_at[key] = time.monotonic()
+        self._looked_at.move_to_end(key)
+        while len(self._looked_at) > MAX_LOOKS:
+            self._looked_at.popitem(last=False)
+        if task.row.fetched_at is None:
+            at = self._clock()
+            await self._store.submit(lambda session: tasks.mark_fetched(session, task.row, at))
+
+    def is_looked_at(self, run: RunRow, caller: Caller, within_s: float) -> bool:
+        """Whether this client looks after a task of the run here: then it has not refused what the task asks."""
+        looked_at = self._looked_at.get((run.n, caller.session))
+        return looked_at is not None and time.monotonic() - looked_at <= within_s
 
     async def mark_cancelled(self, task: Task) -> bool:
         """Record that the task's client wants its end; False where it has ended already."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kairos_mcp.views.progress import Heartbeat
 
 
+POLL_MS = 1000  # how often the client of a task should look, in milliseconds
 LISTEN = "subscriptions/listen"  # a call that ends only with its client
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 

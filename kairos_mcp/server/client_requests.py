@@ -19,13 +19,15 @@ from kairos_mcp.core.step_path import loop_of
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation, push
-from kairos_mcp.server.call import ResumedRequest, ServerCall
+from kairos_mcp.server.call import POLL_MS, ResumedRequest, ServerCall
 from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import WaitingItems, is_approval_key
 from kairos_mcp.store.client_requests import RequestOutcome
 from kairos_mcp.store.open_completions import AskRow
 from kairos_mcp.store.queries import RunRow
+
+MISSED_LOOKS = 3  # after so many intervals without a look at its task a client is gone
 
 
 async def ask_client(
@@ -48,7 +50,8 @@ async def ask_client(
     if not call.client.modern:
         return await push.push_all(call, found, partial(_look_again, call, run.id, answered), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
-    again_s = call.policy.again_s if call.resumed is None else None
+    looks = call.app.tasks.is_looked_at(run, call.caller, MISSED_LOOKS * POLL_MS / 1000)
+    again_s = call.policy.again_s if call.resumed is None and not looks else None
     return False if rounds >= call.policy.rounds else await _input_required(call, found, rounds + 1, again_s)
 
 

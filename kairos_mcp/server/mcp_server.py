@@ -129,11 +129,10 @@ def _add_tasks(server: Server[ClientSessions], get_app: Callable[[], Awaitable[A
         return await methods().cancel(ctx, params.task_id)
 
     async def subscribe(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Middleware: serves the tasks of a subscription; what else it asks for has a handler of its own, or none."""
+        """Middleware: serves the tasks of a subscription; what else it asks for has a handler of its own."""
         match ctx.params:
             case {"notifications": {"taskIds": [*ids]}} if ctx.method == LISTEN:
-                handled = server.get_request_handler(LISTEN) is not None
-                return await methods().listen(ctx, call_next if handled else None, [*map(str, ids)])
+                return await methods().listen(ctx, call_next, [*map(str, ids)])
             case _:
                 return await call_next(ctx)
 

@@ -22,9 +22,16 @@ from pydantic import TypeAdapter, ValidationError
 from kairos_mcp.core.errors import KairosError, Stale, UnknownRun
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.server import client_requests
-from kairos_mcp.server.call import TASKS_EXTENSION, ClientCapabilities, ServerCall, WaitPolicy, current_principal
+from kairos_mcp.server.call import (
+    POLL_MS,
+    TASKS_EXTENSION,
+    ClientCapabilities,
+    ServerCall,
+    WaitPolicy,
+    current_principal,
+)
 from kairos_mcp.server.dispatch import open_call
-from kairos_mcp.server.tasks import POLL_MS, TaskState, find_state
+from kairos_mcp.server.tasks import TaskState, find_state
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -100,7 +107,7 @@ class TaskMethods:
     # -- notifications -----------------------------------------------------------------------------------------
 
     async def listen(
-        self, ctx: ServerRequestContext[Any], call_next: CallNext | None, task_ids: Sequence[str]
+        self, ctx: ServerRequestContext[Any], call_next: CallNext, task_ids: Sequence[str]
     ) -> HandlerResult:
         """Notify the client of these tasks of its own, while the stream lasts, beside what `call_next` notifies of."""
         _check_takes_tasks(ctx)
@@ -112,11 +119,7 @@ class TaskMethods:
             for task_id in known:
                 group.start_soon(self._watch, ctx, task_id, session.acknowledged)
             try:
-                if call_next is None:
-                    await _acknowledge(ctx, session)
-                    await anyio.sleep_forever()
-                else:
-                    result = await call_next(replace(ctx, session=cast("ServerSession", session)))
+                result = await call_next(replace(ctx, session=cast("ServerSession", session)))
             except Exception as error:  # raised below: a group would wrap it
                 raised = error
             group.cancel_scope.cancel()
@@ -180,14 +183,6 @@ class _AcknowledgingSession:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
-
-
-async def _acknowledge(ctx: ServerRequestContext[Any], session: _AcknowledgingSession) -> None:
-    """Acknowledge a subscription to tasks alone."""
-    params = wire.SubscriptionsAcknowledgedNotificationParams(
-        notifications=wire.SubscriptionFilter(), _meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-    )
-    await session.send_notification(wire.SubscriptionsAcknowledgedNotification(params=params), ctx.request_id)
 
 
 def _wire_state(call: ServerCall, state: TaskState) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.text import count_of
 from kairos_mcp.server import client_requests, results
-from kairos_mcp.server.call import ServerCall
+from kairos_mcp.server.call import POLL_MS, ServerCall
 from kairos_mcp.server.progress import progress_message
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from kairos_mcp.core.messages import JsonObject
 
 log = logging.getLogger(__name__)
-
-POLL_MS = 1000  # how often a client should look, in milliseconds
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
@@ -89,8 +87,7 @@ async def find_state(call: ServerCall, task: Task) -> TaskState:
         return TaskState(task, row.ending, _describe_end(task))
     run_id = task.run.id
     (run,) = await app.runs.wait([run_id], until="rest", wait_s=0.0, caller=call.caller)
-    if row.fetched_at is None:
-        await app.tasks.mark_fetched(task)
+    await app.tasks.note_look(task, call.caller)
     rests = await app.runs.is_at_rest(run)  # looked at first: what opens afterwards is asked below
     if run.outcome is None:
         if rests:

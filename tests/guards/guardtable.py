@@ -2325,6 +2325,12 @@ AS_TASKS = (
     ),
     Guard(
         "server/client_requests.py",
+        "call.policy.again_s if call.resumed is None and not looks else None",
+        "call.policy.again_s if call.resumed is None else None",
+        TASKS + "a_client_that_looks_after_its_task_has_not_refused_what_that_asks",
+    ),
+    Guard(
+        "server/client_requests.py",
         "if is_mine and is_old:",
         "if False:",
         TASKS + "a_silent_model_that_was_asked_for_by_name_ends_the_task_and_is_charged_once",

@@ -56,10 +56,11 @@ class PlainRequest(wire.Request[dict[str, Any], str]):
 
 @dataclass
 class TaskClient:
-    """A connected client that declares tasks, or not, and what it was notified of."""
+    """A connected client that declares tasks, or not, and what it was notified of: of tasks, and of all else."""
 
     client: Client
     extension: TasksExtension = field(default_factory=TasksExtension)
+    others: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
 
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
         kind = TaskRequest if method.startswith("tasks/") else PlainRequest
@@ -90,9 +91,10 @@ class TaskClient:
         assert set(taken) <= {"resultType", "_meta"}
 
     @asynccontextmanager
-    async def subscribed(self, *task_ids: str) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
-        """What is notified about these tasks while the block lasts."""
-        wanted = PlainRequest(method="subscriptions/listen", params={"notifications": {"taskIds": list(task_ids)}})
+    async def subscribed(self, *task_ids: str, **more: Any) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+        """What is notified about these tasks while the block lasts. `more`: what else is subscribed to."""
+        params = {"notifications": {"taskIds": list(task_ids), **more}}
+        wanted = PlainRequest(method="subscriptions/listen", params=params)
         stream = asyncio.create_task(self.client.session.send_request(wanted, PLAIN))
         try:
             yield self.extension.notified
@@ -124,7 +126,11 @@ async def task_client(
     transport: Any, *, samples: bool = False, elicits: bool = False, tasks: bool = True, name: str = "a client"
 ) -> AsyncIterator[TaskClient]:
     """A client of 2026-07-28 over this transport, or of this server."""
-    extension = TasksExtension()
+    extension, others = TasksExtension(), asyncio.Queue[Any]()
+
+    async def keep(message: object) -> None:
+        others.put_nowait(message)
+
     client = Client(
         transport,
         mode="auto",
@@ -132,9 +138,10 @@ async def task_client(
         sampling_callback=_nobody if samples else None,
         elicitation_callback=_nobody if elicits else None,
         extensions=[extension] if tasks else None,
+        message_handler=keep,
     )
     async with client:
-        yield TaskClient(client, extension)
+        yield TaskClient(client, extension, others)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 from support.app import ME, PERSON, Place, assert_all_lawful, reads, says
-from support.sampling_clients import LEGACY, connect_client, encode_reply
+from support.sampling_clients import LEGACY, MODERN, ClientModel, connect_client, encode_reply
 from support.task_client import AT_ONCE, TaskClient, task_client_of
 
 from kairos_mcp.app.app import App
@@ -323,6 +323,21 @@ async def test_a_silent_model_that_was_asked_for_by_name_ends_the_task_and_is_ch
     assert place.rows("select spent_model_calls from account where scope = 'run'") == [(1,)]
 
 
+async def test_a_client_that_looks_after_its_task_has_not_refused_what_that_asks(place):
+    """Another call of it, without tasks, is asked the same; where nobody looks any more, it has refused."""
+    hasty = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
+    async with door(place, samples=True) as (app, client):
+        task = await client.begun("planner_run", **GO)
+        await client.until(task, "input_required")
+        async with connect_client(app, MODERN, ClientModel([]), patience=hasty) as same:
+            assert list((await same.asked("planner_run", GO)).input_requests) == ["round-1"]
+    async with (
+        App.open(place.settings(), via="mcp") as app,
+        connect_client(app, MODERN, ClientModel([]), patience=hasty) as same,
+    ):
+        assert (await same.came_to("planner_run", GO))["route"] == "caller"
+
+
 async def test_two_clients_of_one_run_do_not_take_turns_at_asking(place):
     """The one that came last is asked; the other's polls ask for nothing, since each turn would be charged."""
     async with (
@@ -437,7 +452,7 @@ async def test_a_failure_inside_is_the_error_that_a_request_would_have_met(place
 # -- notifications ---------------------------------------------------------------------------------------------------
 
 
-async def next_of(notified: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
+async def next_of(notified: asyncio.Queue[Any]) -> Any:
     async with asyncio.timeout(10):
         return await notified.get()
 
@@ -465,3 +480,16 @@ async def test_a_subscription_is_to_tasks_of_ones_own(place):
             while (await next_of(notified))["status"] != "completed":
                 pass
             assert notified.empty()
+
+
+async def test_a_subscription_to_tasks_and_to_more_is_one_stream(place):
+    async with door(place, says("hello", delay_s=0.3)) as (_, client):
+        task = await client.begun("planner_run", **GO)
+        run = f"kairos://runs/{task.partition('/')[0]}"
+        async with client.subscribed(task, resourceSubscriptions=[run]) as notified:
+            while (await next_of(notified))["status"] != "completed":
+                pass
+            acknowledged, updated = await next_of(client.others), await next_of(client.others)
+        honored = acknowledged.params.notifications
+        assert (honored.resource_subscriptions, honored.model_extra) == ([run], {"taskIds": [task]})
+        assert (updated.method, str(updated.params.uri)) == ("notifications/resources/updated", run)

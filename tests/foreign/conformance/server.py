@@ -11,17 +11,19 @@ import argparse
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import mcp_types as wire
 from mcp.server.lowlevel import Server
 
+from kairos_mcp.app.app import App
 from kairos_mcp.server.dispatch import TOOLS_BY_NAME
 from kairos_mcp.server.http import ListenOptions, serve
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from tests.foreign.conformance import content, rounds
+from tests.foreign.conformance import content, rounds, tasks
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
@@ -29,7 +31,7 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 def build_with_content(*given: Any) -> Server[Any]:
     """Build our server and add what the scenarios call, read and get."""
     server = build_server(*given)
-    _add_tools(server)
+    _add_tools(server, given[0])
     _add_resources(server)
     _add_prompts(server)
     _replace(server, "completion/complete", wire.CompleteRequestParams, _complete)
@@ -48,8 +50,8 @@ def _replace(server: Server[Any], method: str, params: type[Any], handle: Callab
     server.add_request_handler(method, params, partial(handle, None if entry is None else entry.handler))
 
 
-def _add_tools(server: Server[Any]) -> None:
-    tools = (*(tool.as_tool() for tool in content.TOOLS), *rounds.TOOLS)
+def _add_tools(server: Server[Any], get_app: Callable[[], Awaitable[App]]) -> None:
+    tools = (*(tool.as_tool() for tool in content.TOOLS), *rounds.TOOLS, *tasks.TOOLS)
     schemas = {tool.name: tool.input_schema for tool in tools}
     TOOLS_BY_NAME.update({tool.name: tool for tool in content.TOOLS})
     our_schema = server.get_tool_input_schema
@@ -61,6 +63,8 @@ def _add_tools(server: Server[Any]) -> None:
         return listing.model_copy(update={"tools": [*listing.tools, *tools]})
 
     async def call_tool(ours: Handler, ctx: Any, params: wire.CallToolRequestParams) -> Any:
+        if params.name in tasks.HANDLERS:
+            return await tasks.call_tool(get_app, ctx, params)
         return await rounds.HANDLERS.get(params.name, ours)(ctx, params)
 
     _replace(server, "tools/list", wire.PaginatedRequestParams, list_tools)
@@ -121,7 +125,10 @@ def main() -> None:
     words.add_argument("--home", required=True)
     words.add_argument("--workspace", required=True)
     given, _ = words.parse_known_args()
-    settings = load_settings(Flags(home=given.home, workspaces=(given.workspace,)), os.environ)
+    script = Path(given.workspace).parent / "tasks.jsonl"
+    script.touch()
+    environ = {**os.environ, "KAIROS_SCRIPT": str(script)}
+    settings = load_settings(Flags(home=given.home, workspaces=(given.workspace,)), environ)
     serve(settings, ListenOptions(port=0), build=build_with_content)
 
 
