@@ -136,8 +136,17 @@ def _settings() -> Iterator[tuple[str, str, str]]:
 
 def clients_table() -> str:
     """The clients that others wrote, as the last recorded run of `tests/foreign` found them."""
-    lines = (ROOT / "tests" / "foreign" / "MATRIX.md").read_text().splitlines()
-    return "\n".join(line for line in lines if line.startswith("|"))
+    return _recorded_table(0)
+
+
+def features_table() -> str:
+    """What those clients used beside a run, as the last recorded run of `tests/foreign` found it."""
+    return _recorded_table(1)
+
+
+def _recorded_table(number: int) -> str:
+    text = (ROOT / "tests" / "foreign" / "MATRIX.md").read_text()
+    return re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)[number].rstrip()
 
 
 def demo_output() -> str:
@@ -235,6 +244,7 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: decisions": (README, decisions_table),
     "table: settings": (SETTINGS_PAGE, settings_table),
     "table: clients": (CLIENTS_PAGE, clients_table),
+    "table: features": (CLIENTS_PAGE, features_table),
     "run: demo": (README, demo_output),
     "run: caller": (README, caller_output),
     "run: mandate": (README, mandate_output),

@@ -42,3 +42,13 @@ def results(cache: Path) -> Iterator[list[dict[str, Any]]]:
     yield found
     target = Path(os.environ.get("KAIROS_FOREIGN_RESULTS", cache / "results.json"))
     target.write_text(json.dumps(found, indent=1) + "\n")
+
+
+@pytest.fixture(scope="session")
+def features(cache: Path) -> Iterator[list[dict[str, Any]]]:
+    """What the session found of the clients' features, written to `$KAIROS_FOREIGN_FEATURES` or into the cache."""
+    found: list[dict[str, Any]] = []
+    yield found
+    if found:
+        target = Path(os.environ.get("KAIROS_FOREIGN_FEATURES", cache / "features.json"))
+        target.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,9 +1,9 @@
-"""The table of a session's results: `python -m tests.foreign.table [RESULTS]` writes MATRIX.md from results.json."""
+"""The tables of a session's results: `python -m tests.foreign.table` writes MATRIX.md from results.json and
+features.json."""
 
 from __future__ import annotations
 
 import json
-import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,10 @@ ABOUT = """Each line is a real client, in an environment of its own, that comple
 of them with a tool call, against the real server. Its answer is a word out of a file that only the run could read.
 *Modern* is protocol 2026-07-28, *legacy* what was before. Sampling is a *push* in the legacy era and travels by
 *InputRequired* in the modern one; *native* is with the client's own tool calling, *text* without."""
+ABOUT_FEATURES = """## Beside a run
+What real clients used beside a run, in one session with the real server each: an approval in a
+dialog of theirs, after which the file was written; a cycle of a mandate, whose change was approved alike; a team of two
+tasks; the list of runs, read as a resource."""
 
 
 def table(found: list[dict[str, Any]]) -> str:
@@ -43,6 +47,21 @@ def _row(alike: list[dict[str, Any]]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def features_table(found: list[dict[str, Any]]) -> str:
+    """One row for each client, transport and era; a column for each feature that any of them used."""
+    names = list(dict.fromkeys(name for each in found for name in each["features"]))
+    head = ("client", "version", "over", "era", *names)
+    rows = [
+        (
+            *(each["client"], each["version"], TRANSPORTS[each["transport"]], each["era"]),
+            *("yes" if name in each["features"] else "**no**" for name in names),
+        )
+        for each in found
+    ]
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join([ABOUT_FEATURES, "", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+
+
 if __name__ == "__main__":
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "results.json"
-    (HERE / "MATRIX.md").write_text(table(json.loads(source.read_text())))
+    results, features = (json.loads((HERE / name).read_text()) for name in ("results.json", "features.json"))
+    (HERE / "MATRIX.md").write_text(f"{table(results)}\n{features_table(features)}")

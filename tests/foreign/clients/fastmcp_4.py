@@ -7,8 +7,9 @@ from typing import Any
 
 import mcp_types as types
 from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
-from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
+from scripted_model import GOAL, approve, drive_as_caller, job, next_answer, report, take_steps, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -29,6 +30,10 @@ async def sample(messages: list[Any], params: Any, _context: Any) -> Any:
     return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="scripted", stop_reason=reason)
 
 
+async def elicit(_message: str, _kind: Any, _params: Any, _context: Any) -> Any:
+    return ElicitResult(action="accept", content=await approve())
+
+
 def transport() -> Any:
     match JOB["transport"]:
         case "stdio":
@@ -47,6 +52,8 @@ def sampling_options() -> dict[str, Any]:
             return {"sampling_handler": sample, "sampling_capabilities": can}
         case "text":
             return {"sampling_handler": sample, "sampling_capabilities": types.SamplingCapability()}
+        case "steps":
+            return {"elicitation_handler": elicit}
         case _:
             return {}
 
@@ -58,7 +65,20 @@ async def main() -> None:
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return (await client.call_tool(name, arguments)).structured_content
 
+        async def read(uri: str) -> Any:
+            return (await client.read_resource(uri))[0].text
+
+        async def prompt(name: str, arguments: dict[str, str]) -> Any:
+            return (await client.get_prompt(name, arguments)).messages[0].content.text
+
+        async def complete(name: str, argument: str, value: str) -> Any:
+            return (await client.complete(types.PromptReference(name=name), {"name": argument, "value": value})).values
+
         await client.list_tools()
+        if JOB["way"] == "steps":
+            steps = await take_steps(call=call, read=read, prompt=prompt, complete=complete)
+            report({"steps": steps}, protocol=client.session.protocol_version)
+            return
         result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
         report(result, protocol=client.session.protocol_version, asked=asked)
 

@@ -10,7 +10,8 @@ from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
-from scripted_model import drive_by_job, job, next_answer, report, write_in_dialect
+from pydantic import AnyUrl
+from scripted_model import approve, drive_by_job, job, next_answer, report, take_steps, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -32,6 +33,10 @@ async def sample(_context: Any, params: types.CreateMessageRequestParams) -> Any
     return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="scripted", stopReason=reason)
 
 
+async def elicit(_context: Any, _params: Any) -> Any:
+    return types.ElicitResult(action="accept", content=await approve())
+
+
 def transport() -> Any:
     match JOB["transport"]:
         case "stdio":
@@ -50,6 +55,8 @@ def sampling_options() -> dict[str, Any]:
             return {"sampling_callback": sample, "sampling_capabilities": can}
         case "text":
             return {"sampling_callback": sample}
+        case "steps":
+            return {"elicitation_callback": elicit}
         case _:
             return {}
 
@@ -63,7 +70,21 @@ async def main() -> None:
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return (await session.call_tool(name, arguments)).structuredContent
 
+        async def read(uri: str) -> Any:
+            return (await session.read_resource(AnyUrl(uri))).contents[0].text
+
+        async def prompt(name: str, arguments: dict[str, str]) -> Any:
+            return (await session.get_prompt(name, arguments)).messages[0].content.text
+
+        async def complete(name: str, argument: str, value: str) -> Any:
+            about = types.PromptReference(type="ref/prompt", name=name)
+            return (await session.complete(about, {"name": argument, "value": value})).completion.values
+
         await session.list_tools()
+        if JOB["way"] == "steps":
+            steps = await take_steps(call=call, read=read, prompt=prompt, complete=complete)
+            report({"steps": steps}, protocol=hello.protocolVersion)
+            return
         report(await drive_by_job(call), protocol=hello.protocolVersion, asked=asked)
 
 

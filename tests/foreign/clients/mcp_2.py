@@ -10,7 +10,7 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from scripted_model import drive_by_job, job, next_answer, report, write_in_dialect
+from scripted_model import approve, drive_by_job, job, next_answer, report, take_steps, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -32,6 +32,10 @@ async def sample(_context: Any, params: Any) -> Any:
     return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="scripted", stop_reason=reason)
 
 
+async def elicit(_context: Any, _params: Any) -> Any:
+    return types.ElicitResult(action="accept", content=await approve())
+
+
 def transport() -> Any:
     match JOB["transport"]:
         case "stdio":
@@ -50,6 +54,8 @@ def sampling_options() -> dict[str, Any]:
             return {"sampling_callback": sample, "sampling_capabilities": can}
         case "text":
             return {"sampling_callback": sample}
+        case "steps":
+            return {"elicitation_callback": elicit}
         case _:
             return {}
 
@@ -61,7 +67,21 @@ async def main() -> None:
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return (await client.call_tool(name, arguments)).structured_content
 
+        async def read(uri: str) -> Any:
+            return (await client.read_resource(uri)).contents[0].text
+
+        async def prompt(name: str, arguments: dict[str, str]) -> Any:
+            return (await client.get_prompt(name, arguments)).messages[0].content.text
+
+        async def complete(name: str, argument: str, value: str) -> Any:
+            asked_for = {"name": argument, "value": value}
+            return (await client.complete(types.PromptReference(name=name), asked_for)).completion.values
+
         await client.list_tools()
+        if JOB["way"] == "steps":
+            steps = await take_steps(call=call, read=read, prompt=prompt, complete=complete)
+            report({"steps": steps}, protocol=client.protocol_version)
+            return
         report(await drive_by_job(call), protocol=client.protocol_version, asked=asked)
 
 

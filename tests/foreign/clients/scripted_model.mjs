@@ -2,6 +2,7 @@
 // Where the job has a `team`, it says that team's lines instead: support/team_on_source.py has them.
 
 export const GOAL = "Which word does the note hold?";
+const READING_MS = 500;
 export const job = JSON.parse(process.argv[2]);
 
 /** Give the next answer of a model that was shown `seen` and has answered `turns` times; in a caller's form. */
@@ -45,8 +46,22 @@ export function sampler(way, kinds) {
 
 /** What the client declares for the job's way. */
 export function capabilities(way) {
+  if (way === "steps") return { elicitation: {} };
   if (way === "native") return { sampling: { tools: {} } };
   return way === "text" ? { sampling: {} } : {};
+}
+
+/** Take the job's steps, each the name of a way and what it is given; give what each one gave. */
+export async function takeSteps(ways) {
+  const given = [];
+  for (const [way, ...words] of job.steps) given.push(await ways[way](...words));
+  return given;
+}
+
+/** The user's answer to each dialog, after longer than a client takes that answers by itself. */
+export async function approve() {
+  await new Promise((resolve) => setTimeout(resolve, READING_MS));
+  return { action: "accept", content: { decision: "approve" } };
 }
 
 /** Drive the run that the job asks for to its end, in the way that it asks for. */

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 GOAL = "Which word does the note hold?"
+READING_S = 0.5
 Json = dict[str, Any]
 
 
@@ -39,6 +40,17 @@ def write_in_dialect(answer: Json) -> str:
         return json.dumps({"final": answer["content"]})
     wanted = [{"name": call["name"], "arguments": call["arguments"]} for call in answer["tool_calls"]]
     return json.dumps({"tool_calls": wanted})
+
+
+async def take_steps(**ways: Callable[..., Awaitable[Any]]) -> list[Any]:
+    """Take the job's steps, each the name of a way and what it is given; return what each one gave."""
+    return [await ways[way](*given) for way, *given in job()["steps"]]
+
+
+async def approve() -> Json:
+    """The user's answer to each dialog, after longer than a client takes that answers by itself."""
+    await asyncio.sleep(READING_S)
+    return {"decision": "approve"}
 
 
 async def drive_by_job(call: Callable[[str, Json], Awaitable[Json]]) -> Json:

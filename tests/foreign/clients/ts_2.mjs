@@ -2,7 +2,7 @@
 
 import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import { capabilities, driveByJob, job, report, sampler } from "./scripted_model.mjs";
+import { approve, capabilities, driveByJob, job, report, sampler, takeSteps } from "./scripted_model.mjs";
 
 const asked = [];
 
@@ -20,9 +20,20 @@ const client = new Client(
     versionNegotiation: { mode: job.era === "legacy" ? "legacy" : "auto" },
   },
 );
-if (job.way !== "caller") client.setRequestHandler("sampling/createMessage", sampler(job.way, asked));
+if (job.way === "steps") client.setRequestHandler("elicitation/create", approve);
+else if (job.way !== "caller") client.setRequestHandler("sampling/createMessage", sampler(job.way, asked));
 await client.connect(transport());
 await client.listTools(); // from here on results are held against the listed output schemas
 const call = async (name, given) => (await client.callTool({ name, arguments: given })).structuredContent;
-report(await driveByJob(call), { protocol: client.getNegotiatedProtocolVersion?.(), asked });
+const ways = {
+  call,
+  read: async (uri) => (await client.readResource({ uri })).contents[0].text,
+  prompt: async (name, given) => (await client.getPrompt({ name, arguments: given })).messages[0].content.text,
+  complete: async (name, argument, value) => {
+    const asked = { ref: { type: "ref/prompt", name }, argument: { name: argument, value } };
+    return (await client.complete(asked)).completion.values;
+  },
+};
+const result = job.way === "steps" ? { steps: await takeSteps(ways) } : await driveByJob(call);
+report(result, { protocol: client.getNegotiatedProtocolVersion?.(), asked });
 await client.close();

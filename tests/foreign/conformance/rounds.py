@@ -1,5 +1,5 @@
 """What the scenarios ask for that our dispatch has no place for: requests for input that belong to no run, schemas
-that no model of arguments has, and changes of the lists.
+that no model of arguments has.
 
 They are reached by the same handlers of the same server: our middleware seals what they carry from call to call.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import PromptsListChanged, ServerEvent, ToolsListChanged
 
 from tests.foreign.conformance.content import text_result
 
@@ -111,12 +110,10 @@ async def _echo(_ctx: Any, params: wire.CallToolRequestParams) -> Result:
     return text_result(json.dumps(params.arguments))
 
 
-def _publishes(event: ServerEvent) -> Handler:
-    async def handle(ctx: Any, _params: wire.CallToolRequestParams) -> Result:
-        await ctx.lifespan_context.publish(event)
-        return text_result("The list has changed.")
-
-    return handle
+async def _change_nothing(_ctx: Any, _params: wire.CallToolRequestParams) -> Result:
+    """Our lists of tools and prompts never change while a server runs, so there is nothing to tell of: what the
+    scenario sees is that nobody is told of what did not happen, and nobody of what they did not ask for."""
+    return text_result("Nothing has changed.")
 
 
 HEADER_SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
@@ -154,8 +151,8 @@ HANDLERS: dict[str, Handler] = {
     "test_input_required_result_multi_round": _rounds,
     "test_input_required_result_capabilities": _by_capability,
     "test_missing_capability": _needs_sampling,
-    "test_trigger_tool_change": _publishes(ToolsListChanged()),
-    "test_trigger_prompt_change": _publishes(PromptsListChanged()),
+    "test_trigger_tool_change": _change_nothing,
+    "test_trigger_prompt_change": _change_nothing,
     "test_x_mcp_header": _echo,
     "json_schema_2020_12_tool": _echo,
 }
