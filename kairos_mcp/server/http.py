@@ -31,6 +31,7 @@ from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter
 from kairos_mcp.server.call import NOBODY, set_principal
 from kairos_mcp.server.http_bounds import RequestBounds
+from kairos_mcp.server.http_events import RETRY_MS, EventsOfSessions
 from kairos_mcp.server.http_guard import CheckedBody, HttpGuard, ServerNames
 from kairos_mcp.server.http_health import Health
 from kairos_mcp.server.http_protocol import bounded_protocol
@@ -187,6 +188,8 @@ async def serve_app(
     sse = SseTransport(server, bounds, sessions)
     streamable = StreamableHTTPSessionManager(
         server,
+        EventsOfSessions(),
+        retry_interval=RETRY_MS,
         session_idle_timeout=bounds.idle_s,
         max_request_body_size=bounds.body_bytes,
         max_sessions=None,  # HttpSessions counts them, together with those of SSE

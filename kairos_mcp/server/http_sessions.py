@@ -12,16 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kairos_mcp.server.http_bounds import RequestBounds
+from kairos_mcp.server.http_events import SessionEvents
 
 
 @dataclass(slots=True, eq=False)
 class HttpSession:
     """A client's session. `used_at`: when its client last sent a request or got an answer; `calls`: requests being
     answered; `streams`: open streams that it listens to. `close` ends it for the client; `on_end` is called once it has
-    ended."""
+    ended. `events`: of its streams."""
 
     principal: str
     used_at: float
@@ -31,6 +32,7 @@ class HttpSession:
     streams: int = 0
     has_ended: bool = False
     on_end: Callable[[], None] = lambda: None
+    events: SessionEvents = field(default_factory=SessionEvents)
 
 
 Close = Callable[[HttpSession], Awaitable[None]]

@@ -18,11 +18,17 @@ from starlette.types import Message, Receive, Scope, Send
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.client_sessions import HTTP_SESSION
 from kairos_mcp.server.http_bounds import RequestBounds
+from kairos_mcp.server.http_events import MAX_BYTES, MAX_EVENTS, SessionEvents, set_events
 from kairos_mcp.server.http_guard import METHOD, header, refuse
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
 
-_SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
+_SESSION, _VERSION, _LAST_EVENT = b"mcp-session-id", b"mcp-protocol-version", b"last-event-id"
 _SSE_ID = re.compile(rb"session_id=([0-9a-f]{32})")  # the SDK shows the id of an SSE session only in its first event
+_EVENT_ID = re.compile(rb"^id: ([0-9]+)\r?$", re.MULTILINE)
+EVENT_GONE = (
+    f"That event is not kept any more: a session has its newest {MAX_EVENTS}, up to {MAX_BYTES} bytes. Runs are kept:"
+    " run_status shows where they stand."
+)
 
 
 class StreamableTransport:
@@ -57,6 +63,7 @@ class StreamableTransport:
                 session.id = header(message, _SESSION)
             await send(message)
 
+        set_events(session.events)
         try:
             with self._sessions.count_request(session):
                 await self._manager.handle_request(scope, receive, watch_and_send)
@@ -69,13 +76,38 @@ class StreamableTransport:
     async def _continue(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         session = self._sessions.find_session(session_id, current_principal())
         if session is None:
+            set_events(SessionEvents())  # of a session that the SDK is about to end
             await self._manager.handle_request(scope, receive, send)
             return
         scope[HTTP_SESSION] = session
+        set_events(session.events)
+        if scope["method"] == "GET" and (last_event := header(scope, _LAST_EVENT)):
+            await self._resume(session, last_event, scope, receive, send)
+            return
         with self._sessions.count_request(session, listens=scope["method"] == "GET"):
             await self._manager.handle_request(scope, receive, send)
         if scope["method"] == "DELETE":
             self._sessions.end(session)
+
+    async def _resume(self, session: HttpSession, last_event: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on with a stream after an event of it, up to the answer of its request; the SDK would not end it then."""
+        if session.events.find(last_event) is None:
+            await refuse(400, EVENT_GONE)(scope, receive, send)
+            return
+        stream_scope = anyio.CancelScope()
+
+        async def send_up_to_answer(message: Message) -> None:
+            await send(message)
+            found = _EVENT_ID.search(message.get("body", b""))
+            event = None if found is None else session.events.find(found[1].decode())
+            if event is not None and event.ends_stream:
+                stream_scope.cancel()
+
+        # Without a version the SDK sends no event of its own between the old ones and those that come, which leaves no
+        # moment in which one comes and is not sent.
+        unversioned = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != _VERSION]}
+        with self._sessions.count_request(session, listens=True), stream_scope:
+            await self._manager.handle_request(unversioned, receive, send_up_to_answer)
 
     async def _end(self, opened_by: Scope, session: HttpSession) -> None:
         """Delete a session as its client would: the SDK has no other way to end one from outside."""

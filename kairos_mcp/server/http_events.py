@@ -1,0 +1,99 @@
+"""The newest events of each session's streams, so that a client which lost its connection misses none.
+
+Up to 2025-11-25 a client comes back with the id of the last event that it got (`Last-Event-ID`). In memory and bounded:
+the rows of a run hold all that matters for longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
+
+MAX_EVENTS = 256
+MAX_BYTES = 2**20
+RETRY_MS = 1_000  # what a client is told to wait before it comes back
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event of a stream; without a message one that only names a place to come back to. `size` in bytes."""
+
+    number: int
+    stream: str
+    message: JSONRPCMessage | None
+    size: int
+
+    @property
+    def ends_stream(self) -> bool:
+        """Whether it is the answer of a request: then nothing more comes."""
+        return isinstance(self.message, JSONRPCResponse | JSONRPCError) and self.message.id is not None
+
+
+class SessionEvents:
+    """The events of one session, oldest first; the oldest go where there are too many, of whatever stream."""
+
+    def __init__(self) -> None:
+        self._events: deque[StoredEvent] = deque()
+        self._bytes = 0
+        self._count = 0
+
+    def add(self, stream: str, message: JSONRPCMessage | None) -> str:
+        """Store an event and return its id, which no other event of this session has."""
+        size = 0 if message is None else len(message.model_dump_json(by_alias=True, exclude_unset=True))
+        self._count += 1
+        self._events.append(StoredEvent(self._count, stream, message, size))
+        self._bytes += size
+        while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
+            self._bytes -= self._events.popleft().size
+        return str(self._count)
+
+    def find(self, event_id: str) -> StoredEvent | None:
+        """Return the event of this id; None where it was never there, or is there no more."""
+        return next((event for event in self._events if str(event.number) == event_id), None)
+
+    def next_after(self, event: StoredEvent) -> StoredEvent | None:
+        """Return the event that came next on the same stream."""
+        return next(
+            (later for later in self._events if later.number > event.number and later.stream == event.stream), None
+        )
+
+
+_events: ContextVar[SessionEvents | None] = ContextVar("kairos_events", default=None)
+
+
+def set_events(events: SessionEvents) -> None:
+    """Store events there from here on, in this context: that of a request, and of the session that it begins."""
+    _events.set(events)
+
+
+class EventsOfSessions(EventStore):
+    """The SDK's store of events. It names streams by the numbers of requests, which every session counts for itself.
+
+    So each session has events of its own, found by the context, and none can ask for those of another."""
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Store an event of a stream of this session."""
+        return _current().add(stream_id, message)
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send what came after that event on its stream, and return the stream, unless it has ended."""
+        events = _current()
+        event = events.find(last_event_id)
+        while event is not None and not event.ends_stream:
+            following = events.next_after(event)
+            if following is None:
+                return event.stream  # returned without another wait: what comes from now on is sent as it comes
+            if following.message is not None:
+                await send_callback(EventMessage(following.message, str(following.number)))
+            event = following
+        return None
+
+
+def _current() -> SessionEvents:
+    events = _events.get()
+    assert events is not None  # set by StreamableTransport for each request of a session
+    return events
