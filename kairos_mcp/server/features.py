@@ -1,11 +1,11 @@
-"""The handlers of requests that are no calls of tools: resources, subscriptions, skills.
+"""The handlers of requests that are no calls of tools: resources, subscriptions, skills, prompts, completion.
 
 What answers them is imported at the first use: many starts of a server only ask for the list of the tools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
@@ -28,10 +28,11 @@ class GetSkillParams(wire.RequestParams):
 
 
 class Features:
-    """The handlers of a server's requests about resources and skills."""
+    """The handlers of a server. `tools`: the names of those that it lists; a prompt leads to no other."""
 
-    def __init__(self, get_app: Callable[[], Awaitable[App]]) -> None:
+    def __init__(self, get_app: Callable[[], Awaitable[App]], tools: Collection[str]) -> None:
         self._get_app = get_app
+        self._tools = tools
 
     async def list_resources(self, ctx: ServerRequestContext[Any], params: Params) -> wire.ListResourcesResult:
         from kairos_mcp.server.resources import list_resources
@@ -70,6 +71,21 @@ class Features:
         from kairos_mcp.server.subscriptions import listen
 
         return await listen(ctx, params, self._get_app)
+
+    async def list_prompts(self, _ctx: object, params: Params) -> wire.ListPromptsResult:
+        from kairos_mcp.server.prompts import list_prompts
+
+        return list_prompts(self._tools, cursor_of(params))
+
+    async def get_prompt(self, _ctx: object, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
+        from kairos_mcp.server.prompts import get_prompt
+
+        return await get_prompt(params.name, params.arguments, self._get_app)
+
+    async def complete(self, _ctx: object, params: wire.CompleteRequestParams) -> wire.CompleteResult:
+        from kairos_mcp.server.completion import complete
+
+        return await complete(params, self._get_app)
 
     def add_skills(self, server: Server[Any]) -> None:
         """Declare the skills extension, which the SDK does not know, and answer its methods."""

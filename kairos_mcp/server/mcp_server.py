@@ -40,7 +40,7 @@ CORE = (
     *("planner_run", "team_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
     *("run_control", "run_trace", "registry_search", "budget_status"),
 )
-FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/templates/list")
+FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/templates/list", "prompts/list")
 LISTING_TTL_MS = 300_000  # these change only with the process; a client may keep them for five minutes
 _TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 
@@ -64,7 +64,7 @@ def build_server(
 
         return await dispatch(ctx, params, get_app, policy)
 
-    features = Features(get_app)
+    features = Features(get_app, schemas)
     server = _Server(
         "kairos-mcp",
         version=__version__,
@@ -80,6 +80,9 @@ def build_server(
         on_subscribe_resource=features.subscribe,
         on_unsubscribe_resource=features.unsubscribe,
         on_subscriptions_listen=features.listen,
+        on_list_prompts=features.list_prompts,
+        on_get_prompt=features.get_prompt,
+        on_completion=features.complete,
     )
     features.add_skills(server)
     server.add_request_handler("tools/call", wire.CallToolRequestParams, on_call_tool)

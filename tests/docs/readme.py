@@ -26,6 +26,8 @@ from kairos_mcp.core.decision_rights import KINDS, WAYS, table_cells
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.server.prompts import PROMPTS
+from kairos_mcp.server.resources import KINDS as RESOURCE_KINDS
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import flat_schema
 from kairos_mcp.settings.load import load_settings
@@ -36,6 +38,7 @@ ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 TOOLS_PAGE = ROOT / "docs" / "tools.md"
 SETTINGS_PAGE, CLIENTS_PAGE = ROOT / "docs" / "settings.md", ROOT / "docs" / "clients.md"
+HOSTS_PAGE = ROOT / "docs" / "hosts.md"
 EXAMPLES = ROOT / "examples"
 
 
@@ -149,6 +152,30 @@ def _recorded_table(number: int) -> str:
     return re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)[number].rstrip()
 
 
+def resources_table() -> str:
+    """The resources, as a host mentions them."""
+    rows = [
+        f"| `{kind.uri}` | {_cell(kind.description)} | {kind.mime_type or 'by the file'} "
+        f"| {'told' if kind.topic else ''} |"
+        for kind in RESOURCE_KINDS
+    ]
+    return "\n".join(["| resource | what it holds | as | changes |", "|---|---|---|---|", *rows])
+
+
+def prompts_table() -> str:
+    """The prompts, as a host shows them, with the values that complete."""
+    rows = []
+    for kind in PROMPTS:
+        arguments = [
+            f"`{each.name}{'' if each.is_required else '?'}`{f' ({each.names})' if each.names else ''}"
+            for each in kind.arguments
+        ]
+        rows.append(f"| `{kind.name}` | {kind.description} | {', '.join(arguments)} | `{kind.tool}` |")
+    return "\n".join(
+        ["| command | what for | arguments (what completes them) | leads to |", "|---|---|---|---|", *rows]
+    )
+
+
 def demo_output() -> str:
     """The demo's real output, in a folder with one file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -245,6 +272,8 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: settings": (SETTINGS_PAGE, settings_table),
     "table: clients": (CLIENTS_PAGE, clients_table),
     "table: features": (CLIENTS_PAGE, features_table),
+    "table: resources": (HOSTS_PAGE, resources_table),
+    "table: prompts": (HOSTS_PAGE, prompts_table),
     "run: demo": (README, demo_output),
     "run: caller": (README, caller_output),
     "run: mandate": (README, mandate_output),

@@ -53,6 +53,7 @@ ONLY_NEW = "server/test_only_new.py::test_"
 STREAMS = "providers/test_streams.py::test_"
 RESOURCES = "server/test_resources.py::test_"
 SUBSCRIBED = "server/test_subscriptions.py::test_"
+PROMPTED = "server/test_prompts.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
@@ -2367,6 +2368,21 @@ AS_TASKS = (
     ),
 )
 
+TYPED_IN_A_HOST = (
+    Guard(
+        "app/completions.py",
+        "is_hidden = resources.gate.hidden_path_test(call)",
+        "is_hidden = resources.gate.hidden_path_test(call) and None",
+        PROMPTED + "names_ids_paths_and_enum_values_complete[2026-07-28]",
+    ),
+    Guard(
+        "server/prompts.py",
+        "        validate_arguments(kind.tool_arguments, arguments)",
+        "        pass",
+        PROMPTED + "a_wrong_prompt_is_refused_with_what_there_is[2025-11-25]",
+    ),
+)
+
 TOLD_TO_SUBSCRIBERS = (
     Guard(
         "server/subscriptions.py",
@@ -2418,4 +2434,5 @@ GUARDS = (
     *READ_AS_RESOURCES,
     *AS_TASKS,
     *TOLD_TO_SUBSCRIBERS,
+    *TYPED_IN_A_HOST,
 )
