@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
@@ -18,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.client_sessions import HTTP_SESSION
 from kairos_mcp.server.http_bounds import RequestBounds
-from kairos_mcp.server.http_events import MAX_BYTES, MAX_EVENTS, SessionEvents, set_events
+from kairos_mcp.server.http_events import MAX_BYTES, MAX_EVENTS, set_events
 from kairos_mcp.server.http_guard import METHOD, header, refuse
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
 
@@ -28,6 +27,11 @@ _EVENT_ID = re.compile(rb"^id: ([0-9]+)\r?$", re.MULTILINE)
 EVENT_GONE = (
     f"That event is not kept any more: a session has its newest {MAX_EVENTS}, up to {MAX_BYTES} bytes. Runs are kept:"
     " run_status shows where they stand."
+)
+NO_SESSION = (
+    "There is no such session here: it has ended, or another process behind this address has it. Begin a new one. Runs"
+    " are kept: run_status shows where they stand. A proxy before several processes has to send all requests of a"
+    " session to the one that began it; protocol 2026-07-28 needs no sessions."
 )
 
 
@@ -76,8 +80,7 @@ class StreamableTransport:
     async def _continue(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         session = self._sessions.find_session(session_id, current_principal())
         if session is None:
-            set_events(SessionEvents())  # of a session that the SDK is about to end
-            await self._manager.handle_request(scope, receive, send)
+            await refuse(404, NO_SESSION)(scope, receive, send)
             return
         scope[HTTP_SESSION] = session
         set_events(session.events)
@@ -165,7 +168,10 @@ class SseTransport:
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
         (session_id,) = parse_qs(scope["query_string"]).get(b"session_id", [b""])[:1]
         session = self._sessions.find_session(session_id.decode("latin-1"), current_principal())
-        with nullcontext() if session is None else self._sessions.count_request(session):
+        if session is None:
+            await refuse(404, NO_SESSION)(scope, receive, send)
+            return
+        with self._sessions.count_request(session):
             await self._streams.handle_post_message(scope, receive, send)
 
 
