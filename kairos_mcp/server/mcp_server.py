@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -42,6 +43,14 @@ CORE = (
 )
 FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/templates/list", "prompts/list")
 LISTING_TTL_MS = 300_000  # these change only with the process; a client may keep them for five minutes
+DESCRIPTION = "The agent loop for any MCP host: planned, bounded, crash-safe, replayable."
+_SVG = (
+    b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#2a7" stroke-width="3">'
+    b'<path d="M19 7a9 9 0 1 0 2 5M12 7v5l4 2"/></svg>'
+)
+ICON = wire.Icon(  # no address, since a host may be offline; short, since it comes with every answer
+    src=f"data:image/svg+xml;base64,{b64encode(_SVG).decode()}", mime_type="image/svg+xml", sizes=["any"]
+)
 _TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 
 
@@ -69,6 +78,8 @@ def build_server(
         "kairos-mcp",
         version=__version__,
         title="Kairos",
+        description=DESCRIPTION,
+        icons=[ICON],
         instructions=instructions(settings, listing),
         cache_hints={method: CacheHint(ttl_ms=LISTING_TTL_MS, scope="public") for method in FIXED},
         get_tool_input_schema=schemas.get,

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from kairos_mcp.server.call import ServerCall
 
 TEXT: JsonObject = {"type": "string"}
-ERROR: JsonObject = {"required": ["code", "message"]}
+ERROR: JsonObject = {"required": ["code"]}
 
 RUN_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["run_id", "status"]}, ERROR]}
 """Open, and errors fit it too: some clients check those as well. Without a `type` at its root the listing would break
 legacy clients. What its keys hold is said by the resource kairos://schema/result."""
+
+OBJECT: JsonObject = {"type": "object"}
+"""Of a result without a run: the listing has no room for its keys, which every host would read in every session."""
 
 RUNS_RESULT: JsonObject = {"type": "object", "anyOf": [{"required": ["runs"]}, ERROR]}
 
@@ -59,7 +62,7 @@ class ServerTool:
     effect: Effect
     arguments: type[Arguments]
     handle: Callable[[ServerCall, Any], Awaitable[handlers.Result]]
-    output_schema: JsonObject | None = None
+    output_schema: JsonObject
 
     def as_tool(self) -> wire.Tool:
         return wire.Tool(
@@ -95,7 +98,7 @@ TOOLS = (
         "planner_run",
         "Run a loop",
         "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
-        "answer through run_continue. An identical call returns the open run.",
+        "answer by run_continue. An identical call returns the open run.",
         "idempotent",
         planner.PlannerRun,
         handlers.planner_run,
@@ -124,7 +127,7 @@ TOOLS = (
         "ooda_run",
         "Run a mandate",
         "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A second "
-        "call attaches to its open run.",
+        "call attaches.",
         "idempotent",
         ooda.OodaRun,
         handlers.ooda_run,
@@ -182,6 +185,7 @@ TOOLS = (
         "idempotent",
         ooda.MandateSave,
         handlers.mandate_save,
+        OBJECT,
     ),
     ServerTool(
         "mandate_list",
@@ -190,6 +194,7 @@ TOOLS = (
         "read",
         ooda.MandateList,
         handlers.mandate_list,
+        OBJECT,
     ),
     ServerTool(
         "run_status",
@@ -213,7 +218,7 @@ TOOLS = (
     ServerTool(
         "run_control",
         "Steer a run",
-        "Pause, resume or cancel a run, extend its limits, change its route.",
+        "Pause, resume, cancel, extend or reroute a run.",
         "idempotent",
         runs.RunControl,
         handlers.run_control,
@@ -226,14 +231,16 @@ TOOLS = (
         "read",
         runs.RunTrace,
         handlers.run_trace,
+        OBJECT,
     ),
     ServerTool(
         "registry_search",
         "Find tools",
-        "Find tools that a run may be given.",
+        "Find tools for runs.",
         "read",
         runs.RegistrySearch,
         handlers.registry_search,
+        OBJECT,
     ),
     ServerTool(
         "registry_call",
@@ -251,14 +258,16 @@ TOOLS = (
         "idempotent",
         runs.RegistryRegister,
         handlers.registry_register,
+        OBJECT,
     ),
     ServerTool(
         "budget_status",
         "See what is left",
-        "What is spent and left today and on whom, or of a run.",
+        "What is spent and left today, or of a run.",
         "read",
         runs.BudgetStatus,
         handlers.budget_status,
+        OBJECT,
     ),
 )
 

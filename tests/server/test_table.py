@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -28,6 +31,25 @@ def as_sent(tool: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_a_tool_is_listed_as_its_snapshot_says(tool):
     assert as_sent(tool) == json.loads((SNAPSHOTS / f"{tool.name}.json").read_text())
+
+
+async def test_the_server_says_what_it_is_and_draws_itself(settings, connect):
+    async with connect(settings) as client:
+        info = client.raw.server_info
+        assert info is not None
+        assert (info.name, info.title) == ("kairos-mcp", "Kairos")
+        declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+        assert info.description == declared["description"]
+        (icon,) = info.icons
+        form, _, content = icon.src.partition(",")
+        assert form == "data:image/svg+xml;base64"
+        assert ElementTree.fromstring(b64decode(content)).tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(icon.src) <= 300
+
+
+def test_every_tool_says_what_it_gives():
+    for tool in TOOLS:
+        assert as_sent(tool)["outputSchema"]["type"] == "object"
 
 
 async def test_the_schemas_that_are_too_long_for_the_listing_are_resources(settings, connect):
