@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "python3,python3-venv,python-is-python3,ca-certificates"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 BASE_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
-INSPECTOR = "npx --yes @modelcontextprotocol/inspector"
+INSPECTOR = "npx --yes @modelcontextprotocol/inspector"  # one that knows --header: 0.15 does not
 START_S, STOP_S = 60.0, 10.0  # the longest that the server may take to start and to stop
 
 
@@ -302,7 +302,9 @@ def main(words: list[str]) -> None:
             filled = {"${__dirname}": f"{inside}/bundle", "${user_config.workspace}": f"{inside}/project"}
             command = [filled.get(word, word) for word in [started["command"], *started["args"]]]
             try_stdio(bare, "the bundle", command, env | dict.fromkeys(started["env"], ""), inspector)
-        try_container(bare, image, wheel, inspector, scratch)
+        built = BareRoot(scratch / "image")  # a copy, so that the root stays bare
+        must("cp", "-a", str(bare.folder), str(built.folder))
+        try_container(built, image, wheel, inspector, scratch)
 
 
 if __name__ == "__main__":
