@@ -65,6 +65,7 @@ async def test_what_the_foreign_clients_read_in_a_text_is_what_the_result_holds(
 ):
     """They are started only on request: what they rely on is tested here, through a run that their model answers."""
     monkeypatch.syspath_prepend(FOREIGN_CLIENTS)
+    monkeypatch.setattr("sys.argv", ["a client", "{}"])  # what such a client is asked to do: no team
     reader = importlib.import_module("result_text")
     (workspace / "note.txt").write_text("word-0123456789ab\n")
     texts, rounds = [], []
