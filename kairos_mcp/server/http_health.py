@@ -63,8 +63,9 @@ class Health:
 
     async def _is_store_usable(self) -> bool:
         try:
+            app = await self._get_app()  # the first time it is imported, which may take longer
             with anyio.fail_after(CHECK_S):
-                await (await self._get_app()).check_ready()
+                await app.check_ready()
         except (KairosError, TimeoutError) as error:
             if self._is_usable:  # once, not at each probe
                 log.warning("not ready: %s", str(error) or f"the state file did not answer within {CHECK_S:g} s")
