@@ -14,6 +14,7 @@ from support.app import Place, reads, says
 from support.sampling_clients import (
     LEGACY,
     MODERN,
+    WITHIN_S,
     Broken,
     ClientModel,
     Door,
@@ -48,14 +49,17 @@ NO_ANSWER: dict[str, Callable[[], ClientModel]] = {
 TELLS = ("an image alone", "a user's turn")  # on the modern protocol the others never reach the server
 
 
-async def tried(door: Door, how: str, arguments: dict[str, str]) -> dict[str, object]:
+async def tried(door: Door, model: ClientModel, how: str, arguments: dict[str, str]) -> dict[str, object]:
     """What the call of a stock client comes to; where its client raises, what the next one comes to."""
     if door.client.protocol_version == LEGACY or how in TELLS:
         return await door.ask("planner_run", arguments)
-    if how == "silence":
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await door.client.call_tool("planner_run", arguments)
+    if isinstance(model, Silent):
+        call = asyncio.create_task(door.client.call_tool("planner_run", arguments))
+        async with asyncio.timeout(WITHIN_S):
+            await model.reached.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
     else:
         with pytest.raises((MCPError, ExceptionGroup)):
             await door.client.call_tool("planner_run", arguments)
@@ -69,8 +73,9 @@ async def tried(door: Door, how: str, arguments: dict[str, str]) -> dict[str, ob
 
 @pytest.mark.parametrize("how", NO_ANSWER)
 async def test_auto_goes_on_with_the_next_route_and_says_so(place, era, how):
-    async with at_the_door(place.settings(), era, NO_ANSWER[how](), patience=HASTY) as door:
-        waits = await tried(door, how, {"goal": "go"})
+    model = NO_ANSWER[how]()
+    async with at_the_door(place.settings(), era, model, patience=HASTY) as door:
+        waits = await tried(door, model, how, {"goal": "go"})
         assert (waits["route"], waits["status"]) == ("caller", "input_required")
         assert sum("the run went on with the route caller" in note for note in waits["degraded"]) == 1
         assert bodies(place, waits["run_id"]) == {}
@@ -84,7 +89,7 @@ async def test_auto_goes_on_with_the_next_route_and_says_so(place, era, how):
 async def test_a_route_that_was_given_waits_and_says_so(place, era, how):
     model = NO_ANSWER[how]()
     async with at_the_door(place.settings(), era, model, patience=HASTY) as door:
-        waits = await tried(door, how, {"goal": "go", "route": "sampling"})
+        waits = await tried(door, model, how, {"goal": "go", "route": "sampling"})
         assert (waits["route"], waits["status"]) == ("sampling", "input_required")
         assert any("waits, since its route was given" in note for note in waits["degraded"])
         assert waits["next"] == {**waits["next"], "tool": "run_continue", "arguments": {"run_id": waits["run_id"]}}
@@ -166,8 +171,10 @@ async def test_a_push_is_bounded_by_the_run_s_own_time(place):
     """Its limit ends the run as a timeout, with a closing call; what was waited is charged, and no more."""
     model = Silent([says("the closing")])
     async with at_the_door(place.settings(), LEGACY, model) as door:
+        asking = asyncio.create_task(door.ask("planner_run", {"goal": "go", "limits": {"seconds": 1}, "wait_s": 15}))
+        await model.reached.wait()
         asyncio.get_running_loop().call_later(0.6, model.go.set)
-        ended = await door.ask("planner_run", {"goal": "go", "limits": {"seconds": 1}, "wait_s": 15})
+        ended = await asking
     assert model.asked  # it answered within its second
     assert ended["status"] == "completed"
     assert 0.3 <= ended["usage"]["seconds"] <= 1
