@@ -273,11 +273,12 @@ async def test_of_two_questions_side_by_side_each_is_answered_when_its_answer_is
     assert all((place.workspace / f"{n}.txt").exists() for n in (1, 2))
 
 
-async def test_a_dialog_that_the_user_leaves_ends_the_task_and_run_continue_asks_again(place):
+@pytest.mark.parametrize("left", [{"action": "cancel"}, {"action": "accept", "content": {}}])
+async def test_a_dialog_that_the_user_leaves_ends_the_task_and_run_continue_asks_again(place, left):
     async with door(place, WRITES, says("written"), elicits=True) as (_, client):
         task = await client.begun("planner_run", **GO, tools=["write_file"])
         (key,) = (await client.until(task, "input_required"))["inputRequests"]
-        await client.update(task, {key: {"action": "cancel"}})
+        await client.update(task, {key: left})
         report = await client.ended(task)
         assert (report["status"], report["waiting"][0]["key"]) == ("input_required", key)
         again = await client.begun("run_continue", run_id=report["run_id"], ask=True)
