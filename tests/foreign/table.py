@@ -19,7 +19,7 @@ of them with a tool call, against the real server. Its answer is a word out of a
 ABOUT_FEATURES = """## Beside a run
 What real clients used beside a run, in one session with the real server each: an approval in a
 dialog of theirs, after which the file was written; a cycle of a mandate, whose change was approved alike; a team of two
-tasks; the list of runs, read as a resource."""
+tasks; the list of runs, read as a resource; a prompt, and the completion of one of its arguments."""
 
 
 def table(found: list[dict[str, Any]]) -> str:

@@ -1,4 +1,5 @@
-"""Clients that others wrote use what there is beside a run: approvals, OODA cycles, teams, resources.
+"""Clients that others wrote use what there is beside a run: approvals, OODA cycles, teams, resources,
+prompts and completion.
 
 A script stands in for the model on the server, so that a client is what it is in a host: the one that calls, shows
 dialogs, and reads.
@@ -54,6 +55,8 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "OODA cycle": ("call", "ooda_run", {"mandate": MANDATE}),
     "team run": ("call", "team_run", {"goal": "Two things.", "plan": PLAN}),
     "resource": ("read", "kairos://runs"),
+    "prompt": ("prompt", "plan", {"goal": "Two things."}),
+    "completion": ("complete", "plan", "route", "cal"),
 }
 
 
@@ -85,6 +88,8 @@ def test_what_there_is_beside_a_run(
     assert decided == [(approved["run_id"], "approve"), (cycle["run_id"], "approve")]
     listed = json.loads(given["resource"])
     assert {approved["run_id"], cycle["run_id"], team["run_id"]} <= {run["run_id"] for run in listed["runs"]}
+    assert "planner_plan" in given["prompt"]
+    assert given["completion"] == ["caller"]
     assert all(place.replays(run["run_id"]) for run in (approved, cycle, team))
     features[-1]["features"] = list(STEPS)
 

@@ -141,7 +141,10 @@ async def _reconnection(call: ServerCall, _arguments: NoArguments) -> wire.CallT
 
 
 def _tool(name: str, handle: Any, arguments: type[Arguments] = NoArguments) -> ServerTool:
-    return ServerTool(name, name, f"For a scenario: {name}.", "idempotent", arguments, handle)
+    as_content: Any = (
+        None  # ours all state a schema; these give content alone, which clients refuse where one is stated
+    )
+    return ServerTool(name, name, f"For a scenario: {name}.", "idempotent", arguments, handle, as_content)
 
 
 _PICTURE = wire.ImageContent(data=PNG, mime_type="image/png")
