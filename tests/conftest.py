@@ -10,9 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support import sandboxed
+
+if TYPE_CHECKING:
+    from support.app import Place
 
 DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
 
@@ -35,15 +39,23 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
     if place is None or request.node.get_closest_marker("unreplayed") or request.node.get_closest_marker("skip"):
         return
     for db in sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)}):  # a link may lead to one again
-        _held(db)
+        _assert_replays(db)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Make a state folder, and a workspace with two files, in the test's own folder."""
+    from support.app import place_in  # at first use: not every test has an app
+
+    return place_in(tmp_path / "place")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("sandbox"):
-        sandboxed.required()
+        sandboxed.skip_if_missing()
 
 
-def _held(db: Path) -> None:
+def _assert_replays(db: Path) -> None:
     from support.replayed import differences  # at first use: most tests make no run
 
     assert differences(db) == []

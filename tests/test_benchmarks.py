@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.forked_program import run
+from support.forked_program import run_program
 
 from benchmarks.peers import PEERS
 
@@ -52,7 +52,7 @@ LONG = ("lengths", "asked", "transports", "syncs", "team")  # each starts many p
     [pytest.param(*each, id=each[0], marks=pytest.mark.slow if each[0] in LONG else ()) for each in TINY],
 )
 def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set[str]) -> None:
-    ran = run([name, *sizes.split()], code=PROGRAM, cwd=ROOT, timeout=120)
+    ran = run_program([name, *sizes.split()], code=PROGRAM, cwd=ROOT, timeout=120)
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert keys <= result.keys()
@@ -63,7 +63,7 @@ def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set
 def test_a_round_of_each_other_framework_runs() -> None:
     """In their environments, which the first time makes."""
     sizes = ["--rounds", "3", "--many", "5", "--times", "1"]
-    ran = run(["peers", *sizes], code=PROGRAM, cwd=ROOT, timeout=1_800)
+    ran = run_program(["peers", *sizes], code=PROGRAM, cwd=ROOT, timeout=1_800)
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert {f"{name}_{figure}" for name in PEERS for figure in ("round", "least", "grows_to_5")} <= result.keys(), (

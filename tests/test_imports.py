@@ -61,7 +61,7 @@ def _imported_modules(module: str) -> set[str]:
     return found - {module}
 
 
-def _reached(start: str, needs: dict[str, set[str]]) -> set[str]:
+def _reachable(start: str, needs: dict[str, set[str]]) -> set[str]:
     """Everything that `start` imports, or that what it imports imports."""
     reached: set[str] = set()
     following = set(needs[start])
@@ -92,7 +92,7 @@ def test_a_package_imports_only_those_before_it(module: str) -> None:
 
 def test_no_import_goes_in_a_circle() -> None:
     needs = {module: _imported_modules(module) for module in MODULES}
-    assert [module for module in MODULES if module in _reached(module, needs)] == []
+    assert [module for module in MODULES if module in _reachable(module, needs)] == []
 
 
 @pytest.mark.parametrize(

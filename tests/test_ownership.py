@@ -18,8 +18,8 @@ SOMEBODY = 54_321  # no user of this machine
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
-def given(path: Path, user: int = -1, group: int = -1) -> None:
-    """The path, a link too, given to them; skips where this root has no other users, as in some containers."""
+def give_to(path: Path, user: int = -1, group: int = -1) -> None:
+    """Give the path, a link too, to them; skips where this root has no other users, as in some containers."""
     try:
         os.lchown(path, user, group)
     except OSError:
@@ -70,7 +70,7 @@ def test_a_folder_of_everybodys_is_fine_above_where_it_is_sticky_and_never_as_th
 @as_root
 @pytest.mark.parametrize("at", [".", "kairos.toml", "kairos.db", "config/prompts/planner.md", ".."])
 def test_what_belongs_to_another_user_is_refused(home: Path, at: str) -> None:
-    given(home / at, user=SOMEBODY)
+    give_to(home / at, user=SOMEBODY)
     refused = refusal(home)
     assert refused is not None
     assert str(SOMEBODY) in refused.message
@@ -82,7 +82,7 @@ def test_what_belongs_to_another_user_is_refused(home: Path, at: str) -> None:
 def test_a_group_may_write_only_where_it_is_the_user_s_private_one(home: Path, at: str) -> None:
     (home / at).chmod((home / at).stat().st_mode | stat.S_IWGRP)
     assert refusal(home) is None  # root's own group, in which nobody else is
-    given(home / at, group=SOMEBODY)
+    give_to(home / at, group=SOMEBODY)
     refused = refusal(home)
     assert refused is not None
     assert "group" in refused.message
@@ -99,7 +99,7 @@ def test_a_file_in_the_place_of_the_state_folder_is_left_to_whoever_opens_it(hom
     """Nothing in it is obeyed, and what helps is another place, whoever owns it."""
     file = home.parent / "file"
     file.touch()
-    given(file, user=SOMEBODY)
+    give_to(file, user=SOMEBODY)
     assert refusal(file) is None
 
 
@@ -110,7 +110,7 @@ def test_a_link_to_a_state_folder_is_as_good_as_who_made_it(home: Path, tmp_path
     link = tmp_path / "open" / "state"
     link.symlink_to(home)
     assert refusal(link) is None
-    given(link, user=SOMEBODY)
+    give_to(link, user=SOMEBODY)
     assert refusal(link) is not None
 
 

@@ -20,7 +20,7 @@ BUNDLE = runpy.run_path(str(ROOT / "packaging" / "bundle.py"))
 
 
 @pytest.fixture
-def unpacked(tmp_path: Path) -> Path:
+def unpacked_bundle(tmp_path: Path) -> Path:
     BUNDLE["build"](tmp_path / "kairos.mcpb")
     with zipfile.ZipFile(tmp_path / "kairos.mcpb") as archive:
         archive.extractall(tmp_path / "bundle")
@@ -33,28 +33,28 @@ def test_two_bundles_of_the_same_sources_are_the_same_bytes(tmp_path: Path) -> N
     assert (tmp_path / "one.mcpb").read_bytes() == (tmp_path / "two.mcpb").read_bytes()
 
 
-def test_the_bundle_has_all_that_a_run_needs(unpacked: Path, tmp_path: Path) -> None:
+def test_the_bundle_has_all_that_a_run_needs(unpacked_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "README.md").write_text("hello", encoding="utf-8")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
     done = subprocess.run(
         [sys.executable, "-m", "kairos_mcp", "demo", "--home", str(tmp_path / "state"), "--json"],
         cwd=tmp_path / "project",
-        env={**environ, "PYTHONPATH": str(unpacked)},
+        env={**environ, "PYTHONPATH": str(unpacked_bundle)},
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
     assert json.loads(done.stdout)["stop_reason"] == "assistant_stop"
-    assert list(unpacked.rglob("__pycache__")) != []  # it was this copy that ran
-    assert (unpacked / "config" / "prompts").is_dir()
+    assert list(unpacked_bundle.rglob("__pycache__")) != []  # it was this copy that ran
+    assert (unpacked_bundle / "config" / "prompts").is_dir()
 
 
-def test_the_manifest_starts_the_command_and_tells_the_version(unpacked: Path) -> None:
-    manifest = json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))
+def test_the_manifest_starts_the_command_and_tells_the_version(unpacked_bundle: Path) -> None:
+    manifest = json.loads((unpacked_bundle / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["version"] == VERSION
-    assert (unpacked / manifest["server"]["entry_point"]).is_file()
+    assert (unpacked_bundle / manifest["server"]["entry_point"]).is_file()
     words = manifest["server"]["mcp_config"]["args"]
     asked = {f"${{user_config.{name}}}" for name in manifest["user_config"]}
     used = {*words, *manifest["server"]["mcp_config"]["env"].values()}

@@ -35,13 +35,13 @@ GOOD = "---\nname: mine\ndescription: Does it.\n---\nYou do it.\n"
 def write(place: Place) -> Write:
     """Put a file into the user's folder of agents, and read all of them."""
 
-    def put(content: str | bytes, name: str = "mine") -> AgentFiles:
+    def write_and_load(content: str | bytes, name: str = "mine") -> AgentFiles:
         folder = place.home / "config" / "agents"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.md").write_bytes(content.encode() if isinstance(content, str) else content)
         return load_agents(place.settings())
 
-    return put
+    return write_and_load
 
 
 @pytest.fixture

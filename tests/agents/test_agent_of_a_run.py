@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.app import ME, PERSON, Place, answered, reads, rests, says, started
+from support.app import ME, PERSON, Place, answer_run, reads, rests, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
@@ -45,7 +45,7 @@ def edits(path: str) -> dict[str, Any]:
 
 async def test_the_model_is_given_the_agent_s_prompt_and_its_tools(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        item = await item_of(app, await started(app, agent="code_analyzer", route="caller"))
+        item = await item_of(app, await start_run(app, agent="code_analyzer", route="caller"))
     text = (packaged_config() / "agents" / "code_analyzer.md").read_text()
     assert item["system"] == text.split("---\n", 2)[2].strip()
     assert {tool["name"] for tool in item["tools"]} == {
@@ -60,14 +60,14 @@ async def test_an_agent_may_ask_for_more_rounds_than_its_own_but_not_past_those_
 ) -> None:
     put_agent(place, tools="[read_file]", max_rounds="3")
     async with App.open(place.settings(), via="mcp") as app:
-        item = await item_of(app, await started(app, agent="mine", route="caller", limits=Limits(**limits)))
+        item = await item_of(app, await start_run(app, agent="mine", route="caller", limits=Limits(**limits)))
     assert (MORE in [tool["name"] for tool in item["tools"]]) is offered
     assert spec_of(place).get("grants_rounds", False) is offered
 
 
 async def test_a_run_without_an_agent_is_as_before(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        await started(app)
+        await start_run(app)
     assert "agent" not in spec_of(place)
     assert [json.loads(sent).get("agent") for (sent,) in place.rows("select sent from mark")] == [None]
 
@@ -86,7 +86,7 @@ async def test_its_rounds_are_those_of_its_file_unless_the_caller_says(
 ) -> None:
     put_agent(place, **keys)
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await started(app, agent="mine", route="caller", limits=Limits(**limits))
+        run_id = await start_run(app, agent="mine", route="caller", limits=Limits(**limits))
         report = await app.runs.report(run_id, ME)
     assert report.remaining["rounds"] == rounds - 1
     assert any("100 allowed" in note for note in report.degraded) == (rounds == 100)
@@ -95,17 +95,17 @@ async def test_its_rounds_are_those_of_its_file_unless_the_caller_says(
 async def test_tools_only_narrows_what_the_agent_has(place: Place) -> None:
     put_agent(place, tools="[read_file, 'edit_*']")
     async with App.open(place.settings(), via="mcp") as app:
-        item = await item_of(app, await started(app, agent="mine", route="caller", tools=("*_file",)))
+        item = await item_of(app, await start_run(app, agent="mine", route="caller", tools=("*_file",)))
         assert [tool["name"] for tool in item["tools"]] == ["read_file", "edit_file", MORE]
         with pytest.raises(BadArguments, match="'write_file' is no tool of the agent mine"):
-            await started(app, agent="mine", tools=("read_file", "write_file"))
+            await start_run(app, agent="mine", tools=("read_file", "write_file"))
 
 
 async def test_what_is_not_among_its_tools_is_refused_when_it_is_called(place: Place) -> None:
     put_agent(place, tools="[read_file]")
     allow = GateRule("*", "allow")
     async with App.open(place.settings(edits("a.txt"), says("done"), gate=(allow,)), via="mcp") as app:
-        report = await rests(app, await started(app, agent="mine"))
+        report = await rests(app, await start_run(app, agent="mine"))
     assert report.status == "completed"
     assert [call["ok"] for call in report.calls] == [False]
     assert (place.workspace / "a.txt").read_text() == "alpha\n"
@@ -115,17 +115,17 @@ async def test_every_step_is_the_agent_s_for_rules_of_the_gate(place: Place) -> 
     put_agent(place, tools="[edit_file, read_file]")
     rules = (GateRule("edit_file", "allow", agent="mine"), GateRule("read_file", "deny", agent="m*"))
     async with App.open(place.settings(edits("a.txt"), reads("b.txt"), says("done"), gate=rules), via="mcp") as app:
-        report = await rests(app, await started(app, agent="mine"))
+        report = await rests(app, await start_run(app, agent="mine"))
         (place.workspace / "a.txt").write_text("alpha\n")
-        other = await rests(app, await started(app, "again", tools=("edit_file", "read_file")))
+        other = await rests(app, await start_run(app, "again", tools=("edit_file", "read_file")))
     assert [call["ok"] for call in report.calls] == [True, False]
     assert other.status == "input_required"  # nobody else may edit unasked
 
 
 async def test_what_it_used_is_its_own_in_the_day_s_account(place: Place) -> None:
     async with App.open(place.settings(says("one"), says("two")), via="mcp") as app:
-        await started(app, agent="general")
-        await started(app, "another", agent=None)
+        await start_run(app, agent="general")
+        await start_run(app, "another", agent=None)
         shares = (await app.spending.read("day", ME))["by"]
     assert sorted((each["agent"] or "", each["attempts"]) for each in shares) == [("", 1), ("general", 1)]
 
@@ -134,10 +134,10 @@ async def test_it_is_still_the_agent_s_after_the_process_was_replaced(place: Pla
     put_agent(place, tools="[edit_file]")
     settings = place.settings(gate=(GateRule("edit_file", "allow", agent="mine"),))
     async with App.open(settings, via="mcp") as app:
-        run_id = await started(app, agent="mine", route="caller")
+        run_id = await start_run(app, agent="mine", route="caller")
     put_agent(place, "changed")  # what was frozen holds
     async with App.open(settings, via="mcp") as app:
-        await answered(app, run_id, round_1=edits("a.txt"))
+        await answer_run(app, run_id, round_1=edits("a.txt"))
         assert (await item_of(app, run_id))["system"] == "You are mine."
     assert (place.workspace / "a.txt").read_text() == "omega\n"
     agents = {json.loads(sent).get("agent") for (sent,) in place.rows("select sent from mark where kind <> 'call'")}
@@ -148,11 +148,11 @@ async def test_one_that_is_disabled_starts_nothing_and_says_what_to_fix(place: P
     put_agent(place, tools="[red_file]")
     async with App.open(place.settings(), via="mcp") as app:
         with pytest.raises(ConfigError, match="The agent mine is disabled: No tool matches 'red_file'"):
-            await started(app, agent="mine")
+            await start_run(app, agent="mine")
         with pytest.raises(UnknownAgent) as unknown:
-            await started(app, agent="generall")
+            await start_run(app, agent="generall")
         with pytest.raises(BadArguments, match="agent and system"):
-            await started(app, agent="general", system="You are another.")
+            await start_run(app, agent="general", system="You are another.")
         assert "general" in unknown.value.hint
     assert not place.db.exists() or place.rows("select count(*) from run") == [(0,)]
 
@@ -203,7 +203,7 @@ async def test_the_same_words_are_the_same_model_where_it_is_the_agent_s(place: 
     put_agent(place, model="openai:gpt-5-mini")
     settings = replace(with_provider(place.settings()), route="auto")
     async with App.open(settings, via="command") as app:
-        run_id = await started(app, agent="mine")  # nobody answers: it is paused, to ask again later
+        run_id = await start_run(app, agent="mine")  # nobody answers: it is paused, to ask again later
         found = [
             await app.control.compare_model(run_id, PlannerRequest("look around", agent=agent), PERSON)
             for agent in ("mine", None)
@@ -226,7 +226,7 @@ async def test_what_an_agent_s_model_lacks_is_known_before_there_is_a_run(
 @pytest.mark.unreplayed
 async def test_a_damaged_prompt_of_an_agent_is_made_again_from_its_file(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await started(app, agent="general", route="caller")
+        run_id = await start_run(app, agent="general", route="caller")
         whole = await item_of(app, run_id)
     place.rows("update text set body = 'x' where hash = ?", spec_of(place)["system_text"])
     async with App.open(place.settings(), via="mcp") as app:
@@ -240,7 +240,7 @@ async def test_an_agent_of_the_workspace_is_used_as_it_is_named(place: Place) ->
         "---\nname: reviewer\ndescription: x\ntools: Read\ncolor: red\n---\nYou review.\n"
     )
     async with App.open(place.settings(claude_agents=True), via="mcp") as app:
-        run_id = await started(app, agent="claude:reviewer", route="caller")
+        run_id = await start_run(app, agent="claude:reviewer", route="caller")
         item, report = await item_of(app, run_id), await app.runs.report(run_id, ME)
     assert [note for note in report.degraded if note.startswith("agent ")] == [
         "agent claude:reviewer: of .claude/agents/reviewer.md is left out: the key color."

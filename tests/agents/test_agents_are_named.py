@@ -13,8 +13,8 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from support.app import Place, reads, says
-from support.forked_program import run
-from support.waiting import awaited
+from support.forked_program import run_program
+from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
@@ -36,7 +36,7 @@ def words(place: Place) -> list[str]:
 
 
 def kairos(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return run(words, env={**os.environ, **environ})
+    return run_program(words, env={**os.environ, **environ})
 
 
 def test_the_command_lists_them_with_those_that_are_disabled(words: list[str], place: Place) -> None:
@@ -73,7 +73,7 @@ def test_the_start_of_a_server_names_it_on_stderr(words: list[str], place: Place
             stderr=heard,
         )
         try:
-            assert awaited(lambda: NAMED in (place.root / "stderr").read_text(), 30)
+            assert wait_until(lambda: NAMED in (place.root / "stderr").read_text(), 30)
         finally:
             assert served.stdin is not None
             served.stdin.close()

@@ -31,7 +31,7 @@ def edits(path: str, old: str, new: str, **more: Any) -> dict[str, Any]:
 EDIT = edits("a.txt", "alpha", "omega")
 
 
-async def begun(app: App, **more: Any) -> str:
+async def start_edit_run(app: App, **more: Any) -> str:
     request = PlannerRequest("change it", tools=ALL, caller_tools=(ASK,), **more)
     run_id = (await app.runs.start_planner(request, ME)).run_id
     await rests(app, run_id)
@@ -49,7 +49,7 @@ def content(place: Place, name: str = "a.txt") -> str:
 
 async def test_an_edit_waits_for_approval_and_is_made_once(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         (item,) = (await app.runs.report(run_id, ME)).waiting
         assert (item["name"], item["effect"], content(place)) == ("edit_file", "checked", "alpha\n")
         assert "-alpha\n+omega" in item["preview"]
@@ -63,7 +63,7 @@ async def test_an_edit_waits_for_approval_and_is_made_once(place):
 async def test_a_denial_with_feedback_reaches_the_model_which_proposes_another(place):
     lines = (EDIT, edits("b.txt", "beta\nbeta", "gamma"), says("done"))
     async with App.open(place.settings(*lines), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         await app.answers.decide(run_id, KEY, "deny", "use b.txt", PERSON)
         report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == ["round-2/call-1/approval"]
@@ -76,7 +76,7 @@ async def test_a_denial_with_feedback_reaches_the_model_which_proposes_another(p
 
 async def test_a_file_that_changed_since_it_was_shown_is_not_touched(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         (place.workspace / "a.txt").write_text("alpha and more\n")
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         await rests(app, run_id)
@@ -87,7 +87,7 @@ async def test_a_file_that_changed_since_it_was_shown_is_not_touched(place):
 async def test_a_run_waits_over_restarts_and_is_decided_from_another_process(place):
     settings = place.settings(EDIT, says("done"))
     async with App.open(settings, via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
     async with App.open(settings, via="command") as person:
         await person.answers.decide(run_id, KEY, "approve", None, PERSON, drive=False)
         assert content(place) == "alpha\n"
@@ -102,7 +102,7 @@ async def test_a_run_waits_over_restarts_and_is_decided_from_another_process(pla
 async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(place, said):
     settings = place.settings(EDIT, says("done"))
     async with App.open(settings, via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
     async with App.open(settings, via="command") as person:
         await person.answers.decide(run_id, KEY, said, None, PERSON, drive=False)
     async with App.open(settings, via="mcp") as app:
@@ -114,9 +114,9 @@ async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(pl
         await assert_all_lawful(app)
 
 
-async def lapsed(place: Place, app: App) -> str:
-    """A run whose edit nobody decided about in time."""
-    run_id = await begun(app)
+async def let_approval_lapse(place: Place, app: App) -> str:
+    """Start a run whose edit nobody decides about in time; returns its id."""
+    run_id = await start_edit_run(app)
     place.rows("update approval set expires_at = 1")
     async with asyncio.timeout(20):
         while (await app.runs.report(run_id, ME)).status != "paused":
@@ -126,7 +126,7 @@ async def lapsed(place: Place, app: App) -> str:
 
 async def test_EDIT_032_what_nobody_decides_lapses_and_is_asked_again_for_what_is_there_then(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await lapsed(place, app)
+        run_id = await let_approval_lapse(place, app)
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.waiting, content(place)) == ("paused", (), "alpha\n")
         assert report.next["arguments"] == {"run_id": run_id, "action": "resume"}
@@ -148,7 +148,7 @@ async def test_EDIT_032_what_nobody_decides_lapses_and_is_asked_again_for_what_i
 async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume(place):
     settings = place.settings(EDIT, says("done"))
     async with App.open(settings, via="mcp") as app:
-        run_id = await lapsed(place, app)
+        run_id = await let_approval_lapse(place, app)
     async with App.open(settings, via="command") as person:
         await person.control.request(run_id, "resume", PERSON, drive=False)
     place.rows("update run set paused = null, owner = 0")  # a server took it up, and was killed before it asked
@@ -163,7 +163,7 @@ async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after
 
 async def test_a_lapsed_approval_of_what_can_not_be_made_any_more_is_answered(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await lapsed(place, app)
+        run_id = await let_approval_lapse(place, app)
         (place.workspace / "a.txt").write_text("something else\n")
         await app.control.request(run_id, "resume", ME)
         assert ((await rests(app, run_id)).status, recorded_answer(place)["code"]) == ("completed", "match_none")
@@ -172,7 +172,7 @@ async def test_a_lapsed_approval_of_what_can_not_be_made_any_more_is_answered(pl
 
 async def test_what_a_rule_allows_since_its_approval_lapsed_is_made(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await lapsed(place, app)
+        run_id = await let_approval_lapse(place, app)
     async with App.open(place.settings(EDIT, says("done"), gate=(GateRule("edit_file", "allow"),)), via="mcp") as app:
         await app.control.request(run_id, "resume", ME)
         assert ((await rests(app, run_id)).status, content(place)) == ("completed", "omega\n")
@@ -185,7 +185,7 @@ async def test_an_approval_lasts_as_long_as_is_set(place):
     for hours in (72, 5):
         more = {} if hours == 72 else {"approval_hours": hours}
         async with App.open(place.settings(EDIT, says("done"), **more), via="mcp") as app:
-            run_id = await begun(app, key=str(hours))
+            run_id = await start_edit_run(app, key=str(hours))
         lasts = "select expires_at - asked_at from approval join run on run.n = run where run.id = ?"
         assert place.rows(lasts, run_id) == [(hours * 3_600_000,)]
 
@@ -193,7 +193,7 @@ async def test_an_approval_lasts_as_long_as_is_set(place):
 async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
     line, rules = reads(*["a.txt", "b.txt"] * 3), (GateRule("read_file", "ask"),)
     async with App.open(place.settings(line, says("done"), gate=rules), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         report = await rests(app, run_id)
         keys = [item["key"] for item in report.waiting]
         assert keys == [f"round-1/call-{n}/approval" for n in (1, 2, 3, 4)]
@@ -215,7 +215,7 @@ async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
 )
 async def test_the_rules_hold_at_dispatch(place, rules, code, after):
     async with App.open(place.settings(EDIT, says("done"), gate=rules), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         waits = (await app.runs.report(run_id, ME)).waiting
         assert bool(waits) == (code == "waits")
         assert waits or recorded_answer(place).get("code") == code
@@ -232,7 +232,7 @@ async def test_INJECTION_010_what_can_not_be_done_is_not_asked(place, path, code
     (place.workspace / ".git" / "config").write_text("alpha\n")
     settings = place.settings(edits(path, "alpha", "evil"), says("done"), gate=(GateRule("edit_file", "allow"),))
     async with App.open(settings, via="mcp") as app:
-        report = await rests(app, await begun(app))
+        report = await rests(app, await start_edit_run(app))
         assert (report.status, recorded_answer(place)["code"]) == ("completed", code)
         assert place.rows("select count(*) from approval") == [(0,)]
         await assert_all_lawful(app)
@@ -249,7 +249,7 @@ async def test_INJECTION_010_what_can_not_be_done_is_not_asked(place, path, code
 async def test_a_plan_is_judged_by_the_files_that_its_arguments_hide(place, rules, code, waits):
     plan = {"edits": [{"path": "a.txt", "old_string": "alpha", "new_string": "omega"}]}
     async with App.open(place.settings(gate=rules), via="mcp") as app:
-        run_id = await begun(app, route="caller")
+        run_id = await start_edit_run(app, route="caller")
         await app.answers.submit(run_id, {"round-1": {"tool_calls": [{"name": "plan_edits", "arguments": plan}]}}, ME)
         await rests(app, run_id)
         apply = {"plan_id": re.search(r"Plan (\w+):", recorded_answer(place)["content"])[1]}
@@ -266,7 +266,7 @@ async def test_a_plan_is_judged_by_the_files_that_its_arguments_hide(place, rule
 async def test_a_callers_own_tool_is_asked_about_where_a_rule_says_so(place):
     call = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "launch?"}}]}
     async with App.open(place.settings(call, says("done"), gate=(GateRule("ask_*", "ask"),)), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         assert [item["kind"] for item in (await app.runs.report(run_id, ME)).waiting] == ["approval"]
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         assert [item["kind"] for item in (await rests(app, run_id)).waiting] == ["tool_call"]
@@ -277,7 +277,7 @@ async def test_a_callers_own_tool_is_asked_about_where_a_rule_says_so(place):
 
 async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
         assert content(place) == "alpha\n"
@@ -286,7 +286,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
 
 async def test_a_paused_run_keeps_the_decision_until_it_is_resumed(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         await app.control.request(run_id, "pause", ME)
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         assert (await rests(app, run_id)).status == "paused"
@@ -301,9 +301,9 @@ async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
     person = Person([accepts(decision="deny", feedback="no"), accepts(decision="approve")])
     async with (
         App.open(place.settings(EDIT, EDIT, says("done")), via="mcp") as app,
-        connect_person(app, era, person) as door,
+        connect_person(app, era, person) as client,
     ):
-        run = await door.ask("planner_run", {"goal": "change it", "tools": ["*"]})
+        run = await client.ask("planner_run", {"goal": "change it", "tools": ["*"]})
         assert (run["status"], len(person.seen), content(place)) == ("completed", 2, "omega\n")
         await assert_all_lawful(app)
 
@@ -311,8 +311,8 @@ async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
 async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era):
     person = Person([accepts(decision="approve")])
     asked = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
-    async with App.open(place.settings(), via="mcp") as app, connect_person(app, era, person) as door:
-        run = await door.ask("registry_call", asked)
+    async with App.open(place.settings(), via="mcp") as app, connect_person(app, era, person) as client:
+        run = await client.ask("registry_call", asked)
         assert (run["status"], run["output"]["is_error"], content(place)) == ("completed", False, "omega\n")
         assert place.rows("select count(*) from run") == [(1,)]
         await assert_all_lawful(app)
@@ -320,11 +320,11 @@ async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era
 
 async def test_the_model_of_a_host_that_is_trusted_decides_by_run_continue(place):
     settings = place.settings(EDIT, says("done"), approvals="host")
-    async with App.open(settings, via="mcp") as app, connect_person(app, MODERN, None) as door:
-        run = await door.ask("planner_run", {"goal": "change it", "tools": ["*"]})
+    async with App.open(settings, via="mcp") as app, connect_person(app, MODERN, None) as client:
+        run = await client.ask("planner_run", {"goal": "change it", "tools": ["*"]})
         following = run["next"]["arguments"]
         following["answers"][KEY]["decision"] = "approve"
-        run = await door.ask(run["next"]["tool"], following)
+        run = await client.ask(run["next"]["tool"], following)
         assert (run["status"], content(place)) == ("completed", "omega\n")
 
 
@@ -345,7 +345,7 @@ async def test_what_a_file_tells_a_model_to_do_is_not_done_without_approval(plac
     read = {"name": "read_file", "arguments": {"path": "README.md"}}
     lines = ({"tool_calls": [read]}, {"tool_calls": [call]}, says("APPROVED, done"))
     async with App.open(place.settings(*lines, approvals="ask"), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_edit_run(app)
         report = await rests(app, run_id)
         assert report.status in ("input_required", "completed")
         assert sorted(path.name for path in place.workspace.iterdir()) == before
@@ -357,7 +357,7 @@ async def test_what_a_file_tells_a_model_to_do_is_not_done_without_approval(plac
 
 async def test_INJECTION_007_hidden_characters_of_an_edit_are_spelled_out_for_whoever_decides(place):
     async with App.open(place.settings(edits("a.txt", "alpha", "al\u200bpha\u202e"), says("done")), via="mcp") as app:
-        (item,) = (await app.runs.report(await begun(app), ME)).waiting
+        (item,) = (await app.runs.report(await start_edit_run(app), ME)).waiting
         assert item["preview"].isascii() or "\u200b" not in item["preview"]
         assert "200b" in item["preview"]
         assert "202e" in item["preview"]

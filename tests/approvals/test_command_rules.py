@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.app import says
 
-from approvals.test_gate import EDIT, PLAN, READ, RUN, configured, tool
+from approvals.test_gate import EDIT, PLAN, READ, RUN, load_gate, tool
 from approvals.test_remembered import let_through, runs_program, status_of_new_run
 from kairos_mcp.core.command_patterns import ProgramNames
 from kairos_mcp.core.errors import ConfigError
@@ -21,7 +21,7 @@ from kairos_mcp.tools.touched_paths import TouchedSet
 OUTSIDE, INSIDE = ProgramNames(("git", "/usr/bin/git"), ("git", "/usr/bin/git")), ProgramNames(("./git",), ("git",))
 
 
-def decided(rules: list[GateRule], *arguments: str, program: ProgramNames | None = OUTSIDE, **more: Any) -> str:
+def judge_git(rules: list[GateRule], *arguments: str, program: ProgramNames | None = OUTSIDE, **more: Any) -> str:
     call = GatedCall(RUN, {"argv": ["git", *arguments], **more}, program=program)
     return Gate(rules, Scopes().scope_of).judge(call).decision
 
@@ -46,21 +46,21 @@ def rule(verdict: Any, *argv: str, **more: Any) -> GateRule:
     ],
 )
 def test_a_rule_on_a_command_matches_its_whole_argument_list(rules, arguments, decision):
-    assert decided(rules, *arguments) == decision
+    assert judge_git(rules, *arguments) == decision
 
 
 def test_a_program_is_allowed_by_a_safe_name_and_denied_by_any():
     allow, deny = rule("allow", "git", "..."), rule("deny", "git", "...")
-    assert [decided([allow], program=each) for each in (OUTSIDE, INSIDE, None)] == ["allow", "ask", "ask"]
-    assert [decided([deny], program=each) for each in (OUTSIDE, INSIDE, None)] == ["deny", "deny", "deny"]
-    assert decided([rule("allow", "./git", "...")], program=INSIDE) == "allow"
+    assert [judge_git([allow], program=each) for each in (OUTSIDE, INSIDE, None)] == ["allow", "ask", "ask"]
+    assert [judge_git([deny], program=each) for each in (OUTSIDE, INSIDE, None)] == ["deny", "deny", "deny"]
+    assert judge_git([rule("allow", "./git", "...")], program=INSIDE) == "allow"
 
 
 def test_a_rule_on_paths_judges_a_command_by_its_folder():
     deny = [GateRule("*", "deny", paths=("secrets/**",))]
-    assert [decided(deny, cwd=cwd) for cwd in ("secrets/keys", "./src/../secrets", "src")] == ["deny", "deny", "ask"]
-    assert decided([rule("allow", "git", "...", paths=("src/**",))], cwd="src/a") == "allow"
-    assert decided([rule("allow", "git", "...", paths=("src/**",))]) == "ask"
+    assert [judge_git(deny, cwd=cwd) for cwd in ("secrets/keys", "./src/../secrets", "src")] == ["deny", "deny", "ask"]
+    assert judge_git([rule("allow", "git", "...", paths=("src/**",))], cwd="src/a") == "allow"
+    assert judge_git([rule("allow", "git", "...", paths=("src/**",))]) == "ask"
 
 
 def test_a_rule_on_a_command_is_about_no_other_tool():
@@ -79,14 +79,14 @@ def test_what_is_no_command_is_left_to_the_tool_to_refuse(argv):
 
 
 def test_argv_alone_is_a_rule(tmp_path):
-    (found,) = configured(tmp_path, '[[gate]]\nargv = ["pytest*", "..."]\nverdict = "allow"')
+    (found,) = load_gate(tmp_path, '[[gate]]\nargv = ["pytest*", "..."]\nverdict = "allow"')
     assert found == GateRule("run_command", "allow", argv=("pytest*", "..."))
 
 
 @pytest.mark.parametrize("lines", ["", 'argv = ["..."]', "argv = []", 'argv = ["git", "...", "x"]', 'argv = "git"'])
 def test_a_pattern_that_means_nothing_is_refused(tmp_path, lines):
     with pytest.raises(ConfigError, match=r"gate\.0"):
-        configured(tmp_path, f'[[gate]]\n{lines}\nverdict = "deny"')
+        load_gate(tmp_path, f'[[gate]]\n{lines}\nverdict = "deny"')
 
 
 @pytest.mark.sandbox

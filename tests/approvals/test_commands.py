@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 import pytest
-from support.app import Place, says, started
-from support.forked_program import run
+from support.app import Place, says, start_run
+from support.forked_program import run_program
 from support.reviewers import DIFF, KEY, open_asking_app, verdicts, waiting
 
 from kairos_mcp.app.command_text import COMMAND_GROUPS
@@ -34,7 +34,7 @@ def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
 
 def ran(*words: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    done = run(words, env=environ)
+    done = run_program(words, env=environ)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -133,14 +133,14 @@ async def test_a_whole_id_finds_whose_run_it_is_and_a_short_name_only_the_own_on
 
 async def _waits(place: Place, line: dict[str, Any], tool: str) -> str:
     async with open_asking_app(place, line, says("done")) as app:
-        return await started(app, tools=(tool,))
+        return await start_run(app, tools=(tool,))
 
 
 def test_what_is_remembered_is_made_listed_and_removed_by_commands(place, capsys):
     """In this process: each is what the program does with the same words."""
     run_id, flags = asyncio.run(_waits(place, WRITES, "write_file")), Flags(home=str(place.home))
 
-    def listed(**more: Any) -> list[dict[str, Any]]:
+    def read_rules(**more: Any) -> list[dict[str, Any]]:
         assert rules.list_rules(as_json=True, flags=more.pop("flags", flags), **more) == 0
         found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rules"]
         return found
@@ -153,23 +153,23 @@ def test_what_is_remembered_is_made_listed_and_removed_by_commands(place, capsys
     said = capsys.readouterr().out
     assert "(rule 1): write_file: new.txt" in said
     (remove,) = [line.strip() for line in said.splitlines() if " remove " in line]
-    (found,) = listed(flags=Flags(home=str(place.home), workspaces=(str(place.workspace),)))
+    (found,) = read_rules(flags=Flags(home=str(place.home), workspaces=(str(place.workspace),)))
     assert (found["rule"], found["path"], found["workspace"]) == (1, "new.txt", str(place.workspace))
-    assert [each["rule"] for each in listed(everywhere=True)] == [1]
+    assert [each["rule"] for each in read_rules(everywhere=True)] == [1]
     elsewhere = Flags(home=str(place.home), workspaces=(str(place.root),))
-    assert listed(flags=elsewhere) == []
+    assert read_rules(flags=elsewhere) == []
     assert rules.list_rules(flags=elsewhere) == 0
     assert "1 rule of other workspaces" in capsys.readouterr().out
     with pytest.raises(BadArguments, match=re.escape(f"Rule 1 is for {place.workspace}: write_file: new.txt")):
         rules.remove(1, flags=elsewhere)
     assert rules.list_rules(everywhere=True, flags=flags) == 0
     assert re.match(r"rule 1 +\d+ s old  in workspace +write_file: new.txt\n", capsys.readouterr().out)
-    assert listed(everywhere=True, principal="x") == []
+    assert read_rules(everywhere=True, principal="x") == []
     with pytest.raises(NotFound):
         rules.remove(1, principal="x", flags=flags)
     removed = ran(*remove_words(remove))  # as it is shown
     assert (removed.returncode, str(place.workspace) in removed.stdout) == (0, True)
-    assert listed(everywhere=True) == []
+    assert read_rules(everywhere=True) == []
     with pytest.raises(NotFound):
         rules.remove(1, flags=flags)
 

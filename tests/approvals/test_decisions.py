@@ -58,8 +58,8 @@ def now_in(place: Place) -> int:
     return int(at)
 
 
-def expired(place: Place) -> None:
-    """Nobody looked for as long as it lasts."""
+def expire_approval(place: Place) -> None:
+    """Let the approval run out, as if nobody had looked for as long as it lasts."""
     place.rows("update approval set expires_at = asked_at - 1")
 
 
@@ -99,13 +99,13 @@ async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, el
 
 async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
     long = "\n".join(f"+line {n}" for n in range(2_000))
-    async with open_asking_app(place) as app, connect_person(app, "2026-07-28", None) as door:
+    async with open_asking_app(place) as app, connect_person(app, "2026-07-28", None) as client:
         run_id = await waiting(app, place, preview=long)
-        (run,) = (await door.ask("run_status", {"run_ids": [run_id]}))["runs"]
+        (run,) = (await client.ask("run_status", {"run_ids": [run_id]}))["runs"]
         (item,) = run["waiting"]
         assert len(item["preview"]) < 200
         assert any(KEY in note for note in run["degraded"])
-        page = await door.ask("run_trace", {"run_id": run_id, "ref": KEY, "max_chars": 100_000})
+        page = await client.ask("run_trace", {"run_id": run_id, "ref": KEY, "max_chars": 100_000})
         assert page["text"] == long
         assert (await app.runs.report(run_id, ME)).waiting[0]["preview"] == long
 
@@ -137,10 +137,10 @@ async def test_under_host_it_does_and_the_record_says_who(place):
 
 
 async def test_the_tool_answers_an_error_that_names_the_command(place, era):
-    async with open_asking_app(place) as app, connect_person(app, era, None) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, None) as client:
         run_id = await waiting(app, place)
         given = {"run_id": run_id, "answers": {KEY: APPROVE | {"digest": digest(place, run_id)}}}
-        refused = (await door.client.call_tool("run_continue", given)).structured_content
+        refused = (await client.sdk_client.call_tool("run_continue", given)).structured_content
         assert (refused["code"], refused["run_id"]) == ("approval_required", run_id)
         assert f" approve --home {place.home} {run_id} {KEY}" in refused["hint"]
 
@@ -235,7 +235,7 @@ async def test_of_many_that_decide_at_once_one_is_first(place):
 async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived(place):
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
-    expired(place)
+    expire_approval(place)
     async with App.open(place.settings(), via="command") as person:
         with pytest.raises(ApprovalExpired):
             await person.answers.decide(run_id, KEY, "approve", None, PERSON)
@@ -265,7 +265,7 @@ async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_on
 async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_before(place):
     async with open_asking_app(place) as app:
         runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
-        one_more = (await _unasked(app, ME)).run_id
+        one_more = (await _start_waiting_run(app, ME)).run_id
         news = "select news_seq from run where id = ?"
         before = place.rows(news, one_more)
         assert not asks_for(place, one_more)
@@ -346,7 +346,7 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
 async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
     async with open_asking_app(place) as app:
         runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
-        one_more = (await _unasked(app, ME)).run_id
+        one_more = (await _start_waiting_run(app, ME)).run_id
         assert not asks_for(place, one_more)
         with pytest.raises(NotWaiting):  # nobody was shown it
             await app.answers.decide(one_more, KEY, "approve", None, PERSON)
@@ -354,8 +354,10 @@ async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
         assert (report.status, report.waiting) == ("paused", ())
         assert any("not asked about yet" in text for text in report.degraded)
         assert f" {runs[0]} {KEY}`" in report.next["why"]
-        assert asks_for(place, (await _unasked(app, Caller("bob"))).run_id)  # another principal's are their own
-        elsewhere = (await _unasked(app, ME)).run_id
+        assert asks_for(
+            place, (await _start_waiting_run(app, Caller("bob"))).run_id
+        )  # another principal's are their own
+        elsewhere = (await _start_waiting_run(app, ME)).run_id
         place.rows("update run set workspace = '/another' where id = ?", elsewhere)
         assert asks_for(place, elsewhere)  # and another workspace's
         await app.answers.decide(runs[3], KEY, "deny", None, PERSON)
@@ -377,7 +379,7 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
             )
             assert asks_for(place, run_id, path=f"round-1/call-{m}") == (m <= MAX_PER_RUN)
         assert _unasked_now(place) == ["round-1/call-5", "round-1/call-6", "round-1/call-7"]
-        assert asks_for(place, (await _unasked(app, ME)).run_id)  # another run has places left
+        assert asks_for(place, (await _start_waiting_run(app, ME)).run_id)  # another run has places left
         await app.answers.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
         assert _unasked_now(place) == ["round-1/call-6", "round-1/call-7"]
         place.rows("update approval set expires_at = 1 where key = 'round-1/call-3/approval'")
@@ -393,7 +395,7 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
 async def test_a_run_that_ends_gives_its_places_up(place, end):
     async with open_asking_app(place) as app:
         runs = [await waiting(app, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
-        one_more = (await _unasked(app, ME)).run_id
+        one_more = (await _start_waiting_run(app, ME)).run_id
         assert not asks_for(place, one_more)
     if end == "broken off":
         place.rows("update run set spec = '?' where id = ?", runs[0])
@@ -408,7 +410,7 @@ def _unasked_now(place: Place) -> list[str]:
     return [path for (path,) in found]
 
 
-async def _unasked(app: App, caller: Caller) -> Any:
+async def _start_waiting_run(app: App, caller: Caller) -> Any:
     key = f"unasked {len(await app.runs.newest_ids(caller, 1000))}"
     started = await app.runs.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
     await app.runs.wait([started.run_id], until="rest", wait_s=20, caller=caller)

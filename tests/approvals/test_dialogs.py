@@ -42,9 +42,9 @@ UNDECIDED = [(None, None, None, None)]
 
 async def test_the_user_of_a_client_is_asked_and_their_word_is_taken(place, era):
     person = Person([accepts(decision="approve", feedback="once")])
-    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
         run_id = await waiting(app, place)
-        run = await door.ask("run_continue", {"run_id": run_id})
+        run = await client.ask("run_continue", {"run_id": run_id})
         assert [item["kind"] for item in run["waiting"]] == ["tool_call"]
         assert verdicts(place) == [("approve", "local", "elicitation", "once")]
         assert place.rows("select client from approval") == [("a client 1",)]
@@ -58,9 +58,9 @@ async def test_the_user_of_a_client_is_asked_and_their_word_is_taken(place, era)
 
 async def test_a_denial_carries_what_they_said(place, era):
     person = Person([accepts(decision="deny", feedback="use b.txt")])
-    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
         run_id = await waiting(app, place)
-        await door.ask("run_continue", {"run_id": run_id})
+        await client.ask("run_continue", {"run_id": run_id})
         assert verdicts(place) == [("deny", "local", "elicitation", "use b.txt")]
 
 
@@ -71,10 +71,10 @@ async def test_a_denial_carries_what_they_said(place, era):
 )
 async def test_what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more(place, era, reply):
     person = Person([reply, reply])
-    async with open_asking_app(place) as app, connect_person(app, era, person, patience=DEFAULT_WAIT_POLICY) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person, patience=DEFAULT_WAIT_POLICY) as client:
         run_id = await waiting(app, place)
         for _ in range(3):
-            run = await door.ask("run_continue", {"run_id": run_id})
+            run = await client.ask("run_continue", {"run_id": run_id})
             assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
         assert (verdicts(place), len(person.seen)) == (UNDECIDED, 1)
         async with connect_person(app, era, Person([accepts(decision="approve")]), name="another client") as other:
@@ -84,44 +84,47 @@ async def test_what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no
 
 async def test_a_dialog_that_was_left_is_shown_again_where_somebody_asks_for_it(place, era):
     person = Person([CANCELS, accepts(decision="approve")])
-    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
         run_id = await waiting(app, place)
-        await door.ask("run_continue", {"run_id": run_id})
-        await door.ask("run_continue", {"run_id": run_id})
+        await client.ask("run_continue", {"run_id": run_id})
+        await client.ask("run_continue", {"run_id": run_id})
         assert (verdicts(place), len(person.seen)) == (UNDECIDED, 1)
-        await door.ask("run_continue", {"run_id": run_id, "ask": True})
+        await client.ask("run_continue", {"run_id": run_id, "ask": True})
         assert verdicts(place) == [("approve", "local", "elicitation", None)]
 
 
 async def test_after_a_dialog_that_nobody_answered_the_next_step_is_the_persons_command(place, era):
-    async with open_asking_app(place) as app, connect_person(app, era, Person([CANCELS])) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, Person([CANCELS])) as client:
         run_id = await waiting(app, place)
-        assert (await door.ask("run_status"))["runs"][0]["next"]["tool"] == "run_continue"
-        run = await door.ask("run_continue", {"run_id": run_id})
+        assert (await client.ask("run_status"))["runs"][0]["next"]["tool"] == "run_continue"
+        run = await client.ask("run_continue", {"run_id": run_id})
         assert run["next"]["tool"] == "run_status"
         assert f" {run_id} " in run["next"]["why"].partition(" approve ")[2]
 
 
 async def test_a_dialog_that_is_still_open_is_not_one_that_nobody_answered(place):
-    async with open_asking_app(place) as app, connect_person(app, LEGACY, Thinking([])) as door:
-        run = await door.ask("run_continue", {"run_id": await waiting(app, place), "wait_s": 0.2})
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, Thinking([])) as client:
+        run = await client.ask("run_continue", {"run_id": await waiting(app, place), "wait_s": 0.2})
         assert run["next"]["tool"] == "run_continue"
 
 
 async def test_another_call_about_the_same_step_under_a_new_digest_is_shown(place, era):
     """What nobody answered was about exactly that: a key with another digest is another question."""
     person = Person([CANCELS, accepts(decision="approve")])
-    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
         run_id = await waiting(app, place)
-        await door.ask("run_continue", {"run_id": run_id})
+        await client.ask("run_continue", {"run_id": run_id})
         place.rows("update approval set digest = ?", "f" * 64)
-        await door.ask("run_continue", {"run_id": run_id})
+        await client.ask("run_continue", {"run_id": run_id})
         assert (len(person.seen), verdicts(place)[0][0]) == (2, "approve")
 
 
 async def test_a_later_decline_denies(place, era):
-    async with open_asking_app(place) as app, connect_person(app, era, Person([DECLINES]), patience=UNHURRIED) as door:
-        await door.ask("run_continue", {"run_id": await waiting(app, place)})
+    async with (
+        open_asking_app(place) as app,
+        connect_person(app, era, Person([DECLINES]), patience=UNHURRIED) as client,
+    ):
+        await client.ask("run_continue", {"run_id": await waiting(app, place)})
         assert verdicts(place) == [("deny", "local", "elicitation", None)]
 
 
@@ -134,43 +137,45 @@ async def test_a_later_decline_denies(place, era):
 )
 async def test_what_is_no_decision_leaves_it_waiting_and_is_not_asked_again_in_this_call(place, era, reply):
     person = Person([reply, accepts(decision="deny")])
-    async with open_asking_app(place) as app, connect_person(app, era, person, patience=UNHURRIED) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person, patience=UNHURRIED) as client:
         run_id = await waiting(app, place)
-        run = await door.ask("run_continue", {"run_id": run_id})
+        run = await client.ask("run_continue", {"run_id": run_id})
         assert (run["status"], len(person.seen), verdicts(place)) == ("input_required", 1, UNDECIDED)
-        await door.ask("run_continue", {"run_id": run_id})
+        await client.ask("run_continue", {"run_id": run_id})
         assert (len(person.seen), verdicts(place)[0][0]) == (2, "deny")
 
 
 @pytest.mark.parametrize("reply", [wire.ElicitResult(action="accept"), accepts()], ids=["none", "empty"])
 async def test_PROTOCOL_018_an_acceptance_without_content_is_no_answer_and_is_asked_again(place, reply):
     """Of a client that drives the rounds itself: the next call carries the same question under a new key."""
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person(), patience=UNHURRIED) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person(), patience=UNHURRIED) as client:
         run_id = await waiting(app, place)
-        asked, key = await asked_once(door, run_id)
+        asked, key = await asked_once(client, run_id)
         answers = {key: reply}
-        run = await door.came_to("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
+        run = await client.step_to_result(
+            "run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers
+        )
         assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
         assert verdicts(place) == UNDECIDED
-        again = await door.asked("run_continue", {"run_id": run_id})
+        again = await client.step_to_requests("run_continue", {"run_id": run_id})
         assert list(again.input_requests) == [f"{KEY}#2"]
         approves = {f"{KEY}#2": accepts(decision="approve")}
-        await door.came_to("run_continue", {"run_id": run_id}, state=again.request_state, answers=approves)
+        await client.step_to_result("run_continue", {"run_id": run_id}, state=again.request_state, answers=approves)
         assert verdicts(place)[0][0] == "approve"
 
 
 async def test_a_client_that_fails_at_dialogs_decides_nothing(place):
     person = Person([wire.ErrorData(code=-1, message="no")])
-    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as client:
         run_id = await waiting(app, place)
-        run = await door.ask("run_continue", {"run_id": run_id})
+        run = await client.ask("run_continue", {"run_id": run_id})
         assert (run["status"], verdicts(place)) == ("input_required", UNDECIDED)
 
 
 async def test_PROTOCOL_024_nothing_is_asked_of_a_client_that_did_not_declare_it(place, era):
-    async with open_asking_app(place) as app, connect_person(app, era, None) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, None) as client:
         run_id = await waiting(app, place)
-        run = await door.ask("run_continue", {"run_id": run_id})
+        run = await client.ask("run_continue", {"run_id": run_id})
         command = run["waiting"][0]["command"]
         assert re.search(rf" approve --home \S+ {run_id} {KEY}$", command)
         assert f"`{command}`" in run["next"]["why"]
@@ -179,17 +184,17 @@ async def test_PROTOCOL_024_nothing_is_asked_of_a_client_that_did_not_declare_it
 
 async def test_nothing_is_asked_where_only_the_command_decides(place, era):
     person = Person([])
-    async with open_asking_app(place, approvals="person") as app, connect_person(app, era, person) as door:
-        run = await door.ask("run_continue", {"run_id": await waiting(app, place)})
+    async with open_asking_app(place, approvals="person") as app, connect_person(app, era, person) as client:
+        run = await client.ask("run_continue", {"run_id": await waiting(app, place)})
         assert (run["status"], run["next"]["tool"]) == ("input_required", "run_status")
     assert person.seen == []
 
 
 async def test_run_status_asks_nobody(place, era):
     person = Person([])
-    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
         run_id = await waiting(app, place)
-        await door.ask("run_status", {"run_ids": [run_id], "until": "attention"})
+        await client.ask("run_status", {"run_ids": [run_id], "until": "attention"})
     assert (person.seen, asks_of(place)) == ([], [])
 
 
@@ -197,26 +202,26 @@ async def test_run_status_asks_nobody(place, era):
 async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_cut(place, era, more):
     preview = "x" * (MAX_DIALOG_CHARS + more)
     person = Person([accepts(decision="approve")])
-    async with open_asking_app(place) as app, connect_person(app, era, person) as door:
-        run = await door.ask("run_continue", {"run_id": await waiting(app, place, preview=preview)})
+    async with open_asking_app(place) as app, connect_person(app, era, person) as client:
+        run = await client.ask("run_continue", {"run_id": await waiting(app, place, preview=preview)})
         assert not more or run["next"]["tool"] == "run_status"
     assert [f"\n\n{preview}\n\n" in shown.message for shown in person.seen] == [True] * (1 - more)
 
 
 async def test_a_dialog_stays_open_after_the_call_and_a_late_decision_counts(place):
     person = Thinking([accepts(decision="approve", feedback="at last")])
-    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as client:
         run_id = await waiting(app, place)
         for _ in range(2):
-            run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
+            run = await client.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
             assert (run["status"], run["waiting"][0]["key"], len(person.seen)) == ("input_required", KEY, 1)
         assert verdicts(place) == UNDECIDED
         person.decided.set()
         async with asyncio.timeout(10):
             while verdicts(place) == UNDECIDED:
-                await door.ask("run_status", {"run_ids": [run_id], "until": "attention", "wait_s": 1})
+                await client.ask("run_status", {"run_ids": [run_id], "until": "attention", "wait_s": 1})
         assert verdicts(place) == [("approve", "local", "elicitation", "at last")]
-        assert [item["kind"] for item in (await door.ask("run_status"))["runs"][0]["waiting"]] == ["tool_call"]
+        assert [item["kind"] for item in (await client.ask("run_status"))["runs"][0]["waiting"]] == ["tool_call"]
 
 
 async def test_a_dialog_is_shown_to_another_session_too_and_closed_there_when_one_has_decided(place):
@@ -241,19 +246,19 @@ async def test_a_dialog_ends_with_its_session_and_the_next_one_is_asked_anew(pla
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         person = Thinking([accepts(decision="deny")])
-        async with connect_person(app, LEGACY, person) as door:
-            await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
+        async with connect_person(app, LEGACY, person) as client:
+            await client.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
         assert verdicts(place) == UNDECIDED
-        async with connect_person(app, LEGACY, Person([accepts(decision="approve")])) as door:
-            await door.ask("run_continue", {"run_id": run_id})
+        async with connect_person(app, LEGACY, Person([accepts(decision="approve")])) as client:
+            await client.ask("run_continue", {"run_id": run_id})
         assert verdicts(place) == [("approve", "local", "elicitation", None)]
 
 
 async def test_a_dialog_is_closed_when_somebody_else_has_decided(place):
     person = Absent()
-    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as client:
         run_id = await waiting(app, place)
-        call = asyncio.create_task(door.ask("run_continue", {"run_id": run_id}))
+        call = asyncio.create_task(client.ask("run_continue", {"run_id": run_id}))
         await person.shown.wait()
         await app.answers.decide(run_id, KEY, "approve", None, replace(ME, via="command"))
         assert [item["kind"] for item in (await call)["waiting"]] == ["tool_call"]
@@ -262,9 +267,11 @@ async def test_a_dialog_is_closed_when_somebody_else_has_decided(place):
 
 async def test_two_calls_of_one_client_show_one_dialog(place):
     person = Absent()
-    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as door:
+    async with open_asking_app(place) as app, connect_person(app, LEGACY, person) as client:
         run_id = await waiting(app, place)
-        calls = [asyncio.create_task(door.ask("run_continue", {"run_id": run_id, "wait_s": 10 + n})) for n in range(2)]
+        calls = [
+            asyncio.create_task(client.ask("run_continue", {"run_id": run_id, "wait_s": 10 + n})) for n in range(2)
+        ]
         await person.shown.wait()
         await app.answers.decide(run_id, KEY, "deny", None, replace(ME, via="command"))
         await asyncio.gather(*calls)
@@ -274,56 +281,56 @@ async def test_two_calls_of_one_client_show_one_dialog(place):
 # -- 2026-07-28: what travels, and what of it counts -----------------------------------------------------------
 
 
-async def asked_once(door: Any, run_id: str, **more: Any) -> tuple[wire.InputRequiredResult, str]:
-    asked = await door.asked("run_continue", {"run_id": run_id}, **more)
+async def asked_once(client: Any, run_id: str, **more: Any) -> tuple[wire.InputRequiredResult, str]:
+    asked = await client.step_to_requests("run_continue", {"run_id": run_id}, **more)
     (key,) = asked.input_requests
     assert isinstance(asked.input_requests[key], wire.ElicitRequest)
     return asked, key
 
 
 async def test_PROTOCOL_020_an_answer_of_another_kind_is_none_and_it_is_asked_again(place):
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as client:
         run_id = await waiting(app, place)
-        asked, key = await asked_once(door, run_id)
+        asked, key = await asked_once(client, run_id)
         wrong = {key: text_reply('{"decision": "approve"}')}
-        again, second = await asked_once(door, run_id, state=asked.request_state, answers=wrong)
+        again, second = await asked_once(client, run_id, state=asked.request_state, answers=wrong)
         assert (key, second, verdicts(place)) == (KEY, f"{KEY}#2", UNDECIDED)
         late = {key: accepts(decision="approve")}  # for the first ask, which is consumed
-        await asked_once(door, run_id, state=asked.request_state, answers=late)
+        await asked_once(client, run_id, state=asked.request_state, answers=late)
         assert verdicts(place) == UNDECIDED
-        await door.came_to(
+        await client.step_to_result(
             "run_continue", {"run_id": run_id}, state=again.request_state, answers={second: accepts(decision="approve")}
         )
         assert verdicts(place)[0][0] == "approve"
 
 
 async def test_a_state_that_comes_again_decides_nothing_again(place):
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person(), patience=UNHURRIED) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person(), patience=UNHURRIED) as client:
         run_id = await waiting(app, place)
-        asked, key = await asked_once(door, run_id)
+        asked, key = await asked_once(client, run_id)
         yes, no = {key: accepts(decision="approve")}, {key: accepts(decision="deny")}
         carried = [{"state": asked.request_state, "answers": answers} for answers in (yes, no) * 4]
-        await asyncio.gather(*(door.came_to("run_continue", {"run_id": run_id}, **each) for each in carried))
+        await asyncio.gather(*(client.step_to_result("run_continue", {"run_id": run_id}, **each) for each in carried))
         assert len(verdicts(place)) == 1
         assert place.rows("select count(*) from deposit where kind = 'verdict'") == [(1,)]
 
 
 async def test_an_answer_that_nobody_asked_for_is_ignored(place):
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as client:
         run_id = await waiting(app, place)
         forged = {KEY: accepts(decision="approve"), f"{KEY}#2": accepts(decision="approve")}
-        await asked_once(door, run_id, answers=forged)
+        await asked_once(client, run_id, answers=forged)
         assert verdicts(place) == UNDECIDED
 
 
 async def test_a_state_is_for_its_run_and_its_call_alone(place):
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as client:
         one, two = await waiting(app, place, key="1"), await waiting(app, place, key="2")
-        asked, key = await asked_once(door, one)
+        asked, key = await asked_once(client, one)
         answers = {key: accepts(decision="approve")}
         for name, arguments in (("run_continue", {"run_id": two}), ("planner_run", {"goal": "x"})):
             with pytest.raises(MCPError):
-                await door.step(name, arguments, state=asked.request_state, answers=answers)
+                await client.step(name, arguments, state=asked.request_state, answers=answers)
         assert verdicts(place) == UNDECIDED * 2
 
 
@@ -332,29 +339,31 @@ async def test_a_call_that_comes_again_without_an_answer_is_told_how_to_decide_o
     impatient = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
-        async with connect_person(app, MODERN, Person(), patience=impatient) as door:
-            await asked_once(door, run_id)
-            run = await door.came_to("run_continue", {"run_id": run_id})
+        async with connect_person(app, MODERN, Person(), patience=impatient) as client:
+            await asked_once(client, run_id)
+            run = await client.step_to_result("run_continue", {"run_id": run_id})
             assert (run["status"], run["waiting"][0]["key"]) == ("input_required", KEY)
-            _, key = await asked_once(door, run_id)  # and the call after that is asked anew
+            _, key = await asked_once(client, run_id)  # and the call after that is asked anew
             assert key == f"{KEY}#2"
         assert verdicts(place) == UNDECIDED
 
 
 async def test_the_same_ask_stands_while_its_user_may_be_thinking(place):
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as client:
         run_id = await waiting(app, place)
-        assert [(await asked_once(door, run_id))[1] for _ in range(3)] == [KEY] * 3
+        assert [(await asked_once(client, run_id))[1] for _ in range(3)] == [KEY] * 3
         assert len(asks_of(place)) == 1
 
 
 async def test_a_decision_survives_the_server_that_asked(place):
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as client:
         run_id = await waiting(app, place)
-        asked, key = await asked_once(door, run_id)
-    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as door:
+        asked, key = await asked_once(client, run_id)
+    async with open_asking_app(place) as app, connect_person(app, MODERN, Person()) as client:
         answers = {key: accepts(decision="approve")}
-        run = await door.came_to("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
+        run = await client.step_to_result(
+            "run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers
+        )
         assert [item["key"] for item in run["waiting"]] == [STEP]
 
 
@@ -363,14 +372,14 @@ async def test_several_are_asked_in_one_round_and_each_counts_by_itself(place, e
     look = {"name": "ask_person", "arguments": {"question": "may I?"}}
     async with (
         open_asking_app(place, {"tool_calls": [look] * 3}, says("done")) as app,
-        connect_person(app, era, person) as door,
+        connect_person(app, era, person) as client,
     ):
         request = PlannerRequest("look", caller_tools=(replace(ASK, effect="read"),))
         run_id = (await app.runs.start_planner(request, ME)).run_id
         await rests(app, run_id)
         for n in (1, 2, 3):
             assert asks_for(place, run_id, path=f"round-1/call-{n}")
-        run = await door.ask("run_continue", {"run_id": run_id})
+        run = await client.ask("run_continue", {"run_id": run_id})
         assert sorted(str(verdict) for verdict, *_ in verdicts(place)) == ["None", "approve", "deny"]
         assert {item["kind"] for item in run["waiting"]} == {"tool_call", "approval"}
         assert (len(person.seen), len(asks_of(place))) == (3, era == MODERN)
@@ -384,8 +393,8 @@ def test_a_key_tells_whether_it_is_an_approvals() -> None:
 async def test_the_change_comes_first_and_short_hashes_last(place, era):
     person = Person([CANCELS])
     edit = {"tool_calls": [{"name": "write_file", "arguments": {"path": "a.txt", "content": "omega\n"}}]}
-    async with open_asking_app(place, edit, says("done")) as app, connect_person(app, era, person) as door:
-        run = await door.ask("planner_run", {"goal": "change it", "tools": ["write_file"], "wait_s": 5})
+    async with open_asking_app(place, edit, says("done")) as app, connect_person(app, era, person) as client:
+        run = await client.ask("planner_run", {"goal": "change it", "tools": ["write_file"], "wait_s": 5})
     (shown,) = person.seen
     lines = shown.message.splitlines()
     assert lines[:2] == ["Permission for write_file (checked):", ""]

@@ -31,7 +31,9 @@ RUN, FETCH = tool("run_command", "irreversible"), tool("http_fetch", "irreversib
 OFTEN, THEIRS = tool("touch", "idempotent"), tool("theirs", "irreversible", "caller")
 
 
-def decided(rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, Any] | None = None, **more: Any) -> str:
+def judge_call(
+    rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, Any] | None = None, **more: Any
+) -> str:
     return Gate(rules, Scopes().scope_of).judge(GatedCall(spec, arguments or {}, **more)).decision
 
 
@@ -52,7 +54,7 @@ def decided(rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, A
     ],
 )
 def test_without_a_rule_the_default_of_the_effect_class_holds(spec: ToolSpec | None, decision: str) -> None:
-    assert decided([], spec) == decision
+    assert judge_call([], spec) == decision
 
 
 @pytest.mark.parametrize(
@@ -72,14 +74,14 @@ def test_without_a_rule_the_default_of_the_effect_class_holds(spec: ToolSpec | N
     ],
 )
 def test_deny_wins_then_the_first_that_matches(rules: list[GateRule], decision: str) -> None:
-    assert decided(rules, EDIT, ONE) == decision
+    assert judge_call(rules, EDIT, ONE) == decision
 
 
 def test_a_rule_for_an_agent_or_a_mandate_is_for_it_alone() -> None:
     rules = [GateRule("*", "allow", agent="file_*"), GateRule("*", "deny", mandate="docs-*")]
-    assert decided(rules, EDIT, ONE, agent="file_manager") == "allow"
-    assert decided(rules, EDIT, ONE, agent="planner") == "ask"
-    assert decided(rules, EDIT, ONE, agent="file_manager", mandate="docs-links") == "deny"
+    assert judge_call(rules, EDIT, ONE, agent="file_manager") == "allow"
+    assert judge_call(rules, EDIT, ONE, agent="planner") == "ask"
+    assert judge_call(rules, EDIT, ONE, agent="file_manager", mandate="docs-links") == "deny"
 
 
 @pytest.mark.parametrize(
@@ -102,8 +104,8 @@ def test_a_rule_on_paths_allows_all_of_a_call_and_denies_any_of_it(
     paths: tuple[str, ...], arguments: dict[str, Any], allow: str, deny: str
 ) -> None:
     for spec in (EDIT, PLAN) if arguments != {} else (PLAN,):
-        assert decided([GateRule("*", "allow", paths)], spec, arguments) == allow
-        assert decided([GateRule("*", "deny", paths)], spec, arguments) == deny
+        assert judge_call([GateRule("*", "allow", paths)], spec, arguments) == allow
+        assert judge_call([GateRule("*", "deny", paths)], spec, arguments) == deny
 
 
 def test_a_tool_that_is_given_no_path_is_about_the_workspace_itself() -> None:
@@ -115,25 +117,25 @@ def test_a_tool_that_is_given_no_path_is_about_the_workspace_itself() -> None:
 def test_paths_that_a_preview_found_count_as_those_that_are_named() -> None:
     apply = tool("apply_edit_plan")
     rules = [GateRule("apply_edit_plan", "allow", ("docs/**",)), GateRule("*", "deny", ("secrets/**",))]
-    assert decided(rules, apply, {"plan_id": "1"}) == "ask"
-    assert decided(rules, apply, {"plan_id": "1"}, preview_paths=("docs/a.md",)) == "allow"
-    assert decided(rules, apply, {"plan_id": "1"}, preview_paths=("docs/a.md", "secrets/key")) == "deny"
-    assert decided([], apply, {"plan_id": "1"}, preview_paths=(".git/hooks/pre-commit",)) == "deny"
+    assert judge_call(rules, apply, {"plan_id": "1"}) == "ask"
+    assert judge_call(rules, apply, {"plan_id": "1"}, preview_paths=("docs/a.md",)) == "allow"
+    assert judge_call(rules, apply, {"plan_id": "1"}, preview_paths=("docs/a.md", "secrets/key")) == "deny"
+    assert judge_call([], apply, {"plan_id": "1"}, preview_paths=(".git/hooks/pre-commit",)) == "deny"
 
 
 @pytest.mark.parametrize("path", [".git/config", "./.GIT/config", "a/../.git/hooks/x"])
 def test_no_rule_lets_a_run_write_what_is_the_servers_own(path: str) -> None:
     allowed = [GateRule("*", "allow"), GateRule("edit_file", "allow", (path,))]
-    assert decided(allowed, EDIT, {"path": path}) == "deny"
-    assert decided(allowed, PLAN, {"edits": [{"path": "a.txt"}, {"path": path}]}) == "deny"
-    assert decided(allowed, READ, {"path": path}) == "allow"
+    assert judge_call(allowed, EDIT, {"path": path}) == "deny"
+    assert judge_call(allowed, PLAN, {"edits": [{"path": "a.txt"}, {"path": path}]}) == "deny"
+    assert judge_call(allowed, READ, {"path": path}) == "allow"
 
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/CLAUDE.md", ".github/workflows/x.yml", "skills/x/SKILL.md"])
 def test_instructions_to_agents_are_always_asked_about(path: str) -> None:
-    assert decided([GateRule("edit_file", "allow")], EDIT, {"path": path}) == "ask"
-    assert decided([GateRule("edit_file", "deny")], EDIT, {"path": path}) == "deny"
-    assert decided([GateRule("*", "allow")], READ, {"path": path}) == "allow"
+    assert judge_call([GateRule("edit_file", "allow")], EDIT, {"path": path}) == "ask"
+    assert judge_call([GateRule("edit_file", "deny")], EDIT, {"path": path}) == "deny"
+    assert judge_call([GateRule("*", "allow")], READ, {"path": path}) == "allow"
 
 
 @pytest.mark.parametrize(
@@ -147,21 +149,21 @@ def test_instructions_to_agents_are_always_asked_about(path: str) -> None:
     ],
 )
 def test_TENANCY_010_a_broad_allowance_does_not_cover_what_can_not_be_undone(rule: GateRule, decision: str) -> None:
-    assert decided([rule], RUN, {"argv": ["rm", "-rf", "."]}) == decision
-    assert decided([rule, GateRule("run_command", "deny")], RUN) == "deny"
+    assert judge_call([rule], RUN, {"argv": ["rm", "-rf", "."]}) == decision
+    assert judge_call([rule, GateRule("run_command", "deny")], RUN) == "deny"
 
 
 def test_no_rule_however_broad_lets_a_tool_through_that_nobody_knows() -> None:
     broad = [GateRule("*", "allow"), GateRule("", "allow"), *(GateRule("*", "allow", effect=each) for each in EFFECTS)]
     for rule in broad:
-        assert decided([rule], None, {"path": "docs/a.md"}) == "deny", rule
+        assert judge_call([rule], None, {"path": "docs/a.md"}) == "deny", rule
     assert Gate([], Scopes().scope_of).risk(GatedCall(None, {"path": "docs/a.md"})) == "high"
 
 
 def test_TENANCY_010_a_deny_rule_holds_beyond_any_number_of_paths() -> None:
     many = {"edits": [{"path": f"docs/{n}.md"} for n in range(2_000)] + [{"path": "secrets/key"}]}
     rules = [GateRule("*", "allow"), GateRule("*", "deny", ("secrets/**",))]
-    assert decided(rules, PLAN, many) == "deny"
+    assert judge_call(rules, PLAN, many) == "deny"
 
 
 def test_tools_whose_calls_differ_say_so_where_no_rule_does() -> None:
@@ -257,7 +259,7 @@ def test_law_a_deny_that_matches_wins_wherever_it_stands(table: list[GateRule], 
 # -- how it is configured --------------------------------------------------------------------------------------
 
 
-def configured(home: Path, text: str) -> tuple[GateRule, ...]:
+def load_gate(home: Path, text: str) -> tuple[GateRule, ...]:
     home.mkdir(exist_ok=True)
     (home / "kairos.toml").write_text(text, encoding="utf-8")
     return load_settings(Flags(home=str(home)), {}).gate
@@ -266,7 +268,7 @@ def configured(home: Path, text: str) -> tuple[GateRule, ...]:
 @pytest.mark.parametrize(("word", "verdict"), [("auto", "allow"), ("propose", "ask"), ("deny", "deny"), ("ask", "ask")])
 def test_other_words_mean_the_same_verdicts(tmp_path: Path, word: str, verdict: str) -> None:
     text = f'[[gate]]\ntools = "*"\nverdict = "{word}"\npaths = ["docs/**"]\nscope = "L2"\n'
-    (rule,) = configured(tmp_path, text)
+    (rule,) = load_gate(tmp_path, text)
     assert rule == GateRule("*", verdict, ("docs/**",), "L2")  # type: ignore[arg-type]  # literals of a table
 
 
@@ -279,7 +281,7 @@ def test_other_words_mean_the_same_verdicts(tmp_path: Path, word: str, verdict: 
 )
 def test_a_rule_that_means_nothing_is_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError):
-        configured(tmp_path, f'[[gate]]\ntools = "*"\nverdict = "allow"\n{line}\n')
+        load_gate(tmp_path, f'[[gate]]\ntools = "*"\nverdict = "allow"\n{line}\n')
 
 
 def test_a_glob_that_can_not_be_read_is_refused() -> None:

@@ -171,7 +171,7 @@ NOTES = GatedCall(theirs(), {"path": "notes"})
 SHOWN = {"notes": None, "docs/a.md": "1" * 64}
 
 
-def moved(ws: Path, target: str) -> None:
+def relink_notes(ws: Path, target: str) -> None:
     (ws / "notes").unlink()
     (ws / "notes").symlink_to(target)
 
@@ -179,9 +179,9 @@ def moved(ws: Path, target: str) -> None:
 def test_a_call_that_was_allowed_is_made_while_what_it_touches_is_allowed(ws: Path) -> None:
     gate = on(ws, GateRule("x__do", "allow", ("notes", "docs/**")))
     gate.recheck(NOTES, None)
-    moved(ws, "docs/b.md")
+    relink_notes(ws, "docs/b.md")
     gate.recheck(NOTES, None)
-    moved(ws, "secrets/new")
+    relink_notes(ws, "secrets/new")
     with pytest.raises(StaleFile):
         gate.recheck(NOTES, None)
 
@@ -192,17 +192,17 @@ def test_a_call_that_a_person_approved_is_made_while_it_touches_what_they_were_s
         for shown in ({"notes": None}, {**SHOWN, "docs/b.md": None}, {}):
             with pytest.raises(StaleFile):
                 gate.recheck(NOTES, shown)
-    moved(ws, "docs/b.md")
+    relink_notes(ws, "docs/b.md")
     with pytest.raises(StaleFile):
         on(ws, ALLOWED).recheck(NOTES, SHOWN)
 
 
 def test_no_approval_holds_for_what_is_denied_by_now(ws: Path) -> None:
-    moved(ws, "secrets/new")
+    relink_notes(ws, "secrets/new")
     for approved in (None, SHOWN, {"notes": None, "secrets/new": None}):
         with pytest.raises(Denied, match="x__do was not run"):
             on(ws, ALLOWED, GateRule("*", "deny", SECRETS)).recheck(NOTES, approved)
-    moved(ws, ".git/hooks")
+    relink_notes(ws, ".git/hooks")
     with pytest.raises(Denied):
         on(ws, ALLOWED).recheck(NOTES, {"notes": None, ".git/hooks": None})
 
@@ -326,7 +326,7 @@ def test_a_rule_on_a_scope_allows_what_lies_in_it_alone_and_denies_whatever_touc
 def test_a_folder_is_asked_about_for_what_a_rule_says_of_its_files_and_for_no_other_rule(ws: Path) -> None:
     (ws / "docs" / "deep").mkdir()
 
-    def decided(folder: str, *rules: GateRule) -> str:
+    def judge_folder(folder: str, *rules: GateRule) -> str:
         return because(on(ws, *rules), theirs("read"), {"path": folder})[0]
 
     for glob, folder, held in (
@@ -341,12 +341,12 @@ def test_a_folder_is_asked_about_for_what_a_rule_says_of_its_files_and_for_no_ot
         ("/docs/deep/*", "docs", False),
     ):
         for verdict in ("deny", "ask"):
-            assert decided(folder, GateRule("*", verdict, (glob,))) == ("ask" if held else "allow"), (glob, folder)  # type: ignore[arg-type]  # literals
-        assert decided(folder, GateRule("*", "allow", (glob,))) == "allow"
-        assert decided(folder, GateRule("y__*", "deny", (glob,))) == "allow"
-        assert decided(folder, GateRule("*", "deny", (glob,), agent="somebody")) == "allow"
+            assert judge_folder(folder, GateRule("*", verdict, (glob,))) == ("ask" if held else "allow"), (glob, folder)  # type: ignore[arg-type]  # literals
+        assert judge_folder(folder, GateRule("*", "allow", (glob,))) == "allow"
+        assert judge_folder(folder, GateRule("y__*", "deny", (glob,))) == "allow"
+        assert judge_folder(folder, GateRule("*", "deny", (glob,), agent="somebody")) == "allow"
         named = GateRule("*", "allow", (folder, f"{folder}/**"))
-        assert decided(folder, GateRule("*", "deny", (glob,)), named) == "allow"
+        assert judge_folder(folder, GateRule("*", "deny", (glob,)), named) == "allow"
 
 
 def test_an_allow_rule_on_paths_is_for_a_call_that_names_some() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, place_in, rests, says
+from support.app import ME, rests, says
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
@@ -19,11 +18,6 @@ from kairos_mcp.settings.settings import GateRule
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
 WRITING = ("edit_file", "write_file", "plan_edits", "apply_edit_plan")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_in(tmp_path / "place")
 
 
 async def asks(app: App, name: str, given: dict[str, Any]) -> bool:
@@ -43,7 +37,7 @@ async def test_a_write_or_an_edit_that_brings_what_nobody_sees_asks_though_a_rul
             given = {"path": "a.txt", "old_string": "alpha", "new_string": f"x{hidden}y"}
             assert await asks(app, "edit_file", given), ascii(hidden)
         edits = [{"path": "a.txt", "old_string": "alpha", "new_string": "\u202ealpha"}]
-        planned = await called(app, "plan_edits", {"edits": edits})
+        planned = await run_call(app, "plan_edits", {"edits": edits})
         assert await asks(app, "apply_edit_plan", {"plan_id": planned["data"]["plan_id"]})
     assert not (place.workspace / "new.txt").exists()
     assert (place.workspace / "a.txt").read_text() == "alpha\n"
@@ -87,7 +81,7 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
     assert has_hidden_characters("\u202e")
 
 
-async def called(app: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
+async def run_call(app: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
     run_id = await app.runs.start_call(name, given, caller)
     await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     output = (await app.runs.report(run_id, caller)).output
@@ -98,15 +92,15 @@ async def called(app: App, name: str, given: dict[str, Any], caller: Caller = ME
 async def test_a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_nothing_else(place):
     edits = [{"path": "a.txt", "old_string": "alpha", "new_string": "omega"}]
     async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
-        plan = {"plan_id": (await called(app, "plan_edits", {"edits": edits}))["data"]["plan_id"]}
-        assert (await called(app, "apply_edit_plan", plan, Caller("somebody-else")))["data"]["code"] == "not_found"
+        plan = {"plan_id": (await run_call(app, "plan_edits", {"edits": edits}))["data"]["plan_id"]}
+        assert (await run_call(app, "apply_edit_plan", plan, Caller("somebody-else")))["data"]["code"] == "not_found"
     turn = {"content": "go", "tool_calls": [{"name": "apply_edit_plan", "arguments": plan}]}
     async with App.open(place.settings(turn, says("done"), gate=ALLOWED), via="mcp") as app:
         await rests(app, (await app.runs.start_planner(PlannerRequest("apply", tools=WRITING), ME)).run_id)
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
-        assert not (await called(app, "apply_edit_plan", plan))["is_error"]
+        assert not (await run_call(app, "apply_edit_plan", plan))["is_error"]
         assert (place.workspace / "a.txt").read_text() == "omega\n"
-        assert (await called(app, "apply_edit_plan", plan))["data"]["code"] == "stale_file"
+        assert (await run_call(app, "apply_edit_plan", plan))["data"]["code"] == "stale_file"
 
 
 async def test_a_path_with_a_character_that_nobody_sees_is_refused_for_that_reason(place):
@@ -116,7 +110,7 @@ async def test_a_path_with_a_character_that_nobody_sees_is_refused_for_that_reas
                 ("write_file", {"content": "x"}),
                 ("edit_file", {"old_string": "a", "new_string": "b"}),
             ):
-                refused = await called(app, name, {"path": path, **given})
+                refused = await run_call(app, name, {"path": path, **given})
                 assert refused["is_error"]
                 assert "invisible character (U+" in refused["content"]
                 assert "server" not in refused["content"]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.app import place_in
-from support.forked_program import run
-from support.waiting import awaited
+from support.forked_program import run_program
+from support.waiting import wait_until
 
 from kairos_mcp.gate import WORKSPACE_TOOLS, unused_rules
 from kairos_mcp.settings.settings import GateRule
@@ -51,7 +51,7 @@ def words(tmp_path: Path) -> list[str]:
 
 
 def kairos(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return run(words, env={**os.environ, **environ})
+    return run_program(words, env={**os.environ, **environ})
 
 
 def test_doctor_and_the_list_of_tools_name_a_rule_that_fits_no_tool_and_only_that(words: list[str]) -> None:
@@ -71,7 +71,7 @@ def test_the_start_of_a_server_names_it_on_stderr(words: list[str], tmp_path: Pa
             stderr=heard,
         )
         try:
-            assert awaited(lambda: NAMED in (tmp_path / "stderr").read_text(), 30)
+            assert wait_until(lambda: NAMED in (tmp_path / "stderr").read_text(), 30)
         finally:
             assert served.stdin is not None
             served.stdin.close()

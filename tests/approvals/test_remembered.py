@@ -40,14 +40,14 @@ def let_through(place: Place) -> list[tuple[Any, ...]]:
     return place.rows(statement)
 
 
-async def begun(app: App, goal: str = "change it", **more: Any) -> str:
+async def start_change_run(app: App, goal: str = "change it", **more: Any) -> str:
     request = PlannerRequest(goal, tools=("*",), caller_tools=(ASK,), **more)
     run_id = (await app.runs.start_planner(request, ME)).run_id
     await rests(app, run_id)
     return run_id
 
 
-async def approved(app: App, run_id: str, rule: RuleRequest | None, key: str = KEY) -> str:
+async def approve_with_rule(app: App, run_id: str, rule: RuleRequest | None, key: str = KEY) -> str:
     await app.answers.decide(run_id, key, "approve", None, PERSON, rule=rule)
     return (await rests(app, run_id)).status
 
@@ -57,7 +57,7 @@ GOALS = (f"goal {number}" for number in itertools.count())  # an identical start
 
 async def status_of_new_run(settings: Settings, **more: Any) -> str:
     async with App.open(settings, via="mcp") as app:
-        return (await rests(app, await begun(app, next(GOALS), **more))).status
+        return (await rests(app, await start_change_run(app, next(GOALS), **more))).status
 
 
 @pytest.mark.sandbox
@@ -65,11 +65,11 @@ async def test_a_command_approved_for_the_project_runs_unasked_in_the_next_run(p
     line = runs_program("touch", "made")
     settings = place.settings(line, says("done"))
     async with App.open(settings, via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_change_run(app)
         assert not (place.workspace / "made").exists()
-        assert await approved(app, run_id, FOR_PROJECT) == "completed"
+        assert await approve_with_rule(app, run_id, FOR_PROJECT) == "completed"
         (place.workspace / "made").unlink()
-        second = await begun(app, "again")
+        second = await start_change_run(app, "again")
         assert (await rests(app, second)).status == "completed"
         assert (place.workspace / "made").exists()
         step = "round-1/call-1"
@@ -89,19 +89,19 @@ async def test_a_command_approved_for_the_project_runs_unasked_in_the_next_run(p
 async def test_a_rule_that_was_removed_lets_nothing_through(place):
     settings = place.settings(runs_program("true"), says("done"))
     async with App.open(settings, via="mcp") as app:
-        await approved(app, await begun(app), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
         (listed,) = await app.rules.list_all(PERSON)
         with pytest.raises(ApprovalRequired):
             await app.rules.remove(listed.rule.id, ME)
         await app.rules.remove(listed.rule.id, PERSON)
         assert await app.rules.list_all(PERSON) == []
-        assert (await rests(app, await begun(app, "again"))).status == "input_required"
+        assert (await rests(app, await start_change_run(app, "again"))).status == "input_required"
     assert rows_of_rules(place) == [("run_command", 1, 0, "local", "command")]  # kept: the record names it
 
 
 async def test_an_edit_approved_for_the_project_covers_its_file_and_no_other(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        assert await approved(app, await begun(app), FOR_PROJECT) == "completed"
+        assert await approve_with_rule(app, await start_change_run(app), FOR_PROJECT) == "completed"
     assert await status_of_new_run(place.settings(edits("a.txt", "omega", "alpha"), says("done"))) == "completed"
     assert (place.workspace / "a.txt").read_text() == "alpha\n"
     other = place.settings(edits("b.txt", "beta\nbeta", "x"), says("done"))
@@ -113,7 +113,7 @@ async def test_an_edit_approved_for_the_project_covers_its_file_and_no_other(pla
 async def test_two_edits_of_a_file_in_one_round_are_both_made(place):
     """They were judged together, before either was made: the rule holds for no particular content."""
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        await approved(app, await begun(app), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
     first, second = edits("a.txt", "omega", "one"), edits("a.txt", "\n", " two\n")
     both = {"tool_calls": [*first["tool_calls"], *second["tool_calls"]]}
     assert await status_of_new_run(place.settings(both, says("done"))) == "completed"
@@ -125,8 +125,8 @@ async def test_a_rule_for_a_run_ends_with_it(place, scope):
     """It holds within the run; neither another run nor one that goes on from it has it."""
     again = edits("a.txt", "omega", "alpha")
     async with App.open(place.settings(EDIT, again, says("done")), via="mcp") as app:
-        first = await begun(app)
-        assert await approved(app, first, RuleRequest(scope)) == "completed"
+        first = await start_change_run(app)
+        assert await approve_with_rule(app, first, RuleRequest(scope)) == "completed"
         assert [row[2:] for row in let_through(place)] == [("command", "kairos-mcp"), ("rule", "rule 1")]
         assert len(await app.rules.list_all(PERSON)) == (scope == "project")
     lasts = "completed" if scope == "project" else "input_required"
@@ -139,7 +139,7 @@ async def test_a_rule_for_a_run_ends_with_it(place, scope):
 async def test_a_rule_is_of_its_principal(place):
     settings = place.settings(EDIT, says("done"))
     async with App.open(settings, via="mcp") as app:
-        await approved(app, await begun(app), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
         (place.workspace / "a.txt").write_text("alpha\n")
         other = Caller("somebody")
         run_id = (await app.runs.start_planner(PlannerRequest("change", tools=("*",)), other)).run_id
@@ -151,14 +151,14 @@ async def test_a_rule_is_of_its_principal(place):
 async def test_another_folder_of_the_same_path_is_another_project(place):
     settings = place.settings(EDIT, says("done"))
     async with App.open(settings, via="mcp") as app:
-        await approved(app, await begun(app), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
     shutil.rmtree(place.workspace)  # so that the new one may be given the same inode
     place.workspace.mkdir()
     (place.workspace / "a.txt").write_text("alpha\n")
     async with App.open(settings, via="mcp") as app:
         (listed,) = await app.rules.list_all(PERSON)
         assert not listed.counts
-        assert (await rests(app, await begun(app, "again"))).status == "input_required"
+        assert (await rests(app, await start_change_run(app, "again"))).status == "input_required"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ async def test_another_folder_of_the_same_path_is_another_project(place):
 )
 async def test_what_is_denied_or_always_asked_about_later_is_not_let_through(place, refusing):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        await approved(app, await begun(app), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
     (place.workspace / "a.txt").write_text("alpha\n")
     await status_of_new_run(place.settings(EDIT, says("done"), **refusing))
     assert (place.workspace / "a.txt").read_text() == "alpha\n"
@@ -180,7 +180,7 @@ async def test_what_is_denied_or_always_asked_about_later_is_not_let_through(pla
 async def test_a_rule_comes_before_configured_ones_that_ask(place):
     ask = (GateRule("edit_file", "ask"),)
     async with App.open(place.settings(EDIT, says("done"), gate=ask), via="mcp") as app:
-        await approved(app, await begun(app), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
     (place.workspace / "a.txt").write_text("alpha\n")
     assert await status_of_new_run(place.settings(EDIT, says("done"), gate=ask)) == "completed"
 
@@ -197,11 +197,11 @@ async def test_what_is_always_asked_about_can_be_approved_and_not_remembered(pla
     line, changes = UNREMEMBERED[case]
     (place.workspace / "AGENTS.md").write_text("old\n")
     async with App.open(place.settings(line, says("done"), **changes), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_change_run(app)
         with pytest.raises(BadArguments, match="asked about each call"):
             await app.answers.decide(run_id, KEY, "approve", None, PERSON, rule=FOR_RUN)
         assert (await rests(app, run_id)).status == "input_required"  # nothing was decided
-        assert await approved(app, run_id, None) == "completed"
+        assert await approve_with_rule(app, run_id, None) == "completed"
     assert rows_of_rules(place) == []
 
 
@@ -217,7 +217,7 @@ async def test_a_plan_of_one_file_is_remembered_for_the_file_and_one_of_two_is_n
     (place.workspace / "c.txt").write_text("gamma\n")
 
     async def waits_to_apply(app: App, *paths: str) -> str:
-        run_id = await begun(app, " ".join(paths))
+        run_id = await start_change_run(app, " ".join(paths))
         await app.answers.submit(run_id, {"round-1": plan(*paths)}, ME)
         await rests(app, run_id)
         await app.answers.submit(run_id, {"round-2": apply(place)}, ME)
@@ -242,23 +242,25 @@ async def test_only_a_persons_command_makes_a_rule(place):
     settings = place.settings(EDIT, says("done"), approvals="host")
     always = {"decision": "approve", "always": "project", "rule": "project"}
     async with App.open(settings, via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_change_run(app)
         with pytest.raises(ApprovalRequired):
             await app.answers.decide(run_id, KEY, "approve", None, ME, rule=FOR_RUN)
-        async with connect_person(app, "2025-11-25", Person([accepts(**always)])) as door:
+        async with connect_person(app, "2025-11-25", Person([accepts(**always)])) as client:
             (item,) = (await rests(app, run_id)).waiting
             said = {KEY: always | {"digest": item["digest"]}}
-            refused = await door.client.call_tool("run_continue", {"run_id": run_id, "answers": said, "wait_s": 1})
+            refused = await client.sdk_client.call_tool(
+                "run_continue", {"run_id": run_id, "answers": said, "wait_s": 1}
+            )
             assert refused.structured_content is not None
             assert refused.structured_content["code"] == "bad_arguments"
-            await door.client.call_tool("run_continue", {"run_id": run_id, "wait_s": 2})
+            await client.sdk_client.call_tool("run_continue", {"run_id": run_id, "wait_s": 2})
             assert (await rests(app, run_id)).status == "completed"  # by the dialog, which remembers nothing
     assert rows_of_rules(place) == []
 
 
 async def test_a_denial_is_not_remembered_and_a_rule_comes_with_the_approval(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_change_run(app)
         with pytest.raises(BadArguments):
             await app.answers.decide(run_id, KEY, "deny", None, PERSON, rule=FOR_RUN)
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
@@ -269,7 +271,7 @@ async def test_a_denial_is_not_remembered_and_a_rule_comes_with_the_approval(pla
 
 async def test_of_two_people_one_makes_the_rule(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        run_id = await begun(app)
+        run_id = await start_change_run(app)
         twice = [app.answers.decide(run_id, KEY, "approve", None, PERSON, rule=FOR_PROJECT) for _ in range(2)]
         await asyncio.gather(*twice)
         assert len(rows_of_rules(place)) == 1
@@ -279,9 +281,9 @@ async def test_a_call_of_the_callers_own_tool_is_handed_out_under_a_rule(place):
     ask = (GateRule("ask_person", "ask"),)
     settings = place.settings(asks("why"), says("done"), gate=ask)
     async with App.open(settings, via="mcp") as app:
-        run_id = await begun(app)
-        await approved(app, run_id, FOR_PROJECT)
-        second = await begun(app, "again")
+        run_id = await start_change_run(app)
+        await approve_with_rule(app, run_id, FOR_PROJECT)
+        second = await start_change_run(app, "again")
         (item,) = (await rests(app, second)).waiting
         assert (item["kind"], item["arguments"]) == ("tool_call", {"question": "why"})
         await app.answers.submit(second, {item["key"]: {"content": "because"}}, ME)
@@ -292,7 +294,7 @@ async def test_a_call_of_the_callers_own_tool_is_handed_out_under_a_rule(place):
 
 async def test_a_rule_that_can_not_be_read_lets_nothing_through_and_doctor_names_it(place):
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        await approved(app, await begun(app), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app), FOR_PROJECT)
     (place.workspace / "a.txt").write_text("alpha\n")
     ((readable,),) = place.rows("select covered from rule")
     place.rows("update rule set covered = '{'")
@@ -309,9 +311,9 @@ async def test_a_rule_that_can_not_be_read_lets_nothing_through_and_doctor_names
 async def test_a_rule_for_a_run_goes_with_the_run_and_one_for_the_project_stays(place):
     again = edits("a.txt", "omega", "alpha")
     async with App.open(place.settings(EDIT, says("done")), via="mcp") as app:
-        await approved(app, await begun(app), FOR_RUN)
+        await approve_with_rule(app, await start_change_run(app), FOR_RUN)
     async with App.open(place.settings(again, says("done")), via="mcp") as app:
-        await approved(app, await begun(app, "back"), FOR_PROJECT)
+        await approve_with_rule(app, await start_change_run(app, "back"), FOR_PROJECT)
         place.rows("update run set ended_at = 0")
         assert (await app.runs.prune(30, shrink=False)).runs == 2
         assert [listed.rule.description for listed in await app.rules.list_all(PERSON)] == ["edit_file: a.txt"]
@@ -323,8 +325,8 @@ async def test_an_expired_approval_is_renewed_by_a_rule(place):
     """The first run's question expired; meanwhile such edits were allowed. Once resumed, it goes on unasked."""
     settings = place.settings(EDIT, says("done"))
     async with App.open(settings, via="mcp") as app:
-        late = await begun(app)
-        await approved(app, await begun(app, "the other"), FOR_PROJECT)
+        late = await start_change_run(app)
+        await approve_with_rule(app, await start_change_run(app, "the other"), FOR_PROJECT)
         (place.workspace / "a.txt").write_text("alpha\n")
         place.rows("update approval set expires_at = asked_at where verdict is null")
         with pytest.raises(Exception, match="expired"):

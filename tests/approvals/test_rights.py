@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from support.app import ME, Place, rests, says
 from support.reviewers import KEY, Person, accepts, connect_person, open_asking_app, verdicts, waiting
-from support.sampling_clients import Door
-from support.waiting import awaited
+from support.sampling_clients import ConnectedClient
+from support.waiting import wait_until
 
 from approvals.test_commands import ran
 from kairos_mcp.app.app import App
@@ -52,7 +52,7 @@ PET = {
 EVERYTHING = {"decision": "approve", "settlement": "already_done", "always": "project", "release": True, "pin": "x"}
 CELLS = [(kind, way, setting) for kind in KINDS for way in WAYS for setting in APPROVALS]
 
-Tried = Callable[[App, Door, str], Awaitable[None]]
+Tried = Callable[[App, ConnectedClient, str], Awaitable[None]]
 
 
 def lose_the_call(place: Place) -> None:
@@ -79,9 +79,9 @@ async def a_lost_call(place: Place) -> str:
     return run_id
 
 
-async def answers(door: Door, tool: str, **arguments: Any) -> dict[str, Any]:
+async def answers(client: ConnectedClient, tool: str, **arguments: Any) -> dict[str, Any]:
     """What a tool says, an error as well; a refusal of the arguments by the protocol's own library counts as one."""
-    result = await door.client.call_tool(tool, arguments)
+    result = await client.sdk_client.call_tool(tool, arguments)
     assert isinstance(result.structured_content, dict)
     return result.structured_content
 
@@ -93,7 +93,7 @@ def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
     return ran(*words, "--home", str(place.home))
 
 
-def written(place: Place, setting: ApprovalsSetting) -> None:
+def write_approvals_setting(place: Place, setting: ApprovalsSetting) -> None:
     """The same setting for the commands, which read the file."""
     place.home.mkdir(parents=True, exist_ok=True)
     (place.home / "kairos.toml").write_text(f'approvals = "{setting}"\ncommands = "bare"\n')
@@ -101,16 +101,16 @@ def written(place: Place, setting: ApprovalsSetting) -> None:
 
 async def approval(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
-    async with open_asking_app(place, approvals=setting) as app, connect_person(app, "2025-11-25", person) as door:
+    async with open_asking_app(place, approvals=setting) as app, connect_person(app, "2025-11-25", person) as client:
         run_id = await waiting(app, place)
         if way == "command":
             assert kairos(place, "approve", "--no-drive", run_id, KEY).returncode == 0
         elif way == "dialog":
-            await answers(door, "run_continue", run_id=run_id, wait_s=1)
+            await answers(client, "run_continue", run_id=run_id, wait_s=1)
         else:
             (item,) = (await rests(app, run_id)).waiting
             said = {KEY: {"decision": "approve", "digest": item["digest"]}}
-            refused = await answers(door, "run_continue", run_id=run_id, answers=said, wait_s=1)
+            refused = await answers(client, "run_continue", run_id=run_id, answers=said, wait_s=1)
             assert refused.get("code") in (None, "approval_required")
         return verdicts(place)[0][0] == "approve"
 
@@ -120,31 +120,31 @@ async def settlement(place: Place, way: DecisionWay, setting: ApprovalsSetting) 
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
         App.open(place.settings(approvals=setting, commands="bare"), via="mcp") as app,
-        connect_person(app, "2025-11-25", person) as door,
+        connect_person(app, "2025-11-25", person) as client,
     ):
         (item,) = (await rests(app, run_id)).waiting
         assert item["key"] == LOST
         if way == "command":
             assert kairos(place, "settle", run_id, LOST, "already_done").returncode == 0
         elif way == "dialog":
-            await answers(door, "run_continue", run_id=run_id, wait_s=1)
+            await answers(client, "run_continue", run_id=run_id, wait_s=1)
         else:
             said = {"settlement": "already_done", "digest": item["digest"]}
-            one = await answers(door, "run_control", run_id=run_id, action="settle", key=LOST, **said)
-            other = await answers(door, "run_continue", run_id=run_id, answers={LOST: said}, wait_s=1)
+            one = await answers(client, "run_control", run_id=run_id, action="settle", key=LOST, **said)
+            other = await answers(client, "run_continue", run_id=run_id, answers={LOST: said}, wait_s=1)
             assert {one.get("code"), other.get("code")} <= {None, "approval_required"}
             assert one.get("code") == other.get("code")
         return bool(place.rows("select 1 from deposit where kind = 'settle'"))
 
 
 async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
-    written(place, setting)
+    write_approvals_setting(place, setting)
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
         App.open(place.settings(approvals=setting), via="mcp") as app,
-        connect_person(app, "2025-11-25", person) as door,
+        connect_person(app, "2025-11-25", person) as client,
     ):
-        response = await answers(door, "registry_register", spec=PET)
+        response = await answers(client, "registry_register", spec=PET)
         assert response["status"] == "pending", response
         if way == "command":
             words = ("approve", f"{REGISTERED}:pet", "--pin", response["pin"])
@@ -157,7 +157,7 @@ async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting
                 ("registry_call", {"name": "pet", "arguments": {}}),
                 ("run_control", {"run_id": address, "action": "approve", "key": response["pin"]}),
             ):
-                assert "code" in await answers(door, tool, **given), tool
+                assert "code" in await answers(client, tool, **given), tool
             assert person is None or not person.seen
         return place.rows("select state from definition where name = 'pet'") == [("approved",)]
 
@@ -168,9 +168,9 @@ async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> boo
     lines = (writes("a.txt", "one\n"), writes("a.txt", "two\n"), says("done"))
     async with (
         App.open(place.settings(*lines, approvals=setting), via="mcp") as app,
-        connect_person(app, "2025-11-25", person) as door,
+        connect_person(app, "2025-11-25", person) as client,
     ):
-        run = await answers(door, "planner_run", goal="make it", tools=["write_file"], wait_s=5)
+        run = await answers(client, "planner_run", goal="make it", tools=["write_file"], wait_s=5)
         if way == "dialog":  # under "person" none is shown
             assert len(person.seen) == (0 if setting == "person" else 2)
         elif way == "command":
@@ -179,7 +179,9 @@ async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> boo
         else:
             (item,) = run["waiting"]
             said = {KEY: {"decision": "approve", "digest": item["digest"], "always": "project"}}
-            assert (await answers(door, "run_continue", run_id=run["run_id"], answers=said))["code"] == "bad_arguments"
+            assert (await answers(client, "run_continue", run_id=run["run_id"], answers=said))[
+                "code"
+            ] == "bad_arguments"
         return bool(place.rows("select 1 from approval where through = 'rule'"))
 
 
@@ -194,18 +196,18 @@ async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> 
         person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
         async with (
             App.open(place.settings(approvals=setting), via="mcp") as app,
-            connect_person(app, "2025-11-25", person) as door,
+            connect_person(app, "2025-11-25", person) as client,
         ):
             if way == "command":
                 assert kairos(place, "status", "--release", str(number)).returncode == 0
             elif way == "argument":
                 for action in ("release", "settle"):
                     given = {"run_id": run_id, "action": action, "key": str(number)}
-                    assert (await answers(door, "run_control", **given))["code"] == "bad_arguments"
+                    assert (await answers(client, "run_control", **given))["code"] == "bad_arguments"
                 with pytest.raises(ApprovalRequired):
                     await app.control.release(number, ME)
             else:
-                await answers(door, "run_continue", run_id=run_id, wait_s=1)
+                await answers(client, "run_continue", run_id=run_id, wait_s=1)
                 assert not any("release" in json.dumps(each.requested_schema) for each in person.seen)
             return place.rows("select owner from run") != [(number,)]
 
@@ -217,7 +219,7 @@ def stopped_owner(place: Place) -> Iterator[int]:
         number = int(server.stdout.readline())
         place.rows("update run set owner = ?, fence = fence + 1", number)
         server.send_signal(signal.SIGSTOP)
-        awaited(lambda: os.waitpid(server.pid, os.WUNTRACED | os.WNOHANG) != (0, 0))
+        wait_until(lambda: os.waitpid(server.pid, os.WUNTRACED | os.WNOHANG) != (0, 0))
         yield number
         server.kill()
 
@@ -244,7 +246,7 @@ TRIED: dict[DecisionKind, Callable[[Place, DecisionWay, ApprovalsSetting], Await
 
 
 @pytest.mark.parametrize(("kind", "way", "setting"), CELLS)
-async def test_every_cell_of_the_table_is_what_the_doors_do(
+async def test_every_cell_of_the_table_is_what_each_way_of_deciding_does(
     place: Place, kind: DecisionKind, way: DecisionWay, setting: ApprovalsSetting
 ) -> None:
     assert await TRIED[kind](place, way, setting) == may_decide(kind, way, setting)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.app import ME, PERSON, Place, law, rests, says, started, watched
+from support.app import ME, PERSON, Place, law, open_checked_app, rests, says, start_run
 from support.branches import Team, open_team_app
 
 from kairos_mcp.app.app import App
@@ -82,7 +82,7 @@ class Tasks(NamedTuple):
 async def open_tasks(place: Place, team: Team = TWO, gate: tuple[GateRule, ...] = ALLOWED) -> AsyncIterator[Tasks]:
     (place.workspace / "a.txt").write_text("one\ntwo\nthree\n")
     async with open_team_app(place.settings(gate=gate, default_rounds=40), team) as app:
-        yield Tasks(app, place, await started(app, route="caller", tools=TOOLS))
+        yield Tasks(app, place, await start_run(app, route="caller", tools=TOOLS))
 
 
 def text_of(place: Place, name: str = "a.txt") -> str:
@@ -241,7 +241,7 @@ EDITING = {
 
 async def test_the_tasks_of_a_team_are_told_of_each_others_changes(place: Place) -> None:
     (place.workspace / "a.txt").write_text("one\ntwo\nthree\n")
-    async with watched(place.settings(gate=ALLOWED)) as app:
+    async with open_checked_app(place.settings(gate=ALLOWED)) as app:
         run_id = (await app.runs.start_team(TeamRequest("mend it", EDITING, route="caller"), ME)).run_id
         await rests(app, run_id)
         tasks = Tasks(app, place, run_id)

@@ -36,11 +36,11 @@ def ws(tmp_path: Path) -> Path:
     return ws
 
 
-def touched(ws: Path, arguments: dict[str, Any], spec: ToolSpec | None = None) -> TouchedSet:
+def find_touched_paths(ws: Path, arguments: dict[str, Any], spec: ToolSpec | None = None) -> TouchedSet:
     return TouchedPaths(ws, Scopes(), [ws.parent / "home"]).find(spec or theirs(), arguments)
 
 
-def decided(ws: Path, arguments: dict[str, Any], *rules: GateRule, effect: Effect = "irreversible") -> str:
+def judge_call(ws: Path, arguments: dict[str, Any], *rules: GateRule, effect: Effect = "irreversible") -> str:
     gate = Gate(rules, Scopes().scope_of, paths=TouchedPaths(ws, Scopes(), [ws.parent / "home"]))
     return gate.judge(GatedCall(theirs(effect), arguments)).decision
 
@@ -98,14 +98,14 @@ FORMS: list[Any] = [
 ]
 
 
-def filled(value: Any, ws: Path) -> Any:
+def fill_in_paths(value: Any, ws: Path) -> Any:
     match value:
         case str():
             return value.replace("{ws}", str(ws)).replace("{parent}", ws.parent.name)
         case dict():
-            return {filled(name, ws): filled(item, ws) for name, item in value.items()}
+            return {fill_in_paths(name, ws): fill_in_paths(item, ws) for name, item in value.items()}
         case list():
-            return [filled(item, ws) for item in value]
+            return [fill_in_paths(item, ws) for item in value]
         case _:
             return value
 
@@ -117,8 +117,8 @@ def test_a_deny_rule_on_paths_holds_for_every_form_of_a_path(ws: Path, arguments
     (ws / "docs" / "up").symlink_to(ws.parent / "ws")
     deny = GateRule("*", "deny", ("secrets/**",))
     for effect in ("read", "irreversible"):
-        assert decided(ws, filled(arguments, ws), ALLOWED, deny, effect=effect) == "deny"  # type: ignore[arg-type]  # of a table
-    assert decided(ws, filled(arguments, ws), GateRule("x__do", "allow", ("docs/**",))) == "ask"
+        assert judge_call(ws, fill_in_paths(arguments, ws), ALLOWED, deny, effect=effect) == "deny"  # type: ignore[arg-type]  # of a table
+    assert judge_call(ws, fill_in_paths(arguments, ws), GateRule("x__do", "allow", ("docs/**",))) == "ask"
 
 
 def as_agents(value: Any) -> Any:
@@ -140,9 +140,9 @@ def as_agents(value: Any) -> Any:
 
 @pytest.mark.parametrize("arguments", FORMS[:39], ids=str)
 def test_instructions_to_agents_are_asked_about_in_every_form_of_a_path(ws: Path, arguments: Any) -> None:
-    given = as_agents(filled(arguments, ws))
-    assert decided(ws, given, ALLOWED) == "ask"
-    assert decided(ws, given, GateRule("x__do", "allow", ("**",))) == "ask"
+    given = as_agents(fill_in_paths(arguments, ws))
+    assert judge_call(ws, given, ALLOWED) == "ask"
+    assert judge_call(ws, given, GateRule("x__do", "allow", ("**",))) == "ask"
 
 
 @pytest.mark.parametrize(
@@ -158,24 +158,24 @@ def test_instructions_to_agents_are_asked_about_in_every_form_of_a_path(ws: Path
 )
 def test_a_call_that_touches_what_a_rule_allows_alone_is_allowed(ws: Path, arguments: dict[str, Any]) -> None:
     deny = GateRule("*", "deny", ("secrets/**",))
-    assert decided(ws, arguments, deny, GateRule("x__do", "allow", ("docs/**",))) == "allow"
-    assert decided(ws, arguments, deny, ALLOWED) == "allow"
+    assert judge_call(ws, arguments, deny, GateRule("x__do", "allow", ("docs/**",))) == "allow"
+    assert judge_call(ws, arguments, deny, ALLOWED) == "allow"
 
 
 def test_a_link_is_what_it_leads_to_and_itself(ws: Path) -> None:
     (ws / "docs" / "link").symlink_to("../secrets/key")
-    assert set(touched(ws, {"path": "docs/link"}).inside) == {"docs/link", "secrets/key"}
+    assert set(find_touched_paths(ws, {"path": "docs/link"}).inside) == {"docs/link", "secrets/key"}
     (ws / "docs" / "out").symlink_to("/etc/passwd")
-    assert touched(ws, {"path": "docs/out"}).outside == (os.path.realpath("/etc/passwd"),)
+    assert find_touched_paths(ws, {"path": "docs/out"}).outside == (os.path.realpath("/etc/passwd"),)
     os.link(ws / "AGENTS.md", ws / "docs" / "hard")  # a second name of one file can't be told from a first
-    assert touched(ws, {"path": "docs/hard"}).inside == ("docs/hard",)
+    assert find_touched_paths(ws, {"path": "docs/hard"}).inside == ("docs/hard",)
 
 
 def test_a_workspace_reached_under_another_name_is_the_workspace(ws: Path, tmp_path: Path) -> None:
     (tmp_path / "other").symlink_to(ws)
-    assert touched(ws, {"path": str(tmp_path / "other" / "docs" / "new")}).inside == ("docs/new",)
-    assert touched(tmp_path / "other", {"path": str(ws / "docs" / "new")}).inside == ("docs/new",)
-    assert "docs/new" in touched(ws, {"path": f"/proc/{os.getpid()}/root{ws}/docs/new"}).inside
+    assert find_touched_paths(ws, {"path": str(tmp_path / "other" / "docs" / "new")}).inside == ("docs/new",)
+    assert find_touched_paths(tmp_path / "other", {"path": str(ws / "docs" / "new")}).inside == ("docs/new",)
+    assert "docs/new" in find_touched_paths(ws, {"path": f"/proc/{os.getpid()}/root{ws}/docs/new"}).inside
 
 
 @pytest.mark.parametrize(
@@ -183,52 +183,53 @@ def test_a_workspace_reached_under_another_name_is_the_workspace(ws: Path, tmp_p
 )
 def test_a_writing_call_with_a_path_that_nobody_can_resolve_counts_as_one_on_instructions(ws: Path, path: str) -> None:
     (ws / "loop").symlink_to("loop")
-    assert touched(ws, {"path": path}).unresolved == (path,)
-    assert decided(ws, {"path": path}, ALLOWED) == "ask"
-    assert decided(ws, {"path": path}, effect="read") == "ask"  # it may be a file like .env
-    assert decided(ws, {"path": path}, GateRule("x__*", "allow"), effect="read") == "allow"
-    assert decided(ws, {"path": path}, GateRule("*", "deny", scope="L1")) == "deny"
+    assert find_touched_paths(ws, {"path": path}).unresolved == (path,)
+    assert judge_call(ws, {"path": path}, ALLOWED) == "ask"
+    assert judge_call(ws, {"path": path}, effect="read") == "ask"  # it may be a file like .env
+    assert judge_call(ws, {"path": path}, GateRule("x__*", "allow"), effect="read") == "allow"
+    assert judge_call(ws, {"path": path}, GateRule("*", "deny", scope="L1")) == "deny"
 
 
 def test_what_can_not_be_resolved_matches_each_deny_and_ask_rule_with_paths(ws: Path) -> None:
     for verdict in ("deny", "ask"):
         rule = GateRule("x__*", verdict, ("nowhere/**",))  # type: ignore[arg-type]  # of a table
-        assert decided(ws, {"path": "~/x"}, rule, effect="read") == verdict
-        assert decided(ws, {"path": "docs/a.md"}, rule, effect="read") == "allow"
+        assert judge_call(ws, {"path": "~/x"}, rule, effect="read") == verdict
+        assert judge_call(ws, {"path": "docs/a.md"}, rule, effect="read") == "allow"
 
 
 def test_a_writing_call_outside_the_workspace_asks_unless_a_rule_names_its_path(ws: Path) -> None:
     out = {"path": "/var/tmp/x/y"}
-    assert decided(ws, out, ALLOWED) == "ask"
-    assert decided(ws, out, GateRule("x__do", "allow", ("**",))) == "ask"
-    assert decided(ws, out, GateRule("x__do", "allow", ("/var/tmp/**",))) == "allow"
+    assert judge_call(ws, out, ALLOWED) == "ask"
+    assert judge_call(ws, out, GateRule("x__do", "allow", ("**",))) == "ask"
+    assert judge_call(ws, out, GateRule("x__do", "allow", ("/var/tmp/**",))) == "allow"
     assert (
-        decided(ws, {"paths": ["/var/tmp/x", "AGENTS.md"]}, GateRule("x__do", "allow", ("/var/tmp/**", "**"))) == "ask"
+        judge_call(ws, {"paths": ["/var/tmp/x", "AGENTS.md"]}, GateRule("x__do", "allow", ("/var/tmp/**", "**")))
+        == "ask"
     )
-    assert decided(ws, out, effect="read") == "allow"
-    assert decided(ws, {"path": "/var/tmp/.env"}, GateRule("*", "deny", (".env",)), effect="read") == "deny"
+    assert judge_call(ws, out, effect="read") == "allow"
+    assert judge_call(ws, {"path": "/var/tmp/.env"}, GateRule("*", "deny", (".env",)), effect="read") == "deny"
 
 
 @pytest.mark.parametrize("path", ["../home/kairos.db", "{home}/new", ".git/config", "sub/.GIT", "file://{home}/x"])
 def test_the_servers_own_files_are_written_by_nobodys_tool_wherever_they_lie(ws: Path, path: str) -> None:
     (ws.parent / "home").mkdir()
     given = {"path": path.replace("{home}", str(ws.parent / "home"))}
-    assert decided(ws, given, ALLOWED, GateRule("x__do", "allow", ("**", "/**"))) == "deny"
-    assert decided(ws, given, GateRule("x__*", "allow"), effect="read") == "allow"
+    assert judge_call(ws, given, ALLOWED, GateRule("x__do", "allow", ("**", "/**"))) == "deny"
+    assert judge_call(ws, given, GateRule("x__*", "allow"), effect="read") == "allow"
 
 
 def test_a_folder_that_holds_what_is_guarded_is_asked_about(ws: Path) -> None:
     deny = GateRule("*", "deny", ("src/deep/**",))
     for folder in (".", str(ws), "src", str(ws.parent)):
-        assert decided(ws, {"path": folder}, ALLOWED) == "ask", folder
-        assert decided(ws, {"path": folder}, deny, effect="read") == "ask", folder
-    assert decided(ws, {"path": "docs"}, deny, ALLOWED) == "allow"
-    assert decided(ws, {"path": "src"}, GateRule("x__do", "allow", ("src", "src/**"))) == "allow"
+        assert judge_call(ws, {"path": folder}, ALLOWED) == "ask", folder
+        assert judge_call(ws, {"path": folder}, deny, effect="read") == "ask", folder
+    assert judge_call(ws, {"path": "docs"}, deny, ALLOWED) == "allow"
+    assert judge_call(ws, {"path": "src"}, GateRule("x__do", "allow", ("src", "src/**"))) == "allow"
 
 
 def test_a_tool_that_reads_at_a_path_and_is_given_none_reads_the_workspace(ws: Path) -> None:
-    assert touched(ws, {}, theirs("read", directory={"type": "string"})).inside == (".",)
-    assert touched(ws, {}, theirs("read", query={"type": "string"})).inside == ()
+    assert find_touched_paths(ws, {}, theirs("read", directory={"type": "string"})).inside == (".",)
+    assert find_touched_paths(ws, {}, theirs("read", query={"type": "string"})).inside == ()
 
 
 def test_a_server_that_stands_elsewhere_means_its_own_folder_too(ws: Path) -> None:
@@ -240,37 +241,37 @@ def test_a_server_that_stands_elsewhere_means_its_own_folder_too(ws: Path) -> No
 
 def test_a_call_with_more_texts_than_are_looked_at_can_not_be_resolved(ws: Path) -> None:
     many = {"paths": [f"docs/{n}" for n in range(MAX_TEXTS + 1)]}
-    assert len(touched(ws, many).unresolved) == 1
+    assert len(find_touched_paths(ws, many).unresolved) == 1
     nested: Any = "secrets/key"
     for _ in range(500):
         nested = [{"x": nested}]
-    assert touched(ws, {"x": nested}).inside == (SECRET,)
+    assert find_touched_paths(ws, {"x": nested}).inside == (SECRET,)
 
 
 def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
     made: list[Any] = []
 
-    def run(arguments: dict[str, Any], _around: ToolContext) -> ToolResult:
+    def run_tool(arguments: dict[str, Any], _around: ToolContext) -> ToolResult:
         made.append(arguments)
         return ToolResult("made")
 
     gate = Gate([ALLOWED], Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
     wanted = GatedCall(theirs(), {"path": "notes"})
 
-    def called() -> str | None:
+    def make_call() -> str | None:
         ctx = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.recheck(wanted, None))
-        return call_redacted(Redactor(), Tool(theirs(), run), wanted.arguments, ctx).code
+        return call_redacted(Redactor(), Tool(theirs(), run_tool), wanted.arguments, ctx).code
 
     (ws / "notes").symlink_to("docs/a.md")
-    assert (called(), len(made)) == (None, 1)
+    assert (make_call(), len(made)) == (None, 1)
     (ws / "notes").unlink()
     (ws / "notes").symlink_to("AGENTS.md")
-    assert (called(), len(made)) == ("stale_file", 1)
+    assert (make_call(), len(made)) == ("stale_file", 1)
 
 
 def test_a_tool_of_ours_is_judged_by_its_own_words_alone(ws: Path) -> None:
     ours = ToolSpec("write_file", "", {"type": "object"}, "checked")
-    assert touched(ws, {"path": "./docs//a.md", "content": "AGENTS.md"}, ours) == TouchedSet(("docs/a.md",))
+    assert find_touched_paths(ws, {"path": "./docs//a.md", "content": "AGENTS.md"}, ours) == TouchedSet(("docs/a.md",))
     rule = GateRule("write_file", "allow")
     gate = Gate([rule], Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
     assert not gate.reads_file_system(ours)

@@ -36,13 +36,15 @@ def writes(name: str) -> Flow[bool]:
     return not (yield from CallTool("call-1", call)).is_error  # type: ignore[union-attr]
 
 
-def nested(name: str) -> Flow[Any]:
+def write_in_branch(name: str) -> Flow[Any]:
     return (yield from Gather({"try-1": Branch(writes(name))}))
 
 
 def all_write() -> Flow[Outcome]:
     """Branches of several agents, each of which writes a file of its own; the first one within a branch of its own."""
-    branches = {name: Branch(nested(name) if name == "task-1" else writes(name), agent=AGENTS[name]) for name in AGENTS}
+    branches = {
+        name: Branch(write_in_branch(name) if name == "task-1" else writes(name), agent=AGENTS[name]) for name in AGENTS
+    }
     return make_outcome("assistant_stop", str((yield from Gather(branches))), None)
 
 
@@ -64,7 +66,7 @@ async def team(settings: Settings) -> AsyncIterator[App]:
         await app._close()
 
 
-def made(place: Place) -> list[str]:
+def task_files(place: Place) -> list[str]:
     return sorted(path.name for path in place.workspace.glob("task-*.txt"))
 
 
@@ -83,7 +85,7 @@ async def test_a_rule_for_an_agent_holds_for_the_calls_of_its_branch_and_of_thos
     async with team(place.settings(says("x"), gate=rules)) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("write", tools=("*",)), ME)).run_id
         await rests(app, run_id)
-        assert made(place) == files
+        assert task_files(place) == files
     denied = "select path from mark join answer on mark = mark.id where body like '%denied%' order by path"
     refused = [path.partition("/")[0] for (path,) in place.rows(denied)]
     waits = [path.partition("/")[0] for (path,) in place.rows("select path from mark join approval on mark = mark.id")]
@@ -104,8 +106,8 @@ async def test_the_risk_that_a_decision_states_reaches_the_rules_and_only_raises
     (place.workspace / "docs").mkdir()
     page = place.workspace / "docs" / "index.md"
     page.write_text("[one](oen.md)\n")
-    async with open_scripted_client(place, MODERN, *cycle(edit("oen.md", "one.md", **stated)), gate=BOLD) as door:
-        run = await door.ask("ooda_run", {"mandate": FLAT})
+    async with open_scripted_client(place, MODERN, *cycle(edit("oen.md", "one.md", **stated)), gate=BOLD) as client:
+        run = await client.ask("ooda_run", {"mandate": FLAT})
         assert [item["kind"] for item in run["waiting"]] == ["approval"] * asked
         assert page.read_text() == ("[one](oen.md)\n" if asked else "[one](one.md)\n")
     assert place.rows("select count(*) from approval") == [(asked,)]
@@ -118,7 +120,7 @@ async def test_a_stated_risk_never_lowers_what_the_table_says(place):
     edits = [{"path": "docs/index.md", "old_string": "oen.md", "new_string": "one.md"}]
     plan = {"action": "edit_plan", "edits": edits, "intent": "mend it", "risk": "low"}
     mandate = {**FLAT, "allowed_actions": ["edit_plan"]}
-    async with open_scripted_client(place, MODERN, *cycle(gives(plan)), gate=rules) as door:
-        done = await door.ask("ooda_run", {"mandate": mandate})
+    async with open_scripted_client(place, MODERN, *cycle(gives(plan)), gate=rules) as client:
+        done = await client.ask("ooda_run", {"mandate": mandate})
         assert [each["status"] for each in done["output"]["cycles"]] == ["denied"]
     assert "oen.md" in (place.workspace / "docs" / "index.md").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from killed import WHY
-from support.app import ME, WITHIN_S, Place, started
+from support.app import ME, WITHIN_S, Place, start_run
 from support.branches import assert_books_agree, branches_of, put_reader
 from support.daily_accounts import (
     NOON,
@@ -17,8 +17,8 @@ from support.daily_accounts import (
     Clock,
     app_at,
     assert_days_add_up,
+    count_passed_caps,
     days_of,
-    passed,
     reserved_over,
     watch_peaks,
     watch_reservations,
@@ -73,7 +73,7 @@ async def count_overspent_runs(place: Place, server: Standin, seeds: range) -> i
             server.will(*(lie(chance, lies) for _ in range(12)))
             before = len(server.heard)
             cap = chance.choice((15_000, 40_000, 90_000))
-            run_id = await started(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
+            run_id = await start_run(app, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
             if seed == 0:
                 watch_peaks(place)
             report = await app.runs.report(run_id, ME)
@@ -88,7 +88,7 @@ async def count_overspent_runs(place: Place, server: Standin, seeds: range) -> i
                 assert heard[-1] == TOO_MUCH, (seed, heard)  # nothing was asked after it
                 assert report.status != "working"
     most = max(book.spent.total_tokens for book in days_of(place).values())
-    assert passed(place) == 0 or most > (DAY.total_tokens or 0)
+    assert count_passed_caps(place) == 0 or most > (DAY.total_tokens or 0)
     assert_days_add_up(place)
     return over
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from killed import REQUEST, killed_after
 from starlette.responses import Response
-from support.app import ME, Place, begun, outcome_of, place_in, rests, says, started
+from support.app import ME, Place, outcome_of, place_in, rests, says, start_run, wait_for_step
 from support.branches import DEEP, Team, branches_of, lines, looks, open_team_app, team_app
-from support.daily_accounts import ZONE, Clock, days_of, passed, used, watch_peaks
+from support.daily_accounts import ZONE, Clock, count_passed_caps, days_of, usage_of, watch_peaks
 from support.provider_server import WITHIN_S, Heard, Standin, silent, talks
 
 from kairos_mcp.cli.budget import budget
@@ -37,7 +37,7 @@ def spent_by(place: Place, run_id: str) -> Any:
 async def test_each_branch_has_an_equal_share_of_what_is_left_and_is_refused_for_itself(place: Place) -> None:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with open_team_app(settings, Team(tasks=4)) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(rounds=12, total_tokens=200_000))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=12, total_tokens=200_000))
         books = branches_of(place, run_id)
         assert [book.caps for book in books.values()] == [Limits(rounds=3, total_tokens=50_000)] * 4
         assert [book.spent.rounds for book in books.values()] == [3] * 4
@@ -53,7 +53,7 @@ async def test_what_a_branch_asked_for_is_the_most_it_has_and_what_is_aside_stay
 ) -> None:
     team = Team(tasks=3, limits=Limits(rounds=2), aside=Limits(model_calls=4))
     async with open_team_app(place.settings(*lines(), time_zone=ZONE), team) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(rounds=40, model_calls=19))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=40, model_calls=19))
         books = branches_of(place, run_id)
         assert [book.caps for book in books.values()] == [Limits(rounds=2, model_calls=5)] * 3
         assert [book.spent.rounds for book in books.values()] == [2] * 3
@@ -64,7 +64,7 @@ async def test_what_a_branch_asked_for_is_the_most_it_has_and_what_is_aside_stay
 async def test_one_that_begins_later_has_its_share_of_what_the_others_left(place: Place) -> None:
     team = Team(tasks=3, side_by_side=1, synthesis=False)
     async with open_team_app(place.settings(looks(1), says("done"), *lines(), time_zone=ZONE), team) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(rounds=12))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=12))
         books = branches_of(place, run_id)
         assert [book.caps.rounds for book in books.values()] == [4, 5, 5]  # 12 / 3, (12 - 2) / 2, 5 / 1
         assert [book.spent.rounds for book in books.values()] == [2, 5, 5]
@@ -72,7 +72,7 @@ async def test_one_that_begins_later_has_its_share_of_what_the_others_left(place
 
 async def test_without_limits_of_its_own_a_branch_has_no_account(place: Place) -> None:
     async with open_team_app(place.settings(*lines(), time_zone=ZONE), Team(tasks=3, limits=None)) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(rounds=7))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=7))
         assert branches_of(place, run_id) == {}
         assert spent_by(place, run_id)[1] == 7
 
@@ -81,7 +81,7 @@ async def test_a_step_is_charged_to_every_account_above_it_four_deep(place: Plac
     clock = Clock()
     settings = place.settings(*lines(), day=Limits(model_calls=1_000), time_zone=ZONE)
     async with open_team_app(settings, DEEP, clock) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(rounds=16))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=16))
         books = branches_of(place, run_id)
         assert {path: book.caps.rounds for path, book in books.items()} == {
             "task-1": 8,
@@ -100,7 +100,7 @@ async def test_a_step_is_charged_to_every_account_above_it_four_deep(place: Plac
 
 async def test_the_standing_line_is_that_of_the_branch(place: Place) -> None:
     async with open_team_app(place.settings(*lines(), time_zone=ZONE), Team(tasks=2)) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(rounds=8))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=8))
         found = place.rows(
             "select json_extract(sent, '$.tail') from mark join run on run.n = run where run.id = ? and path like"
             " 'task-1/round-_' order by mark.id",
@@ -113,20 +113,20 @@ async def test_the_standing_line_is_that_of_the_branch(place: Place) -> None:
 async def test_sixteen_branches_at_once_are_never_over(place: Place, tokens: int) -> None:
     clock = Clock()
     async with open_team_app(place.settings(*lines(read=900), time_zone=ZONE), Team(BRANCHES, tries=1), clock) as app:
-        await started(app, "the file is made", tools=NARROW, limits=Limits(rounds=1))
+        await start_run(app, "the file is made", tools=NARROW, limits=Limits(rounds=1))
         watch_peaks(place)
-        run_id = await started(app, "many", tools=NARROW, limits=Limits(total_tokens=tokens))
+        run_id = await start_run(app, "many", tools=NARROW, limits=Limits(total_tokens=tokens))
         assert len(branches_of(place, run_id)) == 2 * BRANCHES
         assert (await app.runs.report(run_id, ME)).status == "completed"
         assert spent_by(place, run_id)[0] <= tokens
-    assert passed(place) == 0
+    assert count_passed_caps(place) == 0
 
 
 async def test_time_is_divided_among_branches_without_accounts_too(place: Place, server: Standin) -> None:
     server.will(*(talks("done", usage=(900, 10, 0)) for _ in range(5)))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with open_team_app(settings, Team(tasks=4, limits=None)) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(milliseconds=40_000))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(milliseconds=40_000))
         assert (await app.runs.report(run_id, ME)).stop_reason == "assistant_stop"
     held = place.rows("select json_extract(held, '$[7]') from mark where path like 'task-%' order by id")
     assert held == [(10_000,)] * 4
@@ -137,11 +137,11 @@ async def test_an_empty_day_pauses_the_run_and_its_branches_go_on_with_the_same_
 ) -> None:
     reference, limits = place_in(tmp_path / "reference"), Limits(rounds=8)
     async with open_team_app(reference.settings(*lines(), time_zone=ZONE), DEEP) as app:
-        unlimited = await started(app, tools=NARROW, limits=limits)
+        unlimited = await start_run(app, tools=NARROW, limits=limits)
     clock = Clock()
     settings = place.settings(*lines(), day=Limits(model_calls=5), time_zone=ZONE)
     async with open_team_app(settings, DEEP, clock) as app:
-        run_id = await started(app, tools=NARROW, limits=limits)
+        run_id = await start_run(app, tools=NARROW, limits=limits)
         before = branches_of(place, run_id)
         assert (await app.runs.report(run_id, ME)).status == "paused"
         report = await app.runs.report(run_id, ME)
@@ -179,7 +179,7 @@ async def test_a_lost_attempt_in_a_branch_stays_charged_to_every_account_above(p
     )
     app = team_app(settings, team, Clock(), lambda: "run-lost")
     run_id = (await app.runs.start_planner(request, ME)).run_id
-    await begun(app, "task-2/try-1/round-1")
+    await wait_for_step(app, "task-2/try-1/round-1")
     async with asyncio.timeout(WITHIN_S):
         while len(server.heard) < 2:  # noqa: ASYNC110 - another's count has no event
             await asyncio.sleep(0.005)
@@ -194,9 +194,9 @@ async def test_a_lost_attempt_in_a_branch_stays_charged_to_every_account_above(p
 
 async def test_a_cancelled_run_holds_nothing_in_any_branch(place: Place) -> None:
     async with open_team_app(place.settings(time_zone=ZONE), Team(3, tries=1)) as app:
-        run_id = await started(app, route="caller", limits=Limits(rounds=9))
+        run_id = await start_run(app, route="caller", limits=Limits(rounds=9))
         assert {book.held.rounds for book in branches_of(place, run_id).values()} == {1}
-        await app.answers.submit(run_id, {"task-2/try-1/round-1": {**looks(1), **used(700, 300)}}, ME)
+        await app.answers.submit(run_id, {"task-2/try-1/round-1": {**looks(1), **usage_of(700, 300)}}, ME)
         await rests(app, run_id)
         assert branches_of(place, run_id)["task-2"].spent.total_tokens == 1_000
         await app.control.request(run_id, "cancel", ME)
@@ -206,12 +206,12 @@ async def test_a_cancelled_run_holds_nothing_in_any_branch(place: Place) -> None
 
 async def test_what_is_brought_beyond_a_branchs_cap_is_recorded_named_and_stops_it(place: Place) -> None:
     async with open_team_app(place.settings(time_zone=ZONE), Team(2, synthesis=False)) as app:
-        run_id = await started(app, route="caller", limits=Limits(total_tokens=4_000))
-        await app.answers.submit(run_id, {"task-1/round-1": {**looks(1), **used(2_500, 300)}}, ME)
+        run_id = await start_run(app, route="caller", limits=Limits(total_tokens=4_000))
+        await app.answers.submit(run_id, {"task-1/round-1": {**looks(1), **usage_of(2_500, 300)}}, ME)
         report = await rests(app, run_id)
         assert [item["key"] for item in report.waiting] == ["task-2/round-1"]  # the other one goes on
         assert any("branch task-1.total_tokens is 2000" in text for text in report.degraded)
-        await app.answers.submit(run_id, {"task-2/round-1": says("done", **used(100))}, ME)
+        await app.answers.submit(run_id, {"task-2/round-1": says("done", **usage_of(100))}, ME)
         assert (await rests(app, run_id)).status == "completed"
         assert outcome_of(place, run_id)["summary"] == "task-1: budget\ntask-2: assistant_stop"
 
@@ -230,7 +230,7 @@ async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_
     server.will(talks("done", usage=(50_000, 5_000, 0)), honest)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with open_team_app(settings, Team(2, limits=None, synthesis=False)) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(total_tokens=60_000))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(total_tokens=60_000))
         report = await app.runs.report(run_id, ME)
         assert report.usage["input_tokens"] + report.usage["output_tokens"] == 63_000
         assert any("limits.total_tokens is 60000; an answer that used more" in text for text in report.degraded)
@@ -238,7 +238,7 @@ async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_
 
 async def test_a_branchs_account_that_was_changed_stops_the_run(place: Place) -> None:
     async with open_team_app(place.settings(time_zone=ZONE), Team(2)) as app:
-        run_id = await started(app, route="caller", limits=Limits(rounds=9))
+        run_id = await start_run(app, route="caller", limits=Limits(rounds=9))
         account = "scope = 'branch' and name = 'task-1'"
         place.rows(f"update account set held_rounds = 0 where {account}")
         assert any("task-1 held rounds 0" in text for text in integrity.find_damage(app._store.reader))
@@ -252,7 +252,7 @@ async def test_a_branchs_account_that_was_changed_stops_the_run(place: Place) ->
 async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     settings = place.settings(*lines(), time_zone=ZONE)
     async with open_team_app(settings, Team(2, tries=1, agent="scout")) as app:
-        run_id = await started(app, tools=NARROW, limits=Limits(rounds=4))
+        run_id = await start_run(app, tools=NARROW, limits=Limits(rounds=4))
         spending = await app.spending.read(run_id, ME)
         assert [each["branch"] for each in spending["branches"]] == ["task-1", "task-1/try-1", "task-2", "task-2/try-1"]
         assert [each["limits"]["rounds"] for each in spending["branches"]] == [2] * 4
@@ -267,14 +267,14 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
 async def test_a_run_can_be_extended_after_a_branch_was_refused_and_removed_with_its_accounts(place: Place) -> None:
     clock, team = Clock(), Team(2, side_by_side=1, synthesis=False)
     async with open_team_app(place.settings(time_zone=ZONE), team, clock) as app:
-        run_id = await started(app, route="caller", limits=Limits(rounds=2))
+        run_id = await start_run(app, route="caller", limits=Limits(rounds=2))
         for path in ("round-1", "closing"):
-            await app.answers.submit(run_id, {f"task-1/{path}": {**looks(1), **used(10)}}, ME)
+            await app.answers.submit(run_id, {f"task-1/{path}": {**looks(1), **usage_of(10)}}, ME)
             await rests(app, run_id)
             if path == "round-1":
                 await app.control.request(run_id, "extend", ME, limits=Limits(rounds=6))
         assert [book.caps.rounds for book in branches_of(place, run_id).values()] == [1, 7]  # 8, less the one used
-        await app.answers.submit(run_id, {"task-2/round-1": says("done", **used(10))}, ME)
+        await app.answers.submit(run_id, {"task-2/round-1": says("done", **usage_of(10))}, ME)
         assert (await rests(app, run_id)).status == "completed"
     clock.now += 2 * 86_400_000
     app = team_app(place.settings(time_zone=ZONE), team, clock, lambda: "run-none")

@@ -6,14 +6,14 @@ import asyncio
 import sys
 
 import pytest
-from support.app import ME, Place, reads, rests, says, started
-from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, days_of, used
+from support.app import ME, Place, reads, rests, says, start_run
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, days_of, usage_of
 
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 
-LINES = (reads("a.txt", **used(1_000)), reads("b.txt", **used(1_000)), says("done"))
+LINES = (reads("a.txt", **usage_of(1_000)), reads("b.txt", **usage_of(1_000)), says("done"))
 HOUR = 3_600_000
 DAY = Limits(model_calls=3)
 LATER = MIDNIGHT + HOUR  # an hour into 2026-11-21
@@ -22,10 +22,10 @@ LATER = MIDNIGHT + HOUR  # an hour into 2026-11-21
 async def test_a_day_once_begun_is_charged_until_the_clock_has_passed_it(place: Place) -> None:
     clock = Clock(LATER)
     async with app_at(place.settings(*LINES, day=DAY, time_zone=ZONE), clock) as app:
-        assert (await app.runs.report(await started(app, "one"), ME)).status == "completed"
+        assert (await app.runs.report(await start_run(app, "one"), ME)).status == "completed"
         for back in (LATER - 2 * HOUR, MIDNIGHT - 48 * HOUR):
             clock.now = back
-            report = await app.runs.report(await started(app, f"again at {back}"), ME)
+            report = await app.runs.report(await start_run(app, f"again at {back}"), ME)
             assert (report.status, report.rounds) == ("paused", 0)
             assert report.resume_at == "2026-11-22T05:00:00Z"  # when the later day ends
         assert (await app.spending.read(None, ME))["day"] == "2026-11-21"
@@ -37,9 +37,9 @@ async def test_a_day_once_begun_is_charged_until_the_clock_has_passed_it(place: 
 async def test_another_server_whose_clock_is_behind_charges_the_later_day(place: Place) -> None:
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
     async with app_at(settings, Clock(LATER)) as app:
-        await started(app, "one")
+        await start_run(app, "one")
     async with app_at(settings, Clock(LATER - 2 * HOUR)) as app:
-        assert (await app.runs.report(await started(app, "two"), ME)).status == "paused"
+        assert (await app.runs.report(await start_run(app, "two"), ME)).status == "paused"
     assert list(days_of(place)) == ["2026-11-21"]
 
 
@@ -48,9 +48,9 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
     clock = Clock(MIDNIGHT + 30 * 24 * HOUR)
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
     async with app_at(settings, clock) as app:
-        await started(app, "one")
+        await start_run(app, "one")
         clock.now = LATER
-        stopped = await started(app, "two")
+        stopped = await start_run(app, "two")
         report = await app.runs.report(stopped, ME)
         assert (report.status, report.rounds, report.resume_at) == ("paused", 0, None)
         assert report.next is not None
@@ -71,10 +71,10 @@ async def test_the_command_lets_the_stopped_runs_go_on_and_the_later_day_keeps_w
     clock = Clock(4_000_000_000_000)  # of which this machine's clock knows nothing
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
     async with app_at(settings, clock) as app:
-        await started(app, "one")
+        await start_run(app, "one")
         (later,) = days_of(place)
         clock.now = LATER
-        stopped = await started(app, "two")
+        stopped = await start_run(app, "two")
         assert (await app.runs.report(stopped, ME)).status == "paused"
         words = ("budget", "--trust-clock", "--home", str(place.home))
         command = await asyncio.create_subprocess_exec(
@@ -85,7 +85,7 @@ async def test_the_command_lets_the_stopped_runs_go_on_and_the_later_day_keeps_w
         await app.runs.wait([stopped], until="done", wait_s=20, caller=ME)
         assert (await app.runs.report(stopped, ME)).status == "completed"
         clock.now = 4_000_000_000_000
-        assert (await app.runs.report(await started(app, "three"), ME)).status == "paused"
+        assert (await app.runs.report(await start_run(app, "three"), ME)).status == "paused"
     assert days_of(place)[later].spent.model_calls == 3
 
 
@@ -93,8 +93,8 @@ async def test_the_command_lets_the_stopped_runs_go_on_and_the_later_day_keeps_w
 async def test_a_day_that_is_none_is_named_and_nothing_is_spent(place: Place, period: str) -> None:
     settings = place.settings(*LINES, day=DAY, time_zone=ZONE)
     async with app_at(settings, Clock(LATER)) as app:
-        await started(app, "one")
+        await start_run(app, "one")
     place.rows("update account set period = ? where scope = 'day'", period)
     async with app_at(settings, Clock(LATER)) as app:
-        await started(app, "two")
+        await start_run(app, "two")
     assert place.rows("select count(*) from answer") == [(5,)]

@@ -10,15 +10,15 @@ from support.app import (
     ASK,
     ME,
     Place,
-    answered,
+    answer_run,
     asked_digests,
-    begun,
     outcome_of,
     place_in,
     reads,
     rests,
     says,
-    started,
+    start_run,
+    wait_for_step,
 )
 from support.daily_accounts import (
     MIDNIGHT,
@@ -28,10 +28,10 @@ from support.daily_accounts import (
     app_at,
     assert_days_add_up,
     at,
+    count_passed_caps,
     days_of,
-    ended,
-    passed,
-    used,
+    usage_of,
+    wait_until_ended,
     watch_peaks,
 )
 from support.provider_server import WITHIN_S, Standin, calls, refuses, silent, talks
@@ -41,7 +41,12 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 
-LINES = (reads("a.txt", **used(20_000)), reads("b.txt", **used(20_000)), reads("a.txt", **used(20_000)), says("done"))
+LINES = (
+    reads("a.txt", **usage_of(20_000)),
+    reads("b.txt", **usage_of(20_000)),
+    reads("a.txt", **usage_of(20_000)),
+    says("done"),
+)
 DAYS = {
     "model_calls": Limits(model_calls=2),
     "input_tokens": Limits(input_tokens=45_000),
@@ -58,10 +63,10 @@ async def test_a_day_that_is_used_up_pauses_the_run_which_goes_on_by_itself_on_t
 ) -> None:
     reference = place_in(tmp_path / "reference")
     async with app_at(reference.settings(*LINES), Clock()) as app:
-        unlimited = await started(app, tools=NARROW)
+        unlimited = await start_run(app, tools=NARROW)
     clock = Clock()
     async with app_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as app:
-        run_id = await started(app, tools=NARROW)
+        run_id = await start_run(app, tools=NARROW)
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.waiting) == ("paused", None, ())
         assert report.resume_at == "2026-11-21T05:00:00Z"
@@ -91,10 +96,10 @@ async def test_a_day_that_is_limited_in_dollars_pauses_the_run(place: Place, ser
     clock = Clock()
     settings = place.settings(model="openai:small", base_url=server.openai, day=day, time_zone=ZONE, **PRICED)
     async with app_at(settings, clock) as app:
-        run_id = await started(app, tools=NARROW)
+        run_id = await start_run(app, tools=NARROW)
         assert ((await app.runs.report(run_id, ME)).status, len(server.heard)) == ("paused", 2)
         clock.now = MIDNIGHT
-        assert (await ended(app, run_id)).summary == "done"
+        assert (await wait_until_ended(app, run_id)).summary == "done"
     books = days_of(place)
     assert [books[name].spent.nano_usd for name in ("2026-11-20", "2026-11-21")] == [20_000_000, 10_000_000]
 
@@ -102,7 +107,7 @@ async def test_a_day_that_is_limited_in_dollars_pauses_the_run(place: Place, ser
 async def test_resumed_too_early_it_is_paused_again(place: Place) -> None:
     clock = Clock()
     async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         for _ in range(2):
             await app.control.request(run_id, "resume", ME)
             report = await rests(app, run_id)
@@ -118,7 +123,7 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
     settings = place.settings(*LINES, day=Limits(model_calls=cap, total_tokens=250_000), time_zone=ZONE)
     clock = Clock()
     async with app_at(settings, clock) as one, app_at(settings, clock) as other:
-        first = await started(one, "the file is made")
+        first = await start_run(one, "the file is made")
         watch_peaks(place)
         apps = (one, other, one, other, one)
         starts = [app.runs.start_planner(PlannerRequest(f"run {n}"), ME) for n, app in enumerate(apps)]
@@ -133,13 +138,13 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
             clock.now = MIDNIGHT + (day - 1) * 86_400_000
             for run_id in runs:
                 await other.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
-            await settled(one, other, runs)
+            await wait_until_settled(one, other, runs)
         assert {(await one.runs.report(run_id, ME)).summary for run_id in runs} == {"done"}
-        assert passed(place) == 0
+        assert count_passed_caps(place) == 0
     assert sorted(book.spent.model_calls for book in days_of(place).values()) == [3, 7, 7, 7]
 
 
-async def settled(one: App, other: App, runs: list[str]) -> None:
+async def wait_until_settled(one: App, other: App, runs: list[str]) -> None:
     """Return once each run has ended or is paused until a later day."""
     async with asyncio.timeout(WITHIN_S):
         while True:
@@ -164,12 +169,12 @@ def due_rows(app: App) -> list[tuple[int]]:
 
 async def test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved(place: Place) -> None:
     clock = Clock(MIDNIGHT - 1)
-    lines = (reads("a.txt", delay_s=0.2, **used(5_000)), says("done", **used(6_000)))
+    lines = (reads("a.txt", delay_s=0.2, **usage_of(5_000)), says("done", **usage_of(6_000)))
     async with app_at(place.settings(*lines, time_zone=ZONE), clock) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         clock.now = MIDNIGHT + 100
-        await ended(app, run_id)
+        await wait_until_ended(app, run_id)
     books = days_of(place)
     assert [books[name].spent.input_tokens for name in ("2026-11-20", "2026-11-21")] == [5_000, 6_000]
 
@@ -178,11 +183,11 @@ async def test_a_clock_that_was_set_back_finds_what_was_used_after_midnight(plac
     clock = Clock()
     settings = place.settings(*LINES, day=Limits(model_calls=4), time_zone=ZONE)
     async with app_at(settings, clock) as app:
-        await started(app, "first")
+        await start_run(app, "first")
         clock.now = MIDNIGHT + 1
-        await started(app, "second")
+        await start_run(app, "second")
         clock.now = NOON
-        third = await started(app, "third")
+        third = await start_run(app, "third")
         assert ((await app.runs.report(third, ME)).status, (await app.runs.report(third, ME)).rounds) == ("paused", 0)
     assert [book.spent.model_calls for book in days_of(place).values()] == [4, 4]
 
@@ -190,26 +195,26 @@ async def test_a_clock_that_was_set_back_finds_what_was_used_after_midnight(plac
 async def test_a_pause_that_a_wrong_clock_began_ends_when_a_person_says_that_it_is_right_again(place: Place) -> None:
     clock = Clock(at("2031-01-01T12:00"))
     async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         assert (await app.runs.report(run_id, ME)).resume_at == "2031-01-02T05:00:00Z"
         clock.now = NOON
         await app.spending.trust_clock(ME)
-        assert (await ended(app, run_id)).summary == "done"
+        assert (await wait_until_ended(app, run_id)).summary == "done"
 
 
 async def test_what_a_caller_brings_is_charged_to_the_day(place: Place) -> None:
     clock = Clock()
-    brought = {**reads("a.txt"), **used(700, 300)}
+    brought = {**reads("a.txt"), **usage_of(700, 300)}
     async with app_at(place.settings(day=Limits(total_tokens=1_000), time_zone=ZONE), clock) as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         assert days_of(place)["2026-11-20"].held.model_calls == 1
-        report = await answered(app, run_id, round_1=brought)
+        report = await answer_run(app, run_id, round_1=brought)
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
         assert days_of(place)["2026-11-20"].spent.total_tokens == 1_000
         clock.now = MIDNIGHT
         await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
         assert (await rests(app, run_id)).status == "input_required"
-        report = await answered(app, run_id, round_2=says("done"))
+        report = await answer_run(app, run_id, round_2=says("done"))
         assert report.status == "completed"
     assert days_of(place)["2026-11-21"].spent.model_calls == 1
 
@@ -220,13 +225,13 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look", route=route), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         assert days_of(place)["2026-11-20"].held.model_calls == 1
         if route == "provider":
             async with asyncio.timeout(WITHIN_S):
                 await server.came.wait()
         await app.control.request(run_id, "cancel", ME)
-        await ended(app, run_id)
+        await wait_until_ended(app, run_id)
     book = days_of(place)["2026-11-20"]
     assert set(book.held) == {0}
     assert (book.spent.model_calls, book.spent.output_tokens) == ((1, 4_096) if route == "provider" else (0, 0))
@@ -236,11 +241,11 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
 async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Place) -> None:
     clock = Clock()
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
     place.rows("update mark set digest = x'00'")
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
         await app.control.request(run_id, "cancel", ME)
-        await ended(app, run_id)
+        await wait_until_ended(app, run_id)
     (book,) = days_of(place).values()
     assert set(book.held) == {0}
     assert_days_add_up(place)
@@ -259,7 +264,7 @@ async def test_budget_011_a_lost_attempt_stays_charged_on_its_day(place: Place, 
     clock.now = MIDNIGHT
     async with app_at(settings, clock) as second:
         await second.control.request(run_id, "resume", ME)
-        assert (await ended(second, run_id)).summary == "done"
+        assert (await wait_until_ended(second, run_id)).summary == "done"
     books = days_of(place)
     lost, then = books["2026-11-20"].spent, books["2026-11-21"].spent
     assert (lost.model_calls, lost.output_tokens) == (1, 4_096)
@@ -285,22 +290,22 @@ async def test_interrupted_and_folded_again_the_sums_stay(place: Place) -> None:
         run_id = (await app.runs.start_planner(request, ME)).run_id
         assert (await rests(app, run_id)).status == "paused"
         clock.now = MIDNIGHT
-        await ended(app, run_id)
+        await wait_until_ended(app, run_id)
     assert [book.spent.model_calls for book in days_of(place).values()] == [2, 2]
 
 
 async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_call(place: Place) -> None:
     clock = Clock()
     async with app_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as app:
-        run_id = await started(app, route="caller")
-        await answered(app, run_id, round_1=reads("a.txt"))
+        run_id = await start_run(app, route="caller")
+        await answer_run(app, run_id, round_1=reads("a.txt"))
         lowered = place.settings(*LINES, day=Limits(model_calls=1), time_zone=ZONE)
         async with app_at(lowered, clock) as other:
-            second = await started(other, "second")
+            second = await start_run(other, "second")
             assert (await other.runs.report(second, ME)).status == "paused"
             spending = await other.spending.read("day", ME)
             assert (spending["limits"]["model_calls"], spending["remaining"]["model_calls"]) == (1, 0)
-        report = await answered(app, run_id, round_2=reads("b.txt"))
+        report = await answer_run(app, run_id, round_2=reads("b.txt"))
         assert report.status == "paused"
         assert all(left is None or left >= 0 for left in (await app.spending.read("day", ME))["remaining"].values())
 
@@ -308,12 +313,12 @@ async def test_budget_016_a_limit_lowered_below_what_is_used_stops_at_the_next_c
 async def test_raised_limits_let_a_resumed_run_go_on_the_same_day(place: Place) -> None:
     clock = Clock()
     async with app_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
     async with app_at(place.settings(*LINES, day=Limits(model_calls=9), time_zone=ZONE), clock) as app:
         assert (await app.runs.report(run_id, ME)).status == "paused"
-        await started(app, "another, which finds the day")
+        await start_run(app, "another, which finds the day")
         await app.control.request(run_id, "resume", ME)
-        assert (await ended(app, run_id)).summary == "done"
+        assert (await wait_until_ended(app, run_id)).summary == "done"
     assert days_of(place)["2026-11-20"].spent.model_calls == 8
 
 
@@ -331,18 +336,18 @@ DAMAGE = {
 async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, damage: str) -> None:
     clock, settings = Clock(), place.settings(*LINES, time_zone=ZONE)
     async with app_at(settings, clock) as app:
-        await started(app, "first")
-        waiting = await started(app, "waiting", route="caller")
+        await start_run(app, "first")
+        waiting = await start_run(app, "waiting", route="caller")
     place.rows(damage)
     app = App(settings, "mcp", clock, lambda: "run-second")
     try:
-        run_id = await started(app, "second")
+        run_id = await start_run(app, "second")
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.rounds) == ("paused", 0)
         assert (await app.health(thorough=True))["damage"]
         clock.now = MIDNIGHT  # what is damaged is that day alone
         await app.control.request(run_id, "resume", ME)
-        assert (await ended(app, run_id)).summary == "done"
+        assert (await wait_until_ended(app, run_id)).summary == "done"
         assert (await app.runs.report(waiting, ME)).status in ("input_required", "paused")
     finally:
         await app._close()
@@ -355,7 +360,7 @@ async def test_dollars_of_a_day_without_a_price_are_refused_with_the_cure(place:
             await app.runs.start_planner(PlannerRequest("x"), ME)
         assert "day.usd" in str(refused.value)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         assert (await app.runs.report(run_id, ME)).status == "input_required"  # the caller pays, not this server
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="provider")
@@ -386,9 +391,9 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
 async def test_a_pause_that_is_over_is_ended_also_where_its_server_has_died(place: Place) -> None:
     clock, settings = Clock(), place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE)
     async with app_at(settings, clock) as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         ((number,),) = place.rows("select max(id) from owner")
     place.rows("update run set owner = ?", number)  # as a server leaves it that dies before it lets go
     clock.now = MIDNIGHT
     async with app_at(settings, clock) as app:
-        assert (await ended(app, run_id)).summary == "done"
+        assert (await wait_until_ended(app, run_id)).summary == "done"

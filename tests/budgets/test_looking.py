@@ -13,8 +13,8 @@ from typing import Any
 import mcp_types as wire
 import pytest
 from mcp.client.client import Client
-from support.app import Place, reads, says, started
-from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, used
+from support.app import Place, reads, says, start_run
+from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, usage_of
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.budget import budget
@@ -24,10 +24,10 @@ from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.settings import Flags
 
 ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
-LINES = (reads("a.txt", **used(2_000)), says("done", **used(3_000)))
+LINES = (reads("a.txt", **usage_of(2_000)), says("done", **usage_of(3_000)))
 
 
-async def asked(app: App, mode: str, **arguments: Any) -> wire.CallToolResult:
+async def call_budget_status(app: App, mode: str, **arguments: Any) -> wire.CallToolResult:
     """What `budget_status` tells a client of this era."""
 
     async def reach() -> App:
@@ -42,10 +42,10 @@ async def test_a_client_is_told_what_the_day_has_left_and_who_used_it(place: Pla
     clock = Clock()
     day = Limits(model_calls=10, total_tokens=50_000)
     async with app_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as app:
-        await started(app)
-        await started(app, "waits", route="caller")
+        await start_run(app)
+        await start_run(app, "waits", route="caller")
         for arguments in ({}, {"scope": "day"}):
-            spending = (await asked(app, mode, **arguments)).structured_content
+            spending = (await call_budget_status(app, mode, **arguments)).structured_content
             assert spending is not None
             assert (spending["day"], spending["time_zone"]) == ("2026-11-20", ZONE)
             assert spending["resets_at"] == "2026-11-21T05:00:00Z"
@@ -62,19 +62,19 @@ async def test_a_client_is_told_what_the_day_has_left_and_who_used_it(place: Pla
 async def test_a_client_is_told_of_the_days_and_of_a_run(place: Place, mode: str) -> None:
     clock = Clock()
     async with app_at(place.settings(*LINES, time_zone=ZONE), clock) as app:
-        empty = (await asked(app, mode)).structured_content
+        empty = (await call_budget_status(app, mode)).structured_content
         assert empty is not None
         assert (empty["spent"]["model_calls"], empty["by"]) == (0, [])
-        await started(app)
+        await start_run(app)
         clock.now = MIDNIGHT
-        run_id = await started(app, "again", limits=Limits(rounds=4, total_tokens=40_000))
-        days = (await asked(app, mode, scope="days")).structured_content
+        run_id = await start_run(app, "again", limits=Limits(rounds=4, total_tokens=40_000))
+        days = (await call_budget_status(app, mode, scope="days")).structured_content
         assert days is not None
         assert [(each["day"], each["spent"]["model_calls"]) for each in days["days"]] == [
             ("2026-11-21", 2),
             ("2026-11-20", 2),
         ]
-        run = (await asked(app, mode, scope=run_id)).structured_content
+        run = (await call_budget_status(app, mode, scope=run_id)).structured_content
         assert run is not None
         assert (run["scope"], run["spent"]["rounds"], run["remaining"]["rounds"]) == (run_id, 2, 2)
         assert run["remaining"]["total_tokens"] == 40_000 - 5_200
@@ -84,7 +84,7 @@ async def test_a_client_is_told_of_the_days_and_of_a_run(place: Place, mode: str
 async def test_an_unknown_run_has_no_budget(place: Place, mode: str) -> None:
     async with app_at(place.settings(*LINES), Clock()) as app:
         for scope in ("run-none", "week", "run-" + "0" * 90):
-            result = await asked(app, mode, scope=scope)
+            result = await call_budget_status(app, mode, scope=scope)
             assert result.is_error
             assert (result.structured_content or {})["code"] == "unknown_run"
 
@@ -109,7 +109,7 @@ def test_the_command_says_the_same(place: Place, capsys: pytest.CaptureFixture[s
 
 async def one_run(place: Place) -> str:
     async with App.open(place.settings(*LINES), via="mcp") as app:
-        return await started(app)
+        return await start_run(app)
 
 
 def test_the_command_knows_the_limits_of_the_day_before_anything_was_used(place: Place) -> None:

@@ -6,9 +6,19 @@ import json
 from typing import Any
 
 import pytest
-from support.app import ME, Place, outcome_of, rests, says, started
+from support.app import ME, Place, outcome_of, rests, says, start_run
 from support.branches import assert_books_agree
-from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, days_of, ended, passed, used, watch_peaks
+from support.daily_accounts import (
+    MIDNIGHT,
+    ZONE,
+    Clock,
+    app_at,
+    count_passed_caps,
+    days_of,
+    usage_of,
+    wait_until_ended,
+    watch_peaks,
+)
 from support.provider_server import WITHIN_S, Standin, talks
 
 from kairos_mcp.app.app import App
@@ -18,7 +28,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 
 ORIENTED = {"summary": "All is well.", "priorities": [], "risk_level": "low"}
-THOUGHT = says(json.dumps(ORIENTED), **used(1_000))
+THOUGHT = says(json.dumps(ORIENTED), **usage_of(1_000))
 TIDY = MandateRef(mandate_id="tidy")
 
 
@@ -26,7 +36,7 @@ def mandate(**more: Any) -> dict[str, Any]:
     return {"id": "tidy", "goal": "Tidy up.", **more}
 
 
-async def oriented(app: App, meant: MandateRef = TIDY, caller: Caller = ME) -> str:
+async def run_orient(app: App, meant: MandateRef = TIDY, caller: Caller = ME) -> str:
     """A phase of the mandate that is one model call: it has ended, or rests."""
     looked = (await app.mandates.start_phase("observe", meant, None, RunOptions(), caller)).run_id
     await app.runs.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
@@ -50,22 +60,22 @@ async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_o
     clock = Clock()
     async with app_at(place.settings(*[THOUGHT] * 3, time_zone=ZONE), clock) as app:
         await app.mandates.save(mandate(day={"model_calls": 2}), ME)
-        await oriented(app)
+        await run_orient(app)
         watch_peaks(place)
-        await oriented(app, MandateRef(mandate=mandate()))  # whoever names it is charged to it
-        third = await oriented(app)
+        await run_orient(app, MandateRef(mandate=mandate()))  # whoever names it is charged to it
+        third = await run_orient(app)
         report = await app.runs.report(third, ME)
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
         assert "this mandate" in place.rows("select paused from run where id = ?", third)[0][0]
         assert mandates_day(place) == [(2, 0, 2)]
-        other = await started(app, "of no mandate")
+        other = await start_run(app, "of no mandate")
         assert (await app.runs.report(other, ME)).status == "completed"
         clock.now = MIDNIGHT
-        await ended(app, third)
+        await wait_until_ended(app, third)
         assert outcome_of(place, third)["output"]["summary"] == "All is well."
         assert mandates_day(place) == [(2, 0, 2), (2, 0, 1)]
     assert [book.spent.model_calls for book in days_of(place).values()] == [3, 1]
-    assert passed(place) == 0
+    assert count_passed_caps(place) == 0
 
 
 async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
@@ -87,13 +97,13 @@ async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
 async def test_saved_anew_it_holds_from_now_on(place: Place) -> None:
     async with app_at(place.settings(*[THOUGHT] * 4, time_zone=ZONE), Clock()) as app:
         await app.mandates.save(mandate(day={"model_calls": 1}), ME)
-        await oriented(app)
-        run_id = await oriented(app)
+        await run_orient(app)
+        run_id = await run_orient(app)
         assert (await app.runs.report(run_id, ME)).status == "paused"
         await app.mandates.save(mandate(day={"model_calls": 5}), ME)
         assert mandates_day(place) == [(5, 0, 1)]
         await app.control.request(run_id, "resume", ME)
-        await ended(app, run_id)
+        await wait_until_ended(app, run_id)
         await app.mandates.save(mandate(), ME)
         assert mandates_day(place) == [(None, 0, 2)]
 
@@ -104,7 +114,7 @@ async def test_mandates_of_one_name_of_two_principals_have_an_account_each(place
         for caller in (ME, ann):
             await app.mandates.save(mandate(day={"model_calls": 1}), caller)
         for caller in (ME, ann):
-            assert (await app.runs.report(await oriented(app, caller=caller), caller)).status == "completed"
+            assert (await app.runs.report(await run_orient(app, caller=caller), caller)).status == "completed"
         assert mandates_day(place) == [(1, 0, 1), (1, 0, 1)]
         assert_books_agree(place)
 
@@ -140,7 +150,7 @@ async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(
     settings = place.settings(*[THOUGHT] * 4, time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
         await app.mandates.save(mandate(day={"model_calls": 3}), ME)
-        await oriented(app)
+        await run_orient(app)
     place.rows(damage)
     app = App(settings, "mcp", Clock(), lambda: "run-second")
     try:
@@ -155,12 +165,12 @@ async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(
 async def test_a_round_that_no_day_has_room_for_ends_the_run_and_says_what_to_raise(place: Place) -> None:
     settings = place.settings(*[THOUGHT] * 4, day=Limits(total_tokens=2_000), time_zone=ZONE)
     async with app_at(settings, Clock()) as app:
-        run_id = await started(app, "long " * 2_000)
+        run_id = await start_run(app, "long " * 2_000)
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, report.rounds) == ("completed", "budget", 0)
         assert any("day.total_tokens is 2000 for a whole day" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.model_calls == 0
-        short = await started(app, "short", tools=("read_file",))
+        short = await start_run(app, "short", tools=("read_file",))
         assert (await app.runs.report(short, ME)).resume_at is None
 
 
@@ -184,16 +194,16 @@ async def test_a_report_beyond_what_a_day_allows_is_recorded_named_and_stops_the
         model="openai:small", base_url=server.openai, day=Limits(total_tokens=20_000), time_zone=ZONE
     )
     async with app_at(settings, Clock()) as app:
-        report = await app.runs.report(await started(app, tools=("read_file",)), ME)
+        report = await app.runs.report(await start_run(app, tools=("read_file",)), ME)
         assert any("day.total_tokens is 20000; an answer" in text for text in report.degraded)
         assert days_of(place)["2026-11-20"].spent.total_tokens == 180_000
-        second = await started(app, "second", tools=("read_file",))
+        second = await start_run(app, "second", tools=("read_file",))
         assert ((await app.runs.report(second, ME)).status, len(server.heard)) == ("paused", 1)
 
 
 async def test_what_is_brought_beyond_a_day_is_named_too(place: Place) -> None:
     async with app_at(place.settings(day=Limits(input_tokens=500), time_zone=ZONE), Clock()) as app:
-        run_id = await started(app, route="caller")
-        await app.answers.submit(run_id, {"round-1": {**says("done"), **used(700, 10)}}, ME)
-        report = await ended(app, run_id)
+        run_id = await start_run(app, route="caller")
+        await app.answers.submit(run_id, {"round-1": {**says("done"), **usage_of(700, 10)}}, ME)
+        report = await wait_until_ended(app, run_id)
         assert any("day.input_tokens is 500; an answer that used more than was held" in t for t in report.degraded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from support.app import ME, Place, outcome_of, rests, started
+from support.app import ME, Place, outcome_of, rests, start_run
 from support.daily_accounts import ZONE
 from support.provider_server import Standin, talks
 
@@ -19,7 +19,9 @@ from kairos_mcp.execution.accounting import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_
 USAGE = Usage(input_tokens=5_000, output_tokens=300)
 
 
-def asked(talk: Conversation, tools: ToolSet | None = None, reminder: str | None = None) -> RequestCompletion:
+def completion_request(
+    talk: Conversation, tools: ToolSet | None = None, reminder: str | None = None
+) -> RequestCompletion:
     return RequestCompletion("round-1", "round", talk, tools or ToolSet(), reminder=reminder)
 
 
@@ -30,36 +32,36 @@ def offering(*names: str) -> ToolSet:
 def test_without_a_report_every_byte_may_be_a_token() -> None:
     talk = Conversation([Message("system", "be kind"), Message("user", "hello")])
     tools = offering("one")
-    bound = InputEstimator().bound(asked(talk, tools, "mind"))
+    bound = InputEstimator().bound(completion_request(talk, tools, "mind"))
     assert bound == talk.size + 2 * MESSAGE_TOKENS + tools.size + len("mind") + MARGIN_TOKENS
 
 
 def test_after_a_report_only_what_was_added_is_bounded_by_bytes() -> None:
     talk, meter, tools = Conversation([Message("user", "hello" * 1_000)]), InputEstimator(), offering("one")
-    meter.learn(asked(talk, tools), Completion("so", usage=USAGE))
+    meter.learn(completion_request(talk, tools), Completion("so", usage=USAGE))
     further = talk.add(Message("assistant", "so"), Message("user", "and now?"))
     added = further.size - talk.size
-    assert meter.bound(asked(further, tools)) == 5_000 + added + 2 * MESSAGE_TOKENS + TAIL_TOKENS
+    assert meter.bound(completion_request(further, tools)) == 5_000 + added + 2 * MESSAGE_TOKENS + TAIL_TOKENS
     assert (
-        meter.bound(asked(further, tools, "né"))
+        meter.bound(completion_request(further, tools, "né"))
         == 5_000 + added + 2 * MESSAGE_TOKENS + len("né".encode()) + TAIL_TOKENS
     )
 
 
 def test_tools_that_were_found_since_and_thinking_that_is_given_back_are_read_too() -> None:
     talk, meter = Conversation([Message("user", "hello")]), InputEstimator()
-    meter.learn(asked(talk, offering("one")), Completion("so", usage=USAGE))
+    meter.learn(completion_request(talk, offering("one")), Completion("so", usage=USAGE))
     grown = offering("one", "two")
-    assert meter.bound(asked(talk, grown)) == 5_000 + grown.size - offering("one").size + TAIL_TOKENS
-    meter.learn(asked(talk, grown), Completion("so", usage=USAGE, private=Private("anthropic", "[]")))
-    assert meter.bound(asked(talk, grown)) == 5_000 + 300 + TAIL_TOKENS
+    assert meter.bound(completion_request(talk, grown)) == 5_000 + grown.size - offering("one").size + TAIL_TOKENS
+    meter.learn(completion_request(talk, grown), Completion("so", usage=USAGE, private=Private("anthropic", "[]")))
+    assert meter.bound(completion_request(talk, grown)) == 5_000 + 300 + TAIL_TOKENS
 
 
 def test_another_conversation_is_not_bounded_by_the_report_of_this_one() -> None:
     meter = InputEstimator()
-    meter.learn(asked(Conversation([Message("user", "hello")])), Completion("so", usage=Usage(1, 1)))
+    meter.learn(completion_request(Conversation([Message("user", "hello")])), Completion("so", usage=Usage(1, 1)))
     other = Conversation([Message("user", "tell me all " * 1_000)])
-    assert meter.bound(asked(other)) > other.size
+    assert meter.bound(completion_request(other)) > other.size
 
 
 def test_the_longest_standing_line_fits_what_is_kept_for_it() -> None:
@@ -76,7 +78,7 @@ async def test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider
     server.will(talks("done", usage=(9_000, 10, 0)))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with App.open(settings, via="serve") as app:
-        run_id = await started(
+        run_id = await start_run(
             app, "x" * 9_000, route="caller", tools=("read_file",), limits=Limits(total_tokens=90_000)
         )
         looks = {"name": "read_file", "arguments": {"path": "a.txt"}}

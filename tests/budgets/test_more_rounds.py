@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from killed import MORE, MORE_TEAM, killed_after, requests, settings_for
-from support.app import ME, PERSON, Place, answered, law, outcome_of, rests, says, started, watched
+from support.app import ME, PERSON, Place, answer_run, law, open_checked_app, outcome_of, rests, says, start_run
 from support.branches import Team, branches_of, looks, open_team_app, put_reader
 from support.daily_accounts import ZONE
 
@@ -60,8 +60,8 @@ def many_lines(place: Place) -> Place:
 async def test_a_run_that_makes_progress_is_granted_more_and_the_record_names_it(many_lines: Place) -> None:
     place = many_lines
     lines = [*reading(range(4)), requests(3), *reading(range(4, 30))]
-    async with watched(place.settings(*lines, default_rounds=6)) as app:
-        run_id = await started(app, tools=TOOLS)
+    async with open_checked_app(place.settings(*lines, default_rounds=6)) as app:
+        run_id = await start_run(app, tools=TOOLS)
         assert cap_of(place, run_id) == (9, 9)
         assert grants_of(place) == [(3, "4 calls since the start, none of them repeated")]
         assert place.rows("select kind, taken is not null from deposit") == [("grant", 1)]
@@ -95,8 +95,8 @@ async def test_without_progress_nothing_is_granted_and_that_is_a_result_that_say
     many_lines: Place, turns: list[dict[str, Any]], because: str
 ) -> None:
     place = many_lines
-    async with watched(place.settings(*turns, requests(), says("done"), default_rounds=6)) as app:
-        run_id = await started(app, tools=TOOLS)
+    async with open_checked_app(place.settings(*turns, requests(), says("done"), default_rounds=6)) as app:
+        run_id = await start_run(app, tools=TOOLS)
         ((granted, reason),) = grants_of(place)
         assert granted == 0
         assert because in reason
@@ -108,8 +108,8 @@ async def test_without_progress_nothing_is_granted_and_that_is_a_result_that_say
 async def test_what_is_new_counts_from_the_last_grant_and_the_third_request_gets_nothing(many_lines: Place) -> None:
     place = many_lines
     lines = [looks(0), requests(7), looks(0), requests(2), looks(1), looks(2), requests(7), looks(3), requests(1)]
-    async with watched(place.settings(*lines, says("done"), default_rounds=6)) as app:
-        run_id = await started(app, tools=TOOLS)
+    async with open_checked_app(place.settings(*lines, says("done"), default_rounds=6)) as app:
+        run_id = await start_run(app, tools=TOOLS)
         assert [granted for granted, _ in grants_of(place)] == [7, 0, 3, 0]
         assert "no call since the last grant" in grants_of(place)[1][1]
         assert "7 were asked for" in grants_of(place)[2][1]
@@ -126,15 +126,15 @@ async def test_an_edit_makes_the_same_call_no_repetition_as_long_as_it_shows_som
     ]
     turns = [{"content": "", "tool_calls": [read, edit]} for edit in edits]
     settings = place.settings(*turns, requests(2), says("done"), gate=(GateRule("edit_file", "allow"),))
-    async with watched(settings) as app:
-        await started(app, tools=TOOLS)
+    async with open_checked_app(settings) as app:
+        await start_run(app, tools=TOOLS)
     assert grants_of(place) == [(2, "4 calls since the start, none of them repeated")]
 
 
 async def test_rounds_that_the_caller_limited_are_never_more_and_the_tool_is_not_offered(many_lines: Place) -> None:
     place = many_lines
-    async with watched(place.settings(looks(0), requests(), *reading(range(1, 9)))) as app:
-        run_id = await started(app, tools=TOOLS, limits=Limits(rounds=4))
+    async with open_checked_app(place.settings(looks(0), requests(), *reading(range(1, 9)))) as app:
+        run_id = await start_run(app, tools=TOOLS, limits=Limits(rounds=4))
         assert cap_of(place, run_id) == (4, 4)
         assert (
             f"tools: {NAME} is left out, since limits.rounds is given." in (await app.runs.report(run_id, ME)).degraded
@@ -146,27 +146,27 @@ async def test_rounds_that_the_caller_limited_are_never_more_and_the_tool_is_not
 @pytest.mark.parametrize("tools", [None, ("*",), ("read_*", "re*")])
 async def test_only_its_whole_name_offers_it(many_lines: Place, tools: tuple[str, ...] | None) -> None:
     place = many_lines
-    async with watched(place.settings(looks(0), requests(), says("done"))) as app:
-        await started(app, tools=tools)
+    async with open_checked_app(place.settings(looks(0), requests(), says("done"))) as app:
+        await start_run(app, tools=tools)
     assert place.rows("select count(*) from answer where body like '%was not offered%'") == [(1,)]
 
 
 async def test_the_configurations_limit_bounds_a_grant_and_a_person_extends_as_before(many_lines: Place) -> None:
     place = many_lines
     settings = place.settings(default_rounds=6, limits=Limits(rounds=8))
-    async with watched(settings) as app:
-        run_id = await started(app, tools=TOOLS, route="caller")
-        await answered(app, run_id, round_1=looks(0))
-        report = await answered(app, run_id, round_2=requests(5))
+    async with open_checked_app(settings) as app:
+        run_id = await start_run(app, tools=TOOLS, route="caller")
+        await answer_run(app, run_id, round_1=looks(0))
+        report = await answer_run(app, run_id, round_2=requests(5))
         assert grants_of(place) == [
             (2, "1 call since the start, none of them repeated; 5 were asked for, and the limits have no more")
         ]
         assert report.remaining["rounds"] == 5  # round 3 is held
         await app.control.request(run_id, "extend", ME, limits=Limits(rounds=3))
         assert cap_of(place, run_id)[0] == 8
-        await answered(app, run_id, round_3=requests(5))
+        await answer_run(app, run_id, round_3=requests(5))
         assert grants_of(place)[1][0] == 0
-        await answered(app, run_id, round_4=says("done"))
+        await answer_run(app, run_id, round_4=says("done"))
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ async def test_the_configurations_limit_bounds_a_grant_and_a_person_extends_as_b
 async def test_a_request_that_is_not_as_its_schema_says_is_an_error(
     many_lines: Place, changes: dict[str, Any], message: str
 ) -> None:
-    async with watched(many_lines.settings(looks(0), requests(**changes), says("done"))) as app:
-        await started(app, tools=TOOLS)
+    async with open_checked_app(many_lines.settings(looks(0), requests(**changes), says("done"))) as app:
+        await start_run(app, tools=TOOLS)
     ((body,),) = many_lines.rows("select body from answer where body like '%bad_arguments%'")
     assert message in body
     assert grants_of(many_lines) == []
@@ -191,8 +191,8 @@ async def test_a_request_that_is_not_as_its_schema_says_is_an_error(
 async def test_where_a_rule_asks_a_person_first_the_grant_comes_with_their_approval(many_lines: Place) -> None:
     place = many_lines
     lines = [looks(0), requests(3), says("done")]
-    async with watched(place.settings(*lines, gate=(GateRule(NAME, "ask"),), default_rounds=6)) as app:
-        run_id = await started(app, tools=TOOLS)
+    async with open_checked_app(place.settings(*lines, gate=(GateRule(NAME, "ask"),), default_rounds=6)) as app:
+        run_id = await start_run(app, tools=TOOLS)
         assert cap_of(place, run_id)[0] == 6
         (item,) = (await app.runs.report(run_id, ME)).waiting
         decision = {"decision": "approve", "digest": item["digest"]}
@@ -203,7 +203,7 @@ async def test_where_a_rule_asks_a_person_first_the_grant_comes_with_their_appro
 
 
 async def test_a_single_call_of_it_grants_nothing(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         arguments = requests()["tool_calls"][0]["arguments"]
         run_id = await app.runs.start_call(NAME, arguments, ME)
         await rests(app, run_id)
@@ -220,7 +220,7 @@ async def test_a_try_is_granted_what_its_task_and_the_team_have_left(many_lines:
     team = Team(tasks=2, tries=1, limits=Limits(rounds=7), tried=Limits(rounds=4), side_by_side=1, synthesis=False)
     lines = [*reading(range(2)), requests(9), *reading(range(2, 60))]
     async with open_team_app(place.settings(*lines, time_zone=ZONE, default_rounds=14), team) as app:
-        run_id = await started(app, tools=TOOLS)
+        run_id = await start_run(app, tools=TOOLS)
         books = branches_of(place, run_id)
         assert books["task-1/try-1"].caps.rounds == 7 == books["task-1/try-1"].spent.rounds
         assert books["task-2/try-1"].caps.rounds == 4
@@ -238,7 +238,7 @@ async def test_a_tasks_tries_share_what_may_be_granted_and_what_others_may_still
     again = [looks(10), requests(10), *reading(range(11, 16)), requests(1), *reading(range(20, 23)), says("closing")]
     lines = [*first, *again, *reading(range(30, 60))]
     async with open_team_app(place.settings(*lines, time_zone=ZONE, default_rounds=60), team) as app:
-        run_id = await started(app, tools=TOOLS)
+        run_id = await start_run(app, tools=TOOLS)
         books = branches_of(place, run_id)
         assert (books["task-1"].caps.rounds, books["task-2"].caps.rounds) == (20, (60 - 16) // 2)
         assert [books[f"task-1/try-{n}"].caps.rounds for n in (1, 2)] == [7, 9]
@@ -260,7 +260,7 @@ async def test_each_task_of_a_team_has_grants_of_its_own(many_lines: Place, limi
     turns = [looks(0), requests(4), looks(1), requests(9), looks(2), requests(1), looks(3), says("read")]
     lines = [{"for": f"task-1/try-1/round-{number}", **turn} for number, turn in enumerate(turns, 1)]
     lines += [{"for": "task-2/try-1/round-1", **says("nothing")}, {"for": "synthesis", **says("all of it")}]
-    async with watched(place.settings(*lines)) as app:
+    async with open_checked_app(place.settings(*lines)) as app:
         run_id = (await app.runs.start_team(TeamRequest("read it", READING, limits=Limits(**limits)), ME)).run_id
         report = await rests(app, run_id)
         assert (report.stop_reason, report.summary) == ("team_done", "all of it")
@@ -272,7 +272,7 @@ async def test_each_task_of_a_team_has_grants_of_its_own(many_lines: Place, limi
 async def test_a_team_whose_rounds_the_caller_gave_grants_none(many_lines: Place) -> None:
     place = many_lines
     put_reader(place, max_rounds=3)
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         request = TeamRequest("read it", READING, route="caller", limits=Limits(rounds=20))
         run_id = (await app.runs.start_team(request, ME)).run_id
         report = await rests(app, run_id)
@@ -350,7 +350,7 @@ def test_a_grant_is_never_more_than_was_asked_for_nor_than_there_is_room(
     assert grant_rounds(asked, earlier, left, room, lambda: Progress(2, 0, False)).granted == 0
 
 
-def unmeasured() -> Progress:
+def measure_too_early() -> Progress:
     raise AssertionError("what was done is looked at last")
 
 
@@ -366,7 +366,7 @@ def unmeasured() -> Progress:
 def test_what_no_progress_could_change_is_refused_without_a_look(
     earlier: list[int], left: int | None, room: int, because: str
 ) -> None:
-    grant = grant_rounds(3, earlier, left, room, unmeasured)
+    grant = grant_rounds(3, earlier, left, room, measure_too_early)
     assert (grant.granted, grant.left) == (0, left)
     assert because in grant.reason
 
@@ -379,17 +379,17 @@ def test_where_nothing_around_is_limited_all_that_was_asked_for_is_granted() -> 
 FAILED = MadeCall(b"edit", b"stale")
 
 
-def made(call: str, result: str, *, changes: bool = False) -> MadeCall:
+def made_call(call: str, result: str, *, changes: bool = False) -> MadeCall:
     return MadeCall(call.encode(), result.encode(), frozenset((result.encode(),)), changes)
 
 
 @pytest.mark.parametrize(
     ("since", "repeats"),
     [
-        ([made("date", "one"), made("date", "two")], 1),  # it says something else each time
-        ([made("test", "bad"), made("edit", "x", changes=True), made("test", "good")], 0),
-        ([made("test", "bad"), made("edit", "x", changes=True), made("test", "bad")], 1),
-        ([FAILED, made("edit", "x", changes=True)], 0),  # as of a file that another task had changed
+        ([made_call("date", "one"), made_call("date", "two")], 1),  # it says something else each time
+        ([made_call("test", "bad"), made_call("edit", "x", changes=True), made_call("test", "good")], 0),
+        ([made_call("test", "bad"), made_call("edit", "x", changes=True), made_call("test", "bad")], 1),
+        ([FAILED, made_call("edit", "x", changes=True)], 0),  # as of a file that another task had changed
         ([FAILED, FAILED], 1),
     ],
 )
@@ -398,4 +398,4 @@ def test_a_call_repeats_one_before_unless_a_file_was_changed_and_it_shows_someth
 ) -> None:
     assert measure_progress((), since).repeats == repeats
     assert not measure_progress(since, since[:1]).finds_new
-    assert not measure_progress([made("date", "one")], [made("date", "two")]).finds_new
+    assert not measure_progress([made_call("date", "one")], [made_call("date", "two")]).finds_new

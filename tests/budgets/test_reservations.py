@@ -279,7 +279,7 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
 CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400, 1_000, 1, Price(1, 2))
 
 
-def opened(connection: SqliteSession, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
+def open_branches(connection: SqliteSession, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
     """Branches with accounts of their own, outer ones first."""
     batch = ReservationBatch(connection, read_account(connection, OWN))
     batch.open_branches([NewBranch(path, BranchShare(caps, 1)) for path in paths])
@@ -291,7 +291,7 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
     connection: SqliteSession,
 ) -> None:
     open_accounts(connection, [Limits(), Limits()])
-    known = opened(connection, "task", "task/try")
+    known = open_branches(connection, "task", "task/try")
     batch = ReservationBatch(connection, read_account(connection, OWN), known)
     leaves = [batch.reserve("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
     held = [outcome.held for outcome in leaves if isinstance(outcome, Reservation)]
@@ -313,7 +313,7 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
 
 def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: SqliteSession) -> None:
     open_accounts(connection, [Limits()])
-    known = opened(connection, "task")
+    known = open_branches(connection, "task")
     batch = ReservationBatch(connection, read_account(connection, OWN), known)
     batch.settle("task/step", NOTHING, Units(tool_calls=1), ())
     batch.settle("task/other", NOTHING, NOTHING, ())
@@ -329,7 +329,7 @@ def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap
     """Of each unit alone: what was read, what was written, what it cost. What is only just held names nothing."""
     cap = Limits(**{unit: 1_000})
     open_accounts(connection, [cap, cap])
-    known = opened(connection, "task", caps=cap)
+    known = open_branches(connection, "task", caps=cap)
     connection.execute(f"update account set held_{unit} = 1000")
     batch = ReservationBatch(connection, read_account(connection, OWN), known)
     batch.settle("task/step", Units(**{unit: 1_000}), Units(**{unit: 1_000 + excess}), (2,))
@@ -410,7 +410,7 @@ def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once
     """Of the tokens that it may have read and written, those that it read come first."""
     limits = Limits(**caps)
     open_accounts(connection, [limits if whose == "run" else Limits(), limits if whose == "day" else Limits()])
-    known = opened(connection, "task", caps=limits if whose == "branch" else UNLIMITED)
+    known = open_branches(connection, "task", caps=limits if whose == "branch" else UNLIMITED)
     for unit in SHARED_UNITS:
         held = getattr(HELD, unit)  # by this step; what the caps say is beside that of another one
         connection.execute(

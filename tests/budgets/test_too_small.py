@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.app import ME, Place, reads, rests, says, started
+from support.app import ME, Place, reads, rests, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
@@ -21,27 +21,27 @@ async def test_a_limit_below_one_round_says_what_a_round_needs_and_with_that_the
     place: Place, unit: str
 ) -> None:
     async with App.open(place.settings(*LINES), via="test") as app:
-        small = await app.runs.report(await started(app, "small", limits=Limits(**{unit: 100})), ME)
+        small = await app.runs.report(await start_run(app, "small", limits=Limits(**{unit: 100})), ME)
         assert (small.status, small.stop_reason, small.rounds) == ("completed", "budget", 0)
         (text,) = [note for note in small.degraded if note.startswith("round-1 was not begun")]
         assert f"limits.{unit}, which is 100." in text
         needed = int(re.findall(r"up to ([\d]+) of", text)[0])
-        enough = await app.runs.report(await started(app, "large", limits=Limits(**{unit: needed})), ME)
+        enough = await app.runs.report(await start_run(app, "large", limits=Limits(**{unit: needed})), ME)
         assert enough.rounds >= 1
         assert not any("was not begun" in note for note in enough.degraded)
-        short = await app.runs.report(await started(app, "short", limits=Limits(**{unit: needed - 1})), ME)
+        short = await app.runs.report(await start_run(app, "short", limits=Limits(**{unit: needed - 1})), ME)
         assert short.rounds == 0
 
 
 @pytest.mark.parametrize("total", [3_000, 5_000, 8_000])
 async def test_no_run_of_no_rounds_is_without_a_word_why(place: Place, total: int) -> None:
     async with App.open(place.settings(*LINES), via="test") as app:
-        report = await app.runs.report(await started(app, limits=Limits(total_tokens=total)), ME)
+        report = await app.runs.report(await start_run(app, limits=Limits(total_tokens=total)), ME)
     assert report.rounds or any("limits.total_tokens" in note for note in report.degraded)
 
 
 async def test_a_day_without_room_for_one_call_says_what_it_needs(place: Place) -> None:
     async with App.open(place.settings(*LINES, day=Limits(total_tokens=2_000)), via="test") as app:
-        report = await rests(app, await started(app))
+        report = await rests(app, await start_run(app))
     text = next(note for note in report.degraded if note.startswith("day.total_tokens"))
     assert re.search(r"needs up to \d{4,}, more than that", text)

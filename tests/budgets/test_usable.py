@@ -8,7 +8,7 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
-from support.app import ME, Place, started
+from support.app import ME, Place, start_run
 from support.daily_accounts import ZONE, Clock, app_at
 from support.provider_server import Standin, calls, talks
 
@@ -52,7 +52,7 @@ async def test_a_run_that_meets_its_budget_could_use_nearly_all_of_it(
             for n in range(2 * rounds):
                 asked = calls(("read_file", {"path": "a.txt", "start_line": n + 1}))
                 server.will(talks(None, asked, finish="tool_calls", usage=(*SHAPES[shape](n), 0)))
-            run_id = await started(app, f"{nth}", tools=("read_file",), limits=Limits(total_tokens=cap, rounds=99))
+            run_id = await start_run(app, f"{nth}", tools=("read_file",), limits=Limits(total_tokens=cap, rounds=99))
             report = await app.runs.report(run_id, ME)
             assert (report.stop_reason, report.rounds >= ROUNDS) == ("budget", True)
             rounds_of.append(report.rounds)

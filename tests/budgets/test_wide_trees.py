@@ -33,7 +33,7 @@ SAMPLE, WHOLE_SWEEP, PARTS = 200, 100_000, 20
 TASKS, DAYS = 16, (2, 3)
 
 
-def scaled(caps: Limits, times: int) -> Limits:
+def scale(caps: Limits, times: int) -> Limits:
     return Limits(**{unit: None if cap is None else cap * times for unit, cap in asdict(caps).items()})
 
 
@@ -59,8 +59,8 @@ def count_refused(connection: SqliteSession, seed: int) -> tuple[int, int]:
     """Go through one history, held against the law throughout; return how many steps were let through and refused."""
     chance = random.Random(seed)
     caps = [
-        scaled(some_caps(chance, Units._fields), TASKS),
-        *(scaled(some_caps(chance, SHARED_UNITS), 8) for _ in DAYS),
+        scale(some_caps(chance, Units._fields), TASKS),
+        *(scale(some_caps(chance, SHARED_UNITS), 8) for _ in DAYS),
     ]
     open_accounts(connection, caps)
     under_way, books, asked, let_through = list[Held](), Books(), 0, 0

@@ -22,7 +22,7 @@ def writes(path: str, content: str = "hello\n", said: str = "") -> dict[str, Any
     return {"content": said, "tool_calls": [call]}
 
 
-def scripted(kairos: Shell, *lines: Mapping[str, Any]) -> dict[str, str]:
+def script_environ(kairos: Shell, *lines: Mapping[str, Any]) -> dict[str, str]:
     file = kairos.home / "script.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return kairos.environ(KAIROS_SCRIPT=str(file))
@@ -30,7 +30,9 @@ def scripted(kairos: Shell, *lines: Mapping[str, Any]) -> dict[str, str]:
 
 @contextmanager
 def terminal(kairos: Shell, *words: str, lines: Sequence[Mapping[str, Any]] = (), **more: Any) -> Iterator[Terminal]:
-    environ = scripted(kairos, *lines) if lines else kairos.environ(KAIROS_SCRIPT=str(kairos.home / "script.jsonl"))
+    environ = (
+        script_environ(kairos, *lines) if lines else kairos.environ(KAIROS_SCRIPT=str(kairos.home / "script.jsonl"))
+    )
     with Terminal(*words, folder=kairos.folder, environ=environ, **more) as opened:
         yield opened
 
@@ -127,7 +129,7 @@ def test_without_a_terminal_and_with_json_nobody_is_asked(kairos: Shell, more: l
             assert person.ends() == 3
             assert QUESTION not in person.text
     else:
-        said = kairos(*CHANGE, typed="y\n", KAIROS_SCRIPT=scripted(kairos, *lines)["KAIROS_SCRIPT"])
+        said = kairos(*CHANGE, typed="y\n", KAIROS_SCRIPT=script_environ(kairos, *lines)["KAIROS_SCRIPT"])
         assert (said.code, QUESTION in said.err) == (3, False)
         assert " approve " in said.out
     assert verdicts(kairos) == [(None, None, None, None)]

@@ -8,13 +8,13 @@ import re
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts, writes
+from commands.test_asked_in_place import QUESTION, rows, script_environ, terminal, verdicts, writes
 from commands.test_short_names import script_of, slow
 from support.provider_server import calls, chat, standin
 from support.provider_streams import chat_events, streams
 from support.script_lines import looks, says
 from support.terminal import Terminal
-from support.waiting import awaited
+from support.waiting import wait_until
 
 TALK = ("run", "-i", "--tools", "write_file", "--tools", "list_files")
 PROMPT = "\n> "
@@ -68,7 +68,7 @@ def test_what_was_said_once_is_printed_once(kairos: Shell) -> None:
 
 @pytest.mark.parametrize("named", [False, slow(True)])
 def test_it_is_taken_up_again(kairos: Shell, named: bool) -> None:
-    scripted(kairos, says("Ok."))
+    script_environ(kairos, says("Ok."))
     kairos("run", "-i", "First.", **script_of(kairos))
     kairos("run", "-i", "Another.", **script_of(kairos))
     first, newest = ids(kairos)
@@ -80,13 +80,13 @@ def test_it_is_taken_up_again(kairos: Shell, named: bool) -> None:
 
 
 def test_a_conversation_of_another_folder_goes_on_there_with_its_tools(kairos: Shell) -> None:
-    scripted(kairos, says("Ok."))
+    script_environ(kairos, says("Ok."))
     kairos(*TALK, "First.", **script_of(kairos))
     (first,) = ids(kairos)
     other = kairos.home / "other"
     other.mkdir()
     assert kairos("run", "-i", "--continue", cwd=other, **script_of(kairos)).code == 2
-    scripted(kairos, writes("new.txt"), says("Ok."))
+    script_environ(kairos, writes("new.txt"), says("Ok."))
     kairos("run", "-i", "--continue", first, "Write.", cwd=other, **script_of(kairos))
     assert continues(kairos) == [None, first]
     assert rows(kairos, "select distinct workspace from run") == [(str(kairos.folder),)]
@@ -122,9 +122,9 @@ def test_left_at_a_question_it_is_taken_up_at_that_question(kairos: Shell) -> No
 def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> None:
     lines = (looks(), {**says("All done."), "delay_s": 30})
     with terminal(kairos, *TALK, "Do it.", lines=lines) as person:
-        awaited((kairos.state / "kairos.db").exists)
+        wait_until((kairos.state / "kairos.db").exists)
         person.shows("list_files")
-        awaited(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
+        wait_until(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
         person.interrupts()
         person.shows(" --continue ")
         assert person.ends() == 130
@@ -137,7 +137,7 @@ def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> 
 def test_a_killed_conversation_is_taken_up_where_it_was(kairos: Shell) -> None:
     with terminal(kairos, *TALK, "Do it.", lines=(looks(), {**says("All done."), "delay_s": 1.0})) as person:
         person.shows("list_files")
-        awaited(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
+        wait_until(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
         person.kills()
     with terminal(kairos, "run", "-i", "--continue") as person:
         person.shows("All done.")
@@ -151,7 +151,7 @@ def test_a_killed_conversation_is_taken_up_where_it_was(kairos: Shell) -> None:
 
 
 def test_a_line_that_is_refused_does_not_end_it(kairos: Shell) -> None:
-    scripted(kairos, says("Ok."))
+    script_environ(kairos, says("Ok."))
     kairos("run", "First.", "--key", "k", **script_of(kairos))
     with terminal(kairos, "run", "-i", "--key", "k") as person:
         person.shows(PROMPT)
@@ -175,10 +175,10 @@ def cuts(kairos: Shell) -> list[str | None]:
 
 
 def test_a_single_run_goes_on_from_another_or_from_one_of_its_rounds(kairos: Shell) -> None:
-    scripted(kairos, looks(), says("First answer."))
+    script_environ(kairos, looks(), says("First answer."))
     kairos("run", "First.", **script_of(kairos))
     (first,) = ids(kairos)
-    scripted(kairos, says("Second answer."))
+    script_environ(kairos, says("Second answer."))
     assert kairos("run", "--continue", first, "Second.", **script_of(kairos)).code == 0
     assert kairos("run", "--continue", first, "--from", "round-2", "Third.", **script_of(kairos)).code == 0
     assert (continues(kairos), cuts(kairos)) == ([None, first, first], [None, None, "round-2"])
@@ -231,7 +231,7 @@ def test_it_is_not_said_to_who_asked_for_that_or_reads_json(kairos: Shell, words
 
 
 def test_each_line_of_a_pipe_is_a_run(kairos: Shell) -> None:
-    scripted(kairos, says("Ok."))
+    script_environ(kairos, says("Ok."))
     said = kairos("run", "-i", typed="One.\n\n Two. \nThree.", **script_of(kairos))
     assert said.code == 0
     goals = [json.loads(spec)["goal"] for (spec,) in rows(kairos, "select spec from run order by n")]
@@ -282,7 +282,7 @@ async def test_words_that_broke_off_are_followed_by_the_whole_answer(kairos: She
 
 
 def test_it_goes_on_with_its_agent_and_what_tools_that_was_left_unless_another_is_asked_for(kairos: Shell) -> None:
-    scripted(kairos, says("Done."))
+    script_environ(kairos, says("Done."))
     kairos("run", "-i", "First.", "--agent", "file_manager", "--tools", "read_file", **script_of(kairos))
     kairos("run", "-i", "--continue", "last", "Second.", **script_of(kairos))
     kairos("run", "-i", "--continue", "last", "Third.", "--agent", "search_specialist", **script_of(kairos))

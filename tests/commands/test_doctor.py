@@ -133,16 +133,16 @@ def test_interpreters_of_a_workspace_are_tried_as_a_run_starts_them(kairos) -> N
     (kairos.folder / ".venv" / "bin").mkdir(parents=True)
     (kairos.folder / ".venv" / "bin" / "python").symlink_to(conda)
 
-    def tried() -> tuple[str, str, str]:
+    def find_programs() -> tuple[str, str, str]:
         findings = kairos("doctor", "--json", "--workspace", ".").json["findings"]
         (found,) = [each for each in findings if each["matter"] == "programs"]
         return found["state"], found["text"], found["cure"]
 
-    state, text, cure = tried()
+    state, text, cure = find_programs()
     assert (state, "can't look at" in text) == ("note", True)
     kairos.state.mkdir(mode=0o700, exist_ok=True)
     (kairos.state / "kairos.toml").write_text(cure[cure.index("command_reads") : cure.index("]") + 1] + "\n")
-    state, text, _ = tried()
+    state, text, _ = find_programs()
     assert (state, text.endswith(".venv/bin/python runs (Python 3.99)")) == ("ok", True)
 
 

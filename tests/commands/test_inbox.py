@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts, writes
-from commands.test_resume import END, MAKES, killed
+from commands.test_asked_in_place import QUESTION, rows, script_environ, terminal, verdicts, writes
+from commands.test_resume import END, MAKES, kill_run_once
 from commands.test_short_names import script_of, slow
 from support.script_lines import says
 
@@ -14,7 +14,7 @@ def waiting_runs(kairos: Shell, *names: str, **more: str) -> list[str]:
     """Runs that each want to write a file of this name, in this order."""
     found = []
     for name in names:
-        scripted(kairos, writes(name), says(f"Wrote {name}."))
+        script_environ(kairos, writes(name), says(f"Wrote {name}."))
         words = ("run", f"Write {name}.", "--tools", "write_file", "--json")
         found.append(kairos(*words, **script_of(kairos), **more).json["run_id"])
     return found
@@ -79,7 +79,7 @@ def test_a_lost_call_is_settled_where_it_is_shown(kairos: Shell, words: list[str
     rule = 'commands = "bare"\n[[gate]]\ntools = "run_command"\nverdict = "allow"\n'
     (kairos.state / "kairos.toml").write_text(rule)
     made = kairos.folder / "made.txt"
-    killed(
+    kill_run_once(
         kairos,
         ["run", "Make.", "--tools", "run_command"],
         [MAKES, END],

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import rows, scripted, writes
+from commands.test_asked_in_place import rows, script_environ, writes
 from commands.test_short_names import slow
 from support.provider_server import standin, talks
 from support.script_lines import says
@@ -66,7 +66,7 @@ async def test_the_same_words_go_on_by_a_provider_that_is_configured_after_the_f
 
 def test_the_same_words_with_a_script_begin_a_new_run_and_find_that_one_again(kairos: Shell) -> None:
     assert kairos(*ASKS).code == 3
-    asking = scripted(kairos, writes("new.txt"), says("Done."))["KAIROS_SCRIPT"]
+    asking = script_environ(kairos, writes("new.txt"), says("Done."))["KAIROS_SCRIPT"]
     words = (*ASKS, "--tools", "write_file")
     assert kairos(*words).code == 3
     first = kairos(*words, KAIROS_SCRIPT=asking)
@@ -78,7 +78,7 @@ def test_the_same_words_with_a_script_begin_a_new_run_and_find_that_one_again(ka
 
 def test_a_route_that_was_asked_for_stays_and_a_run_keeps_the_script_of_its_start(kairos: Shell) -> None:
     run_id = kairos(*ASKS, "--route", "caller", "--json").json["run_id"]
-    script = scripted(kairos, says("Done."))["KAIROS_SCRIPT"]
+    script = script_environ(kairos, says("Done."))["KAIROS_SCRIPT"]
     said = kairos(*ASKS, "--route", "caller", KAIROS_SCRIPT=script)
     assert (said.code, f"reroute {run_id} provider" in said.err, f"cancel {run_id}" in said.err) == (3, True, True)
     refused = kairos("reroute", run_id, "scripted", KAIROS_SCRIPT=script)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands.conftest import Shell
-from support.waiting import awaited
+from support.waiting import wait_until
 
 LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
 END = {"content": "All done.", "finish": "stop"}
@@ -32,14 +32,14 @@ def rows(kairos: Shell, sql: str) -> list[tuple[Any, ...]]:
             return []
 
 
-def killed(kairos: Shell, words: list[str], lines: list[dict[str, Any]], seen: Callable[[], Any]) -> str:
-    """The run of a `run` that was killed as soon as this was seen of it."""
+def kill_run_once(kairos: Shell, words: list[str], lines: list[dict[str, Any]], seen: Callable[[], Any]) -> str:
+    """Kill a `run` as soon as this is seen of it; returns the id of its run."""
     script = kairos.home / "script.jsonl"
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     environ = kairos.environ(KAIROS_SCRIPT=str(script))
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(kairos.words(*words), cwd=kairos.folder, env=environ, **quiet) as running:
-        awaited(seen)
+        wait_until(seen)
         os.kill(running.pid, signal.SIGKILL)
     ((run_id,),) = rows(kairos, "select id from run")
     return str(run_id)
@@ -47,12 +47,12 @@ def killed(kairos: Shell, words: list[str], lines: list[dict[str, Any]], seen: C
 
 def killed_while_thinking(kairos: Shell, *more: str) -> str:
     lines = [LOOK, {**END, "delay_s": 1.0}]
-    return killed(
+    return kill_run_once(
         kairos, ["run", "Look.", *more], lines, lambda: rows(kairos, "select 1 from mark where path='round-2'")
     )
 
 
-def asked(kairos: Shell) -> list[tuple[Any, ...]]:
+def step_paths(kairos: Shell) -> list[tuple[Any, ...]]:
     return rows(kairos, "select path from mark order by 1")
 
 
@@ -77,7 +77,7 @@ def test_a_killed_run_is_shown_with_the_command_that_takes_it_up_and_that_comman
     assert resumed.returncode == 0, resumed.stderr
     assert b"All done." in resumed.stdout
     assert rows(kairos, "select count(*), json_extract(outcome, '$.status') from run") == [(1, "completed")]
-    assert asked(kairos) == [("round-1",), ("round-1/call-1",), ("round-2",)]  # nothing is asked twice
+    assert step_paths(kairos) == [("round-1",), ("round-1/call-1",), ("round-2",)]  # nothing is asked twice
 
 
 def test_the_same_words_again_take_up_the_killed_run(kairos: Shell) -> None:
@@ -93,7 +93,7 @@ def test_what_cannot_be_repeated_by_itself_is_shown_with_its_key_and_the_exact_c
     rule = 'commands = "bare"\n[[gate]]\ntools = "run_command"\nverdict = "allow"\n'
     (kairos.state / "kairos.toml").write_text(rule)
     made = kairos.folder / "made.txt"
-    run_id = killed(kairos, ["run", "Make.", "--tools", "run_command"], [MAKES, END], made.exists)
+    run_id = kill_run_once(kairos, ["run", "Make.", "--tools", "run_command"], [MAKES, END], made.exists)
     resumed = kairos("resume", run_id, **script_of(kairos))
     assert resumed.code == 3
     assert "round-1/call-1/settle" in resumed.out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import QUESTION, rows, scripted, terminal, verdicts
+from commands.test_asked_in_place import QUESTION, rows, script_environ, terminal, verdicts
 from commands.test_narrow_terminals import too_long
 from commands.test_short_names import slow
 from support.script_lines import looks, says
@@ -63,7 +63,7 @@ def test_the_line_that_moves_has_the_tasks_under_it_and_one_that_ends_stays_on_t
 
 
 def test_a_team_without_a_terminal_waits_with_exit_code_3_and_goes_on_by_an_approval(kairos: Shell) -> None:
-    environ = {"KAIROS_SCRIPT": scripted(kairos, *LINES)["KAIROS_SCRIPT"]}
+    environ = {"KAIROS_SCRIPT": script_environ(kairos, *LINES)["KAIROS_SCRIPT"]}
     said = kairos("run", "--team", "Do both.", "--json", **environ)
     assert said.code == 3
     report = json.loads(said.out)
@@ -76,7 +76,7 @@ def test_a_team_without_a_terminal_waits_with_exit_code_3_and_goes_on_by_an_appr
 
 
 def test_a_plan_is_printed_edited_and_carried_out(kairos: Shell) -> None:
-    environ = {"KAIROS_SCRIPT": scripted(kairos, *LINES)["KAIROS_SCRIPT"]}
+    environ = {"KAIROS_SCRIPT": script_environ(kairos, *LINES)["KAIROS_SCRIPT"]}
     said = kairos("run", "--plan-only", "Do both.", **environ)
     assert said.code == 0
     plan = json.loads(said.out)
@@ -130,7 +130,7 @@ def test_what_is_no_plan_is_repaired_once_and_else_printed_as_one_task_with_a_no
 
 
 def scripted_only(kairos: Shell, *lines: dict[str, Any]) -> dict[str, str]:
-    return {"KAIROS_SCRIPT": scripted(kairos, *lines)["KAIROS_SCRIPT"]}
+    return {"KAIROS_SCRIPT": script_environ(kairos, *lines)["KAIROS_SCRIPT"]}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,6 @@ def scripted_only(kairos: Shell, *lines: dict[str, Any]) -> dict[str, str]:
     ids=str,
 )
 def test_words_that_do_not_go_together_are_wrong_use_and_begin_nothing(kairos: Shell, words: tuple[str, ...]) -> None:
-    environ = {"KAIROS_SCRIPT": scripted(kairos, *LINES)["KAIROS_SCRIPT"]}
+    environ = {"KAIROS_SCRIPT": script_environ(kairos, *LINES)["KAIROS_SCRIPT"]}
     assert kairos("run", *words, **environ).code == 2
     assert not (kairos.state / "kairos.db").exists() or rows(kairos, "select 1 from run") == []

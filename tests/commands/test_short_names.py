@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import CHANGE, rows, scripted, terminal, verdicts, writes
+from commands.test_asked_in_place import CHANGE, rows, script_environ, terminal, verdicts, writes
 from support.script_lines import says
 
 
@@ -17,7 +17,7 @@ def slow(*values: Any) -> Any:
 
 def asking(kairos: Shell, *lines: dict[str, Any]) -> tuple[str, str, str]:
     """A run that waits for an approval: its id, the key, the digest."""
-    environ = scripted(kairos, *(lines or (writes("new.txt"), says("All done."))))
+    environ = script_environ(kairos, *(lines or (writes("new.txt"), says("All done."))))
     said = kairos(*CHANGE, "--json", KAIROS_SCRIPT=environ["KAIROS_SCRIPT"])
     (item,) = said.json["waiting"]
     return said.json["run_id"], item["key"], item["digest"]
@@ -27,15 +27,15 @@ def script_of(kairos: Shell) -> dict[str, str]:
     return {"KAIROS_SCRIPT": str(kairos.home / "script.jsonl")}
 
 
-def ended(kairos: Shell, goal: str = "Look.") -> str:
+def run_to_its_end(kairos: Shell, goal: str = "Look.") -> str:
     return str(
-        kairos("run", goal, "--json", KAIROS_SCRIPT=scripted(kairos, says("Ok."))["KAIROS_SCRIPT"]).json["run_id"]
+        kairos("run", goal, "--json", KAIROS_SCRIPT=script_environ(kairos, says("Ok."))["KAIROS_SCRIPT"]).json["run_id"]
     )
 
 
 @pytest.mark.parametrize("command", ["show", *(slow(name) for name in ("replay", "export", "budget"))])
 def test_a_run_is_found_by_a_beginning_and_by_last(kairos: Shell, command: str) -> None:
-    first, newest = ended(kairos), ended(kairos, "Look again.")
+    first, newest = run_to_its_end(kairos), run_to_its_end(kairos, "Look again.")
     for name, found in ((first[:9], first), (first.removeprefix("run-")[:6], first), ("last", newest)):
         said = kairos(command, name)
         assert said.code == 0, said.err
@@ -43,7 +43,7 @@ def test_a_run_is_found_by_a_beginning_and_by_last(kairos: Shell, command: str) 
 
 
 def test_last_is_of_this_workspace_and_a_beginning_of_any(kairos: Shell) -> None:
-    here = ended(kairos)
+    here = run_to_its_end(kairos)
     other = kairos.home / "other"
     other.mkdir()
     there = kairos("run", "Look.", "--json", cwd=other, **script_of(kairos)).json["run_id"]
@@ -56,7 +56,7 @@ def test_last_is_of_this_workspace_and_a_beginning_of_any(kairos: Shell) -> None
 
 
 def test_a_beginning_of_several_runs_is_refused_with_their_ids(kairos: Shell) -> None:
-    first, second = ended(kairos), ended(kairos, "Look again.")
+    first, second = run_to_its_end(kairos), run_to_its_end(kairos, "Look again.")
     said = kairos("show", "run-")
     assert (said.code, said.out) == (2, "")
     assert first in said.err

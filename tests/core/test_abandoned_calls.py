@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from support.app import ME, Place, rests, says, started
+from support.app import ME, Place, rests, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -27,7 +27,7 @@ async def give_up_while_queued(app: App, call: Coroutine[Any, Any, object]) -> N
 
 async def test_a_run_goes_on_with_an_answer_whose_call_was_given_up(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         app._pool._parked.clear()  # so that the answer is recorded, and then the run is taken up
         await give_up_while_queued(app, app.answers.submit(run_id, {"round-1": {"content": "done"}}, ME))
         assert (await rests(app, run_id)).status == "completed"
@@ -35,7 +35,7 @@ async def test_a_run_goes_on_with_an_answer_whose_call_was_given_up(place: Place
 
 async def test_a_run_that_is_at_hand_goes_on_too(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         await give_up_while_queued(
             app, app.answers.submit(run_id, {"round-1": {"content": "", "tool_calls": [LOOK]}}, ME)
         )
@@ -44,7 +44,7 @@ async def test_a_run_that_is_at_hand_goes_on_too(place: Place) -> None:
 
 async def test_a_run_moves_whose_start_was_given_up(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        await started(app, "another")
+        await start_run(app, "another")
         await give_up_while_queued(app, app.runs.start_planner(PlannerRequest("look"), ME))
         (run_id,) = await app.runs.newest_ids(ME, 1)
         assert (await rests(app, run_id)).status == "completed"

@@ -48,7 +48,7 @@ APPROVED = ApprovalRow(
 )
 
 
-def brought(
+def deposits_for(
     answers: dict[str, Any], approved: dict[str, ApprovalRow] | None = None, shown: int = 400
 ) -> list[SubmittedAnswer]:
     return make_deposits(answers, WAITING, approved or {}, "run-7", shown)
@@ -59,7 +59,7 @@ def brought(
 
 def test_a_completion_is_charged_with_what_its_route_reports() -> None:
     usage = {"input_tokens": 100, "output_tokens": 20, "cached_tokens": 30}
-    (one,) = brought({"round-1": {"content": "hello", "usage": usage}})
+    (one,) = deposits_for({"round-1": {"content": "hello", "usage": usage}})
     assert one == SubmittedAnswer(
         "round-1",
         Completion("hello", usage=Usage(100, 20, 30)),
@@ -74,7 +74,7 @@ def test_a_completion_is_charged_with_what_its_route_reports() -> None:
 @pytest.mark.parametrize("usage", [None, {"input_tokens": 0, "output_tokens": 9}])
 def test_one_that_reports_none_or_what_can_not_be_is_charged_with_an_estimate(usage: Any) -> None:
     """A quarter of the bytes, on both sides; that a report was not believed is said."""
-    (one,) = brought({"round-1": {"content": "hello", "usage": usage}})
+    (one,) = deposits_for({"round-1": {"content": "hello", "usage": usage}})
     read = ASKED.size // 4
     assert (one.answer, one.tokens) == (Completion("hello"), Units(0, 0, read, 2, read + 2))
     assert (one.exactness, one.cached, one.dialect) == ("estimated", 0, "native")
@@ -83,7 +83,7 @@ def test_one_that_reports_none_or_what_can_not_be_is_charged_with_an_estimate(us
 
 def test_the_result_of_a_call_costs_no_tokens_and_is_kept_whole_where_it_is_shortened() -> None:
     long = "".join(f"line {n}\n" for n in range(500))
-    short, shortened = brought({"round-1/call-1": {"content": "yes"}, "round-1/call-2": {"content": long}})
+    short, shortened = deposits_for({"round-1/call-1": {"content": "yes"}, "round-1/call-2": {"content": long}})
     assert short == SubmittedAnswer("round-1/call-1", ToolResult("yes"))
     answer = shortened.answer
     assert isinstance(answer, ToolResult)
@@ -96,17 +96,17 @@ def test_the_result_of_a_call_costs_no_tokens_and_is_kept_whole_where_it_is_shor
 
 def test_what_a_person_said_with_their_approval_stands_beside_the_result_of_that_call_alone() -> None:
     answers = {path: {"content": "done"} for path in ("round-1/call-1", "round-1/call-2")}
-    first, second = brought(answers, {"round-1/call-1": APPROVED})
+    first, second = deposits_for(answers, {"round-1/call-1": APPROVED})
     assert first.answer == ToolResult("done", remark="A person approved ask_person. They say: be quick")
     assert second.answer == ToolResult("done")
     for silent in (replace(APPROVED, feedback=None), replace(APPROVED, verdict="expired")):
-        assert brought(answers, {"round-1/call-1": silent})[0].answer == ToolResult("done")
+        assert deposits_for(answers, {"round-1/call-1": silent})[0].answer == ToolResult("done")
 
 
 @pytest.mark.parametrize("path", ["round-2", "pause-1", "", "x" * 5_000])
 def test_for_what_nobody_asked_there_is_no_deposit_not_even_of_what_stands_beside_it(path: str) -> None:
     with pytest.raises(NotWaiting) as refused:
-        brought({"round-1": {"content": "hello"}, path: {"content": "hello"}})
+        deposits_for({"round-1": {"content": "hello"}, path: {"content": "hello"}})
     assert refused.value.run_id == "run-7"
     assert len(refused.value.message) < 200
 
@@ -115,7 +115,7 @@ def test_for_what_nobody_asked_there_is_no_deposit_not_even_of_what_stands_besid
 @pytest.mark.parametrize("path", ["round-1", "round-1/call-1"])
 def test_an_answer_that_does_not_fit_its_step_is_refused(path: str, answer: Any) -> None:
     with pytest.raises(BadArguments):
-        brought({path: answer})
+        deposits_for({path: answer})
 
 
 # -- what it is about ------------------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ SAID = {"content": "yes"}
 LONG = {"content": "word " * 1_000}
 
 
-def recorded(value: dict[str, Any], approved: dict[str, ApprovalRow] | None = None) -> object:
-    return brought({"round-1/call-1": value}, approved)[0].answer
+def deposited_answer(value: dict[str, Any], approved: dict[str, ApprovalRow] | None = None) -> object:
+    return deposits_for({"round-1/call-1": value}, approved)[0].answer
 
 
 def check_again(path: str, value: object, before: object) -> None:
@@ -158,18 +158,18 @@ def check_again(path: str, value: object, before: object) -> None:
 def test_the_same_answer_again_is_no_error() -> None:
     for value in (SAID, LONG, {**SAID, "is_error": True, "data": {"n": 1}}):
         for approved in ({}, {"round-1/call-1": APPROVED}):
-            check_again("round-1/call-1", value, recorded(value, approved))
+            check_again("round-1/call-1", value, deposited_answer(value, approved))
     for usage in ({"input_tokens": 5, "output_tokens": 1}, {"input_tokens": 0, "output_tokens": 1}, None):
         value = {"content": "hello", "usage": usage}
-        check_again("round-1", value, brought({"round-1": value})[0].answer)
+        check_again("round-1", value, deposits_for({"round-1": value})[0].answer)
 
 
 def test_another_answer_is_refused_and_says_of_which_run() -> None:
     for path, value, before in (
-        ("round-1/call-1", {"content": "no"}, recorded(SAID)),
-        ("round-1/call-1", {**SAID, "is_error": True}, recorded(SAID)),
-        ("round-1/call-1", {"content": "word " * 1_001}, recorded(LONG)),
-        ("round-1/call-1", {"content": "no"}, recorded(SAID, {"round-1/call-1": APPROVED})),
+        ("round-1/call-1", {"content": "no"}, deposited_answer(SAID)),
+        ("round-1/call-1", {**SAID, "is_error": True}, deposited_answer(SAID)),
+        ("round-1/call-1", {"content": "word " * 1_001}, deposited_answer(LONG)),
+        ("round-1/call-1", {"content": "no"}, deposited_answer(SAID, {"round-1/call-1": APPROVED})),
         ("round-1/call-1", SAID, Pause("pause-1", "because")),
         ("round-1", {"content": "hello "}, Completion("hello")),
     ):

@@ -12,17 +12,17 @@ from support.app import (
     ME,
     Books,
     Place,
-    answered,
+    answer_run,
     asked_digests,
     few,
-    finished,
+    finish_run,
+    open_checked_app,
     outcome_of,
     place_in,
     reads,
     rests,
     says,
-    started,
-    watched,
+    start_run,
 )
 
 from kairos_mcp.core.errors import BadArguments
@@ -50,8 +50,8 @@ SUMMED = {"for": "closing", "content": "summed up"}
     ],
 )
 async def test_a_limit_ends_the_run_with_a_summary(place: Place, limits: Limits, reason: str, closes: bool) -> None:
-    async with watched(place.settings(*MANY, SUMMED)) as app:
-        report = await app.runs.report(await started(app, limits=limits), ME)
+    async with open_checked_app(place.settings(*MANY, SUMMED)) as app:
+        report = await app.runs.report(await start_run(app, limits=limits), ME)
         assert (report.status, report.stop_reason) == ("completed", reason)
         assert report.summary
         assert (report.summary == "summed up") == closes
@@ -60,20 +60,20 @@ async def test_a_limit_ends_the_run_with_a_summary(place: Place, limits: Limits,
 
 
 async def test_a_refused_round_takes_no_line_of_the_script(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"), says("the closing words"), says("too late"))) as app:
-        report = await app.runs.report(await started(app, limits=Limits(rounds=1)), ME)
+    async with open_checked_app(place.settings(reads("a.txt"), says("the closing words"), says("too late"))) as app:
+        report = await app.runs.report(await start_run(app, limits=Limits(rounds=1)), ME)
         assert (report.stop_reason, report.summary) == ("max_rounds", "the closing words")
 
 
 async def test_a_closing_is_told_where_the_run_stands_as_its_rounds_were(place: Place) -> None:
     """Its prompt names the limit alone: the figures are in the line, wherever the closing is answered."""
-    async with watched(place.settings(*MANY)) as app:
-        run_id = await started(app, limits=Limits(rounds=1, tool_calls=4), route="caller")
+    async with open_checked_app(place.settings(*MANY)) as app:
+        run_id = await start_run(app, limits=Limits(rounds=1, tool_calls=4), route="caller")
         read = {"tool_calls": [{"id": "1", "name": "read_file", "arguments": {"path": "a.txt"}}]}
-        (item,) = (await answered(app, run_id, round_1=read)).waiting
+        (item,) = (await answer_run(app, run_id, round_1=read)).waiting
         assert item["key"] == "closing"
         assert item["messages"][-1]["content"].endswith("\n\n[round 1 of 1, 1 of 4 tool calls]")
-        scripted = await started(app, "on a script", limits=Limits(rounds=1, tool_calls=9))
+        scripted = await start_run(app, "on a script", limits=Limits(rounds=1, tool_calls=9))
         lines = (
             "select path, json_extract(sent, '$.tail') from mark join run on run.n = run"
             " where run.id = ? and path in ('round-1', 'closing') order by mark.id"
@@ -86,16 +86,16 @@ async def test_a_closing_is_told_where_the_run_stands_as_its_rounds_were(place: 
 
 async def test_time_spent_thinking_counts_and_the_closing_has_time_of_its_own(place: Place) -> None:
     slow = [reads("a.txt", delay_s=0.15), reads("a.txt", delay_s=0.15), SUMMED | {"delay_s": 0.15}]
-    async with watched(place.settings(*slow)) as app:
-        report = await app.runs.report(await started(app, limits=Limits(milliseconds=200)), ME)
+    async with open_checked_app(place.settings(*slow)) as app:
+        report = await app.runs.report(await start_run(app, limits=Limits(milliseconds=200)), ME)
         assert (report.stop_reason, report.summary) == ("timeout", "summed up")
         assert 0.15 <= report.usage["seconds"] < 2
 
 
 async def test_time_spent_waiting_for_the_caller_does_not_count(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", limits=Limits(milliseconds=1_000))
-        report = await answered(app, run_id, round_1={"content": "done", "finish": "stop"})
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", limits=Limits(milliseconds=1_000))
+        report = await answer_run(app, run_id, round_1={"content": "done", "finish": "stop"})
         assert (report.status, report.usage["seconds"]) == ("completed", 0)
 
 
@@ -103,36 +103,36 @@ async def test_tokens_that_the_caller_brings_may_pass_a_limit_by_their_own_size_
     place: Place,
 ) -> None:
     turn = {"tool_calls": [], "content": "", **reads("a.txt"), "usage": {"input_tokens": 900, "output_tokens": 200}}
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", limits=Limits(total_tokens=1_000))
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", limits=Limits(total_tokens=1_000))
         before = (await app.runs.report(run_id, ME)).degraded
-        report = await answered(app, run_id, round_1=turn)
+        report = await answer_run(app, run_id, round_1=turn)
         assert (report.status, report.stop_reason) == ("completed", "budget")
         assert report.usage["input_tokens"] + report.usage["output_tokens"] == 1_100
         assert len(set(report.degraded) - set(before)) >= 1
 
 
 async def test_money_can_not_be_limited_where_nothing_has_a_price(place: Place) -> None:
-    async with watched(place.settings(*MANY)) as app:
+    async with open_checked_app(place.settings(*MANY)) as app:
         for route in ("auto", "caller", "scripted"):
             with pytest.raises(BadArguments):
-                await started(app, route=route, limits=Limits(nano_usd=10**9))
-        await started(app)
+                await start_run(app, route=route, limits=Limits(nano_usd=10**9))
+        await start_run(app)
 
 
 async def test_a_caller_can_only_narrow_what_the_configuration_allows(place: Place) -> None:
     settings = place.settings(limits=Limits(rounds=3, tool_calls=7))
-    async with watched(settings) as app:
-        wide = await app.runs.report(await started(app, route="caller", limits=Limits(rounds=50)), ME)
-        narrow = await app.runs.report(await started(app, "else", route="caller", limits=Limits(rounds=1)), ME)
+    async with open_checked_app(settings) as app:
+        wide = await app.runs.report(await start_run(app, route="caller", limits=Limits(rounds=50)), ME)
+        narrow = await app.runs.report(await start_run(app, "else", route="caller", limits=Limits(rounds=1)), ME)
         assert (wide.remaining["rounds"], narrow.remaining["rounds"]) == (2, 0)
         assert (wide.remaining["tool_calls"], narrow.remaining["tool_calls"]) == (7, 7)
         assert len(wide.degraded) > len(narrow.degraded)
 
 
 async def test_reads_side_by_side_share_what_is_left_of_the_calls(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt", "b.txt", "a.txt"), SUMMED)) as app:
-        report = await app.runs.report(await started(app, limits=Limits(tool_calls=2)), ME)
+    async with open_checked_app(place.settings(reads("a.txt", "b.txt", "a.txt"), SUMMED)) as app:
+        report = await app.runs.report(await start_run(app, limits=Limits(tool_calls=2)), ME)
         assert (report.usage["tool_calls"], report.stop_reason) == (2, "budget")
         assert [call["ok"] for call in report.calls] == [True, True, False]
 
@@ -191,8 +191,8 @@ async def test_the_books_are_in_order_at_every_moment_and_no_limit_is_passed(
 ) -> None:
     place = place_in(tmp_path_factory.mktemp("books") / "place")
     settings = place.settings(*script)
-    async with watched(settings) as app:
-        run_id = await started(app, limits=limits, caller_tools=(PERSON,))
+    async with open_checked_app(settings) as app:
+        run_id = await start_run(app, limits=limits, caller_tools=(PERSON,))
         assert_within(place, run_id, limits)
         for number in range(20):
             report = await rests(app, run_id)
@@ -239,9 +239,9 @@ async def test_every_call_of_an_executed_turn_has_exactly_one_row_in_order(
     tmp_path_factory: pytest.TempPathFactory, script: Any
 ) -> None:
     place = place_in(tmp_path_factory.mktemp("calls") / "place")
-    async with watched(place.settings(*script)) as app:
-        run_id = await started(app, caller_tools=(PERSON,), limits=Limits(rounds=8))
-        await finished(app, run_id)
+    async with open_checked_app(place.settings(*script)) as app:
+        run_id = await start_run(app, caller_tools=(PERSON,), limits=Limits(rounds=8))
+        await finish_run(app, run_id)
     executed = [line for line in script if line.get("tool_calls")]
     rows = [path for (path,) in place.rows("select path from mark where kind = 'call' order by id")]
     by_round: dict[str, list[str]] = {}
@@ -259,8 +259,8 @@ async def test_every_call_of_an_executed_turn_has_exactly_one_row_in_order(
 async def test_usage_is_the_sum_of_its_rows(place: Place) -> None:
     reported = {"input_tokens": 50, "output_tokens": 7, "cached_tokens": 5}
     settings: Settings = place.settings(reads("a.txt", usage=reported), reads("b.txt"), says("done", usage=reported))
-    async with watched(settings) as app:
-        report = await app.runs.report(await started(app), ME)
+    async with open_checked_app(settings) as app:
+        report = await app.runs.report(await start_run(app), ME)
         spent = [row[0] for row in place.rows("select json_extract(spent, '$[2]') from answer")]
         assert report.usage["input_tokens"] == sum(spent)
         assert report.usage["cached_tokens"] == 10

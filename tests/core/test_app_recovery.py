@@ -13,15 +13,15 @@ from support.app import (
     ME,
     WITHIN_S,
     Place,
-    answered,
+    answer_run,
     assert_all_lawful,
-    begun,
-    finished,
+    finish_run,
+    open_checked_app,
     reads,
     rests,
     says,
-    started,
-    watched,
+    start_run,
+    wait_for_step,
 )
 
 from kairos_mcp.app.app import App
@@ -53,13 +53,13 @@ def orphan(place: Place, run_id: str, *, paused: bool = False) -> None:
 
 async def test_an_answer_left_through_another_host_reaches_the_owner(place: Place) -> None:
     settings = place.settings()
-    async with watched(settings) as one, App.open(settings, via="mcp") as other:
+    async with open_checked_app(settings) as one, App.open(settings, via="mcp") as other:
         turn = {"tool_calls": reads("a.txt")["tool_calls"] + ASKS["tool_calls"]}
-        run_id = await started(one, route="caller", caller_tools=(ASK,))
-        await answered(one, run_id, round_1=turn)
-        await answered(other, run_id, round_1__call_2={"content": "yes"})
+        run_id = await start_run(one, route="caller", caller_tools=(ASK,))
+        await answer_run(one, run_id, round_1=turn)
+        await answer_run(other, run_id, round_1__call_2={"content": "yes"})
         assert [item["key"] for item in (await rests(one, run_id)).waiting] == ["round-2"]
-        assert (await answered(one, run_id, round_2=DONE)).summary == "done"
+        assert (await answer_run(one, run_id, round_2=DONE)).summary == "done"
         assert (await rests(other, run_id)).summary == "done"
 
 
@@ -67,11 +67,11 @@ async def test_an_answer_and_a_control_request_reach_an_owner_that_is_busy(place
     ask = ASK.__class__(**{name: getattr(ASK, name) for name in ASK.__slots__} | {"effect": "read"})
     slow = {"tool_calls": ASKS["tool_calls"] * 2}
     settings = place.settings(slow, says("never", delay_s=60))
-    async with watched(settings) as owner, App.open(settings, via="mcp") as other:
-        run_id = await started(owner, caller_tools=(ask,))
-        await answered(other, run_id, round_1__call_1={"content": "yes"})
+    async with open_checked_app(settings) as owner, App.open(settings, via="mcp") as other:
+        run_id = await start_run(owner, caller_tools=(ask,))
+        await answer_run(other, run_id, round_1__call_1={"content": "yes"})
         await other.answers.submit(run_id, {"round-1/call-2": {"content": "yes"}}, ME)
-        await begun(other, "round-2")
+        await wait_for_step(other, "round-2")
         async with asyncio.timeout(5):
             await owner.control.request(run_id, "cancel", ME)
             await owner.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
@@ -80,9 +80,9 @@ async def test_an_answer_and_a_control_request_reach_an_owner_that_is_busy(place
 
 async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> None:
     settings = place.settings(says("never", delay_s=60))
-    async with watched(settings) as owner, App.open(settings, via="mcp") as other:
+    async with open_checked_app(settings) as owner, App.open(settings, via="mcp") as other:
         run_id = (await owner.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(owner, "round-1")
+        await wait_for_step(owner, "round-1")
         async with asyncio.timeout(5):
             await other.control.request(run_id, "cancel", ME)
             await other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
@@ -91,11 +91,11 @@ async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> N
 
 async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
     settings = place.settings(says("done"))
-    async with watched(settings) as one, App.open(settings, via="mcp") as other:
-        run_id = await started(one, route="caller")
+    async with open_checked_app(settings) as one, App.open(settings, via="mcp") as other:
+        run_id = await start_run(one, route="caller")
         waits = asyncio.create_task(other.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
         await asyncio.sleep(0)
-        await answered(one, run_id, round_1=DONE)
+        await answer_run(one, run_id, round_1=DONE)
         async with asyncio.timeout(3):
             await waits
         assert (await other.runs.report(run_id, ME)).status == "completed"
@@ -103,8 +103,8 @@ async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
 
 async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> None:
     settings = place.settings()
-    async with watched(settings) as one, App.open(settings, via="mcp") as other:
-        run_id = await started(one, route="caller")
+    async with open_checked_app(settings) as one, App.open(settings, via="mcp") as other:
+        run_id = await start_run(one, route="caller")
         outcomes = await asyncio.gather(
             one.answers.submit(run_id, {"round-1": DONE}, ME),
             other.answers.submit(run_id, {"round-1": {"content": "otherwise", "finish": "stop"}}, ME),
@@ -120,8 +120,8 @@ async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Plac
     place.script.write_text(place.script.read_text().replace('"delay_s": 60', '"delay_s": 1.5'))
     async with App.open(settings, via="mcp") as first:
         run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(first, "round-2")
-    async with watched(settings) as second:
+        await wait_for_step(first, "round-2")
+    async with open_checked_app(settings) as second:
         report = await rests(second, run_id)
         assert (report.status, report.summary) == ("completed", "done")
         assert report.usage["model_calls"] == 3 + report.usage["attempts"] - 3
@@ -131,13 +131,13 @@ async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> Non
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
     async with App.open(settings, via="mcp") as first:
         run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(first, "round-1")
+        await wait_for_step(first, "round-1")
     before = place.rows("select owner, fence from run")
     async with App.open(settings, via="mcp") as prober:
         assert (await prober.runs.report(run_id, ME)).status == "paused"
         assert (await prober.health())["exists"]
         assert place.rows("select owner, fence from run") == before
-    async with watched(settings) as second:
+    async with open_checked_app(settings) as second:
         assert (await rests(second, run_id)).summary == "done"
 
 
@@ -145,7 +145,7 @@ async def test_an_app_without_the_workspace_leaves_the_run_and_says_what_it_need
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
     async with App.open(settings, via="mcp") as first:
         run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(first, "round-1")
+        await wait_for_step(first, "round-1")
     async with App.open(place.settings(workspaces=()), via="mcp") as stranger:
         await stranger.runs.wait([run_id], until="rest", wait_s=0, caller=ME)
         report = await stranger.runs.report(run_id, ME)
@@ -160,23 +160,23 @@ async def test_an_app_without_the_workspace_leaves_the_run_and_says_what_it_need
 async def test_a_paused_run_whose_owner_died_can_be_resumed(place: Place) -> None:
     settings = place.settings()
     async with App.open(settings, via="mcp") as first:
-        run_id = await started(first, route="caller")
-        await answered(first, run_id, round_1=ASKS | {"tool_calls": reads("a.txt")["tool_calls"]})
+        run_id = await start_run(first, route="caller")
+        await answer_run(first, run_id, round_1=ASKS | {"tool_calls": reads("a.txt")["tool_calls"]})
     orphan(place, run_id, paused=True)
-    async with watched(settings) as second:
+    async with open_checked_app(settings) as second:
         await second.runs.wait([run_id], until="rest", wait_s=0.5, caller=ME)
         assert (await second.runs.report(run_id, ME)).status == "paused"
         await second.control.request(run_id, "resume", ME)
         assert (await rests(second, run_id)).status == "input_required"
-        assert (await answered(second, run_id, round_2=DONE)).summary == "done"
+        assert (await answer_run(second, run_id, round_2=DONE)).summary == "done"
 
 
 async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> None:
     settings = place.settings()
     async with App.open(settings, via="mcp") as first:
-        run_id = await started(first, route="caller")
+        run_id = await start_run(first, route="caller")
     orphan(place, run_id, paused=True)
-    async with watched(settings) as second:
+    async with open_checked_app(settings) as second:
         await second.control.request(run_id, "cancel", ME)
         await second.runs.wait([run_id], until="done", wait_s=3, caller=ME)
         assert (await second.runs.report(run_id, ME)).status == "cancelled"
@@ -184,7 +184,7 @@ async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> N
 
 async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) -> None:
     settings = place.settings(durability="full")
-    async with watched(settings) as app:
+    async with open_checked_app(settings) as app:
         assert await app.runs.newest_ids(ME) == []  # the file is there now
         other = apsw.Connection(str(place.db))
         other.execute("begin immediate")
@@ -218,12 +218,12 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
 async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: str) -> None:
     settings = place.settings(reads("a.txt"), says("done"))
     async with App.open(settings, via="mcp") as app:
-        bad = await started(app, "bad", route="caller")
-        await answered(app, bad, round_1=reads("a.txt"))
+        bad = await start_run(app, "bad", route="caller")
+        await answer_run(app, bad, round_1=reads("a.txt"))
     place.rows(damage)
     orphan(place, bad)
     async with App.open(settings, via="mcp") as app:
-        good = await started(app, "good")
+        good = await start_run(app, "good")
         assert (await app.runs.report(good, ME)).summary == "done"
         await app.runs.wait([good], until="done", wait_s=2, caller=ME)
         for ask in (app.runs.report, app.runs.replay):
@@ -235,7 +235,7 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
                 raise AssertionError from leaked
         with suppress(KairosError):
             await app.answers.submit(bad, {"round-2": DONE}, ME)
-        assert (await rests(app, await started(app, "another"))).summary == "done"
+        assert (await rests(app, await start_run(app, "another"))).summary == "done"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
 @pytest.mark.unreplayed
 async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         assert (await app.runs.replay(run_id, ME)).identical
         before = place.rows("select total_changes()")
         place.rows(tamper)
@@ -265,17 +265,17 @@ async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> No
 @pytest.mark.unreplayed
 async def test_a_changed_text_is_found_by_its_hash_before_anything_is_replayed(place: Place) -> None:
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         place.rows("update text set body = replace(body, 'look around', 'look away')")
         with pytest.raises(Unreadable):
             await app.runs.replay(run_id, ME)
 
 
 async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"), says("done"))) as app:
+    async with open_checked_app(place.settings(reads("a.txt"), says("done"))) as app:
         refusing = Refusing(app)
         refusing.after(3)
-        run_id = await started(app)
+        run_id = await start_run(app)
         report = await app.runs.report(run_id, ME)
         assert report.status == "paused"
         answers = place.rows("select count(*) from answer")
@@ -286,10 +286,10 @@ async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(p
 
 
 async def test_a_run_that_stands_still_can_be_cancelled(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"), says("done"))) as app:
+    async with open_checked_app(place.settings(reads("a.txt"), says("done"))) as app:
         refusing = Refusing(app)
         refusing.after(3)
-        run_id = await started(app)
+        run_id = await start_run(app)
         assert (await app.runs.report(run_id, ME)).status == "paused"
         refusing.stop()
         await app.control.request(run_id, "cancel", ME)
@@ -301,17 +301,17 @@ async def test_a_commit_refused_in_the_middle_is_made_again_and_nothing_is_asked
         where = Place(place.root / str(nth))
         where.workspace.mkdir(parents=True)
         (where.workspace / "a.txt").write_text("alpha\n")
-        async with watched(where.settings(reads("a.txt", "a.txt"), reads("a.txt"), says("done"))) as app:
+        async with open_checked_app(where.settings(reads("a.txt", "a.txt"), reads("a.txt"), says("done"))) as app:
             refusing = Refusing(app)
             refusing.after(nth, times=5)
             try:
-                run_id = await started(app)
+                run_id = await start_run(app)
             except KairosError:  # the start itself was refused: nothing was made
                 assert where.rows("select count(*) from run") == [(0,)]
                 refusing.stop()
-                run_id = await started(app)
+                run_id = await start_run(app)
             refusing.stop()
-            report = await finished(app, run_id)
+            report = await finish_run(app, run_id)
             assert (report.summary, report.usage["attempts"], report.usage["tool_calls"]) == ("done", 3, 3)
 
 
@@ -324,12 +324,12 @@ class Refusing:
 
     def after(self, commits: int, times: int = 10**9) -> None:
         self.left, self.times = commits, times
-        self.connection.set_commit_hook(self._asked)
+        self.connection.set_commit_hook(self._before_commit)
 
     def stop(self) -> None:
         self.connection.set_commit_hook(None)
 
-    def _asked(self) -> bool:
+    def _before_commit(self) -> bool:
         self.left -= 1
         if self.left >= 0 or self.times <= 0:
             return False
@@ -340,7 +340,7 @@ class Refusing:
 async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_begins(place: Place) -> None:
     lines = [reads("a.txt"), says("never", delay_s=60)]
     settings = place.settings(*lines, durability="full")
-    async with watched(settings) as app:
+    async with open_checked_app(settings) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         with app._store.writer.active_run():  # as if another run moved: commits are made in the thread
             request = asyncio.create_task(cancel_within_commit(app, place, run_id))
@@ -361,15 +361,15 @@ async def cancel_within_commit(app: App, place: Place, run_id: str) -> None:
 async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_one_works(
     place: Place, limits: Limits
 ) -> None:
-    async with watched(place.settings(says("done"))) as app:
+    async with open_checked_app(place.settings(says("done"))) as app:
         assert await app.runs.newest_ids(ME) == []
         refusing: Any = Refusing(app)
         refusing.after(0)
         with pytest.raises(KairosError) as refused:
-            await started(app, limits=limits)
+            await start_run(app, limits=limits)
         assert refused.value.code == "no_space"
         refusing.stop()
-        assert (await rests(app, await started(app))).summary == "done"
+        assert (await rests(app, await start_run(app))).summary == "done"
 
 
 # -- the guards of the record ------------------------------------------------------------------------------------
@@ -377,9 +377,9 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
 
 async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done", delay_s=0.5))
-    async with watched(settings) as first, App.open(settings, via="mcp") as second:
+    async with open_checked_app(settings) as first, App.open(settings, via="mcp") as second:
         run_id = (await first.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(first, "round-1")
+        await wait_for_step(first, "round-1")
         orphan(place, run_id)  # as if the first had been stopped for so long that it was thought dead
         assert (await rests(second, run_id)).summary == "done"
         assert place.rows("select path from attempt join mark on mark.id = mark") == [("round-1",)]
@@ -391,7 +391,7 @@ async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -
 @pytest.mark.parametrize("came", ["an answer", "a control request", "nothing"])
 async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(place: Place, came: str) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         run = queries.run_by_id(app._store.reader, run_id)
         (waits,) = queries.open_steps(app._store.reader, run.n).values()
         owner = await app._store.register_owner(1)
@@ -416,7 +416,7 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
 @pytest.mark.unreplayed
 async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        await started(app, route="caller")
+        await start_run(app, route="caller")
         ((mark,),) = place.rows("select id from mark")
 
         def answer(connection: apsw.Connection) -> None:
@@ -431,7 +431,7 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
 @pytest.mark.unreplayed
 async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         app._store.writer._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         whole = place.db.read_bytes()
         place.db.write_bytes(whole[:12_288] + b"\xff" * (len(whole) - 12_288))
@@ -442,4 +442,4 @@ async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place)
             with pytest.raises(StoreCorrupt):
                 await ask
         with pytest.raises(StoreCorrupt):
-            await started(app, "another", route="caller")
+            await start_run(app, "another", route="caller")

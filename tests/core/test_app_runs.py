@@ -17,15 +17,15 @@ from support.app import (
     PERSON,
     WITHIN_S,
     Place,
-    answered,
+    answer_run,
     asks,
-    begun,
+    open_checked_app,
     outcome_of,
     reads,
     rests,
     says,
-    started,
-    watched,
+    start_run,
+    wait_for_step,
 )
 
 from kairos_mcp.app.app import App
@@ -57,22 +57,22 @@ def control_requests(place: Place) -> list[tuple[Any, ...]]:
 
 
 async def test_the_caller_drives_a_run_from_round_to_round(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         first = await rests(app, run_id)
         assert (first.status, [item["key"] for item in first.waiting]) == ("input_required", ["round-1"])
-        second = await answered(app, run_id, round_1=READS)
+        second = await answer_run(app, run_id, round_1=READS)
         assert [item["key"] for item in second.waiting] == ["round-2"]
         assert "alpha" in second.waiting[0]["messages"][-1]["content"]
-        last = await answered(app, run_id, round_2=DONE)
+        last = await answer_run(app, run_id, round_2=DONE)
         assert (last.status, last.stop_reason, last.summary, last.rounds) == ("completed", "assistant_stop", "done", 2)
         assert last.usage["exactness"] == "estimated"
 
 
 async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
     lines = (reads("a.txt", "b.txt"), says("done", usage={"input_tokens": 100, "output_tokens": 3}))
-    async with watched(place.settings(*lines)) as app:
-        report = await app.runs.report(await started(app), ME)
+    async with open_checked_app(place.settings(*lines)) as app:
+        report = await app.runs.report(await start_run(app), ME)
         assert (report.status, report.summary, report.route, report.rounds) == ("completed", "done", "scripted", 2)
         assert report.usage["model_calls"] == report.rounds
         assert report.usage["tool_calls"] == 2
@@ -80,15 +80,15 @@ async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
 
 
 async def test_a_script_that_ends_too_soon_fails_loudly(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"))) as app:
-        report = await app.runs.report(await started(app), ME)
+    async with open_checked_app(place.settings(reads("a.txt"))) as app:
+        report = await app.runs.report(await start_run(app), ME)
         assert (report.status, report.stop_reason) == ("failed", "llm_error")
 
 
 async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> None:
-    async with watched(place.settings(says("done by script"))) as app:
-        run_id = await started(app, route="caller")
-        await answered(app, run_id, round_1=READS)
+    async with open_checked_app(place.settings(says("done by script"))) as app:
+        run_id = await start_run(app, route="caller")
+        await answer_run(app, run_id, round_1=READS)
         await app.control.request(run_id, "reroute", ME, route="scripted")
         report = await rests(app, run_id)
         assert (report.status, report.summary, report.route) == ("completed", "done by script", "scripted")
@@ -100,8 +100,8 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
 
 
 async def test_a_late_answer_to_a_rerouted_step_is_not_waited_for(place: Place) -> None:
-    async with watched(place.settings(says("slow", delay_s=0.5))) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings(says("slow", delay_s=0.5))) as app:
+        run_id = await start_run(app, route="caller")
         await app.control.request(run_id, "reroute", ME, route="scripted")
         with pytest.raises(NotWaiting):
             await app.answers.submit(run_id, {"round-1": DONE}, ME)
@@ -109,30 +109,30 @@ async def test_a_late_answer_to_a_rerouted_step_is_not_waited_for(place: Place) 
 
 
 async def test_a_route_can_change_to_the_caller_in_the_middle(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as app:
+    async with open_checked_app(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         await app.control.request(run_id, "reroute", ME, route="caller")
         report = await rests(app, run_id)
         assert (report.status, report.route) == ("input_required", "caller")
         assert [item["key"] for item in report.waiting] == ["round-2"]
-        assert (await answered(app, run_id, round_2=DONE)).summary == "done"
+        assert (await answer_run(app, run_id, round_2=DONE)).summary == "done"
 
 
 async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="scripted")
-        assert (await answered(app, run_id, round_1=DONE)).status == "completed"
+        assert (await answer_run(app, run_id, round_1=DONE)).status == "completed"
 
 
 # -- control requests ---------------------------------------------------------------------------------------------
 
 
 async def test_a_paused_run_takes_no_answers_until_it_is_resumed(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         await app.control.request(run_id, "pause", ME)
         assert (await rests(app, run_id)).status == "paused"
         with pytest.raises(Stale) as refused:
@@ -140,15 +140,15 @@ async def test_a_paused_run_takes_no_answers_until_it_is_resumed(place: Place) -
         assert 'run_control action="resume"' in refused.value.hint
         assert place.rows("select path from mark where kind = 'call' union select body from answer") == []
         await app.control.request(run_id, "resume", ME)
-        assert [item["key"] for item in (await answered(app, run_id, round_1=READS)).waiting] == ["round-2"]
+        assert [item["key"] for item in (await answer_run(app, run_id, round_1=READS)).waiting] == ["round-2"]
         await app.control.request(run_id, "pause", ME)
         await app.answers.submit(run_id, {"round-1": READS}, ME)  # what it has is no answer to a paused run
 
 
 async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as app:
+    async with open_checked_app(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         await app.control.request(run_id, "pause", ME)
         assert (await rests(app, run_id)).status == "paused"
         assert place.rows("select path, answer.mark is not null from mark left join answer on mark.id = mark") == [
@@ -159,9 +159,9 @@ async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Plac
 
 
 async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twice(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as app:
+    async with open_checked_app(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         await app.control.request(run_id, "extend", ME, limits=Limits(rounds=1))
         report = await rests(app, run_id)
         assert (report.summary, report.usage["tool_calls"]) == ("done", 3)
@@ -169,8 +169,8 @@ async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twic
 
 
 async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         await app.control.request(run_id, "cancel", ME)
         assert (await app.runs.report(run_id, ME)).status == "cancelled"
         await app.control.request(run_id, "cancel", ME)  # once more is no error
@@ -179,9 +179,9 @@ async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Pla
 
 
 async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> None:
-    async with watched(place.settings(says("never", delay_s=60))) as app:
+    async with open_checked_app(place.settings(says("never", delay_s=60))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         async with asyncio.timeout(5):
             await app.control.request(run_id, "cancel", ME)
             assert (await rests(app, run_id)).status == "cancelled"
@@ -189,8 +189,8 @@ async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> 
 
 
 async def test_cancelling_together_with_an_answer_keeps_the_books(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         await app.answers.submit(run_id, {"round-1": READS}, ME)
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
@@ -198,17 +198,17 @@ async def test_cancelling_together_with_an_answer_keeps_the_books(place: Place) 
 
 async def test_cancelling_while_a_caller_tool_waits_beside_reads(place: Place) -> None:
     turn = {"tool_calls": READS["tool_calls"] + ASKS["tool_calls"] + READS["tool_calls"]}
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", caller_tools=(ASK,))
-        report = await answered(app, run_id, round_1=turn)
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", caller_tools=(ASK,))
+        report = await answer_run(app, run_id, round_1=turn)
         assert [item["key"] for item in report.waiting] == ["round-1/call-2"]
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
 
 
 async def test_an_ended_run_takes_no_more_control_requests(place: Place) -> None:
-    async with watched(place.settings(says("done"))) as app:
-        run_id = await started(app)
+    async with open_checked_app(place.settings(says("done"))) as app:
+        run_id = await start_run(app)
         for action in ("pause", "resume", "cancel", "reroute", "extend"):
             with pytest.raises(KairosError):
                 await app.control.request(run_id, action, ME, limits=Limits(rounds=1))
@@ -217,8 +217,8 @@ async def test_an_ended_run_takes_no_more_control_requests(place: Place) -> None
 
 async def test_an_extended_run_goes_further(place: Place) -> None:
     lines = (reads("a.txt"), reads("b.txt"), reads("a.txt"), says("done"))
-    async with watched(place.settings(*lines)) as app:
-        run_id = await started(app, limits=Limits(rounds=2), route="caller")
+    async with open_checked_app(place.settings(*lines)) as app:
+        run_id = await start_run(app, limits=Limits(rounds=2), route="caller")
         await app.control.request(run_id, "extend", ME, limits=Limits(rounds=3))
         assert (await rests(app, run_id)).remaining["rounds"] == 4
         await app.control.request(run_id, "reroute", ME, route="scripted")
@@ -227,29 +227,29 @@ async def test_an_extended_run_goes_further(place: Place) -> None:
 
 
 async def test_what_a_route_has_no_use_for_is_said(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", model="openai:gpt-5", temperature=1.5)
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", model="openai:gpt-5", temperature=1.5)
         assert any("model and temperature" in note for note in (await app.runs.report(run_id, ME)).degraded)
         await app.control.request(run_id, "reroute", ME, route="sampling")
         assert any("offers no sampling" in note for note in (await app.runs.report(run_id, ME)).degraded)
 
 
 async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
-    async with watched(
+    async with open_checked_app(
         place.settings(),
     ) as app:
-        run_id = await started(app, limits=Limits(rounds=1), route="caller")
-        report = await answered(app, run_id, round_1=READS)
+        run_id = await start_run(app, limits=Limits(rounds=1), route="caller")
+        report = await answer_run(app, run_id, round_1=READS)
         assert [item["key"] for item in report.waiting] == ["closing"]
         with pytest.raises(Stale):
             await app.control.request(run_id, "extend", ME, limits=Limits(rounds=5))
-        assert (await answered(app, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
+        assert (await answer_run(app, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
 
 
 async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as app:
+    async with open_checked_app(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         await asyncio.gather(
             *(app.control.request(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5))
         )
@@ -259,8 +259,8 @@ async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: P
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(tool_calls=5), Limits(nano_usd=5), Limits(rounds=2**62)])
 async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: Limits) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         if limits.rounds is None:
             with pytest.raises(BadArguments):
                 await app.control.request(run_id, "extend", ME, limits=limits)
@@ -274,7 +274,7 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
 
 
 async def test_an_identical_start_attaches_to_the_open_run(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         first = await app.runs.start_planner(PlannerRequest("look", route="caller"), ME)
         second = await app.runs.start_planner(PlannerRequest("look", route="caller"), ME)
         assert (first.attached, second.attached, second.run_id) == (False, True, first.run_id)
@@ -285,23 +285,23 @@ async def test_an_identical_start_attaches_to_the_open_run(place: Place) -> None
 
 
 async def test_an_identical_start_after_the_end_makes_a_new_run(place: Place) -> None:
-    async with watched(place.settings(says("done"))) as app:
-        assert await started(app) != await started(app)
+    async with open_checked_app(place.settings(says("done"))) as app:
+        assert await start_run(app) != await start_run(app)
 
 
 async def test_a_key_gives_its_run_also_after_the_end(place: Place) -> None:
-    async with watched(place.settings(says("done"))) as app:
-        first = await started(app, key="k")
+    async with open_checked_app(place.settings(says("done"))) as app:
+        first = await start_run(app, key="k")
         again = await app.runs.start_planner(PlannerRequest("look around", key="k"), ME)
         assert (again.run_id, again.attached) == (first, True)
         with pytest.raises(BadArguments) as refused:
             await app.runs.start_planner(PlannerRequest("something else", key="k"), ME)
         assert refused.value.run_id == first
-        assert await started(app, key="another") != first
+        assert await start_run(app, key="another") != first
 
 
 async def test_many_identical_starts_at_once_make_one_run(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         starts = [app.runs.start_planner(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
         assert len({start.run_id for start in await asyncio.gather(*starts)}) == 1
         assert place.rows("select count(*) from run") == [(1,)]
@@ -309,8 +309,8 @@ async def test_many_identical_starts_at_once_make_one_run(place: Place) -> None:
 
 async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -> None:
     other = Caller("somebody else")
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         for look in (app.runs.report, app.runs.replay):
             with pytest.raises(UnknownRun):
                 await look(run_id, other)
@@ -322,11 +322,11 @@ async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -
 
 
 async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        first = await started(app, "one", route="caller")
-        await answered(app, first, round_1=READS)
-        await answered(app, first, round_2=DONE)
-        second = await started(app, "two", route="caller", continues=first)
+    async with open_checked_app(place.settings()) as app:
+        first = await start_run(app, "one", route="caller")
+        await answer_run(app, first, round_1=READS)
+        await answer_run(app, first, round_2=DONE)
+        second = await start_run(app, "two", route="caller", continues=first)
         (item,) = (await app.runs.report(second, ME)).waiting
         assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
         assert "alpha" in item["messages"][2]["content"]
@@ -335,8 +335,8 @@ async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
 
 
 async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         with pytest.raises(Stale):
             await app.runs.start_planner(PlannerRequest("on", continues=run_id), ME)
         with pytest.raises(UnknownRun):
@@ -358,10 +358,10 @@ async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> No
     ],
 )
 async def test_a_start_that_can_not_be_meant_makes_no_run(place: Place, changes: dict[str, Any]) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         with pytest.raises((BadArguments, UnknownTool)):
             await app.runs.start_planner(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
-        await started(app, route="caller")
+        await start_run(app, route="caller")
         assert place.rows("select count(*) from run") == [(1,)]
 
 
@@ -369,18 +369,18 @@ async def test_a_start_that_can_not_be_meant_makes_no_run(place: Place, changes:
 
 
 async def test_the_same_answer_again_is_no_error_and_changes_nothing(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
-        await answered(app, run_id, round_1=READS)
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
+        await answer_run(app, run_id, round_1=READS)
         before = place.rows("select * from answer")
-        await answered(app, run_id, round_1=READS)
+        await answer_run(app, run_id, round_1=READS)
         assert place.rows("select * from answer") == before
 
 
 async def test_another_answer_for_an_answered_step_is_refused(place: Place) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
-        await answered(app, run_id, round_1=READS)
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
+        await answer_run(app, run_id, round_1=READS)
         with pytest.raises(AlreadyAnswered):
             await app.answers.submit(run_id, {"round-1": DONE}, ME)
         with pytest.raises(AlreadyAnswered):
@@ -401,22 +401,22 @@ async def test_another_answer_for_an_answered_step_is_refused(place: Place) -> N
     ],
 )
 async def test_answers_are_all_checked_before_any_is_stored(place: Place, answers: dict[str, Any]) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller")
         with pytest.raises((BadArguments, NotWaiting)):
             await app.answers.submit(run_id, answers, ME)
         assert place.rows("select count(*) from answer") == [(0,)]
-        assert (await answered(app, run_id, round_1=DONE)).status == "completed"
+        assert (await answer_run(app, run_id, round_1=DONE)).status == "completed"
 
 
 async def test_several_callers_tools_are_answered_together_or_one_by_one(place: Place) -> None:
     ask = replace(ASK, effect="read")
     turn = {"tool_calls": ASKS["tool_calls"] * 3}
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", caller_tools=(ask,))
-        report = await answered(app, run_id, round_1=turn)
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", caller_tools=(ask,))
+        report = await answer_run(app, run_id, round_1=turn)
         assert len(report.waiting) == 3
-        report = await answered(app, run_id, round_1__call_2={"content": "two"})
+        report = await answer_run(app, run_id, round_1__call_2={"content": "two"})
         assert [item["key"] for item in report.waiting] == ["round-1/call-1", "round-1/call-3"]
         both = {"round-1/call-1": {"content": "one"}, "round-1/call-3": {"content": "three", "is_error": True}}
         await app.answers.submit(run_id, both, ME)
@@ -428,11 +428,11 @@ async def test_several_callers_tools_are_answered_together_or_one_by_one(place: 
 async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: Place) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     calls = [{"name": "ask_person", "arguments": given} for given in ({}, {"n": "3"}, {"n": 3})]
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", caller_tools=(replace(ASK, input_schema=schema),))
-        report = await answered(app, run_id, round_1={"tool_calls": calls})
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", caller_tools=(replace(ASK, input_schema=schema),))
+        report = await answer_run(app, run_id, round_1={"tool_calls": calls})
         assert [item["key"] for item in report.waiting] == ["round-1/call-3"]
-        report = await answered(app, run_id, round_1__call_3={"content": "yes"})
+        report = await answer_run(app, run_id, round_1__call_3={"content": "yes"})
         assert [call["ok"] for call in report.calls] == [False, False, True]
 
 
@@ -441,8 +441,8 @@ async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: P
 
 async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
     settings = place.settings(reads("a.txt"), says("done"), gate=(GateRule("read_*", "deny"),))
-    async with watched(settings) as app:
-        report = await app.runs.report(await started(app), ME)
+    async with open_checked_app(settings) as app:
+        report = await app.runs.report(await start_run(app), ME)
         assert (report.summary, [call["ok"] for call in report.calls]) == ("done", [False])
         ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
         assert '"code":"denied"' in body
@@ -451,7 +451,7 @@ async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
 
 async def call_thirty_times(app: App) -> str:
     """A run that has called a changing tool as often as it may within a minute, and waits for its fourth round."""
-    run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+    run_id = await start_run(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
     for number in (1, 2, 3):
         await app.answers.submit(run_id, {f"round-{number}": {"tool_calls": ASKS["tool_calls"] * 10}}, ME)
         await answer_each_call(app, run_id)
@@ -460,13 +460,13 @@ async def call_thirty_times(app: App) -> str:
 
 async def test_the_thirty_first_call_of_a_changing_tool_in_a_minute_is_refused(place: Place) -> None:
     at = [1_000_000]
-    async with clocked(place, at) as app:
+    async with open_app_with_clock(place, at) as app:
         run_id = await call_thirty_times(app)
-        report = await answered(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
+        report = await answer_run(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-5"]
         assert report.calls[-1]["ok"] is False
         at[0] += 60_001
-        report = await answered(app, run_id, round_5={"tool_calls": ASKS["tool_calls"]})
+        report = await answer_run(app, run_id, round_5={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-5/call-1"]
 
 
@@ -475,8 +475,8 @@ async def test_the_rate_of_calls_is_the_same_after_a_takeover(place: Place) -> N
     turn = {"tool_calls": ASKS["tool_calls"] * 10}
     run_id = ""
     for number in (1, 2, 3):
-        async with clocked(place, at) as app:
-            run_id = run_id or await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+        async with open_app_with_clock(place, at) as app:
+            run_id = run_id or await start_run(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
             await app.answers.submit(run_id, {f"round-{number}": turn}, ME)
             report = await answer_each_call(app, run_id)
             assert [item["key"] for item in report.waiting] == [f"round-{number + 1}"]
@@ -485,10 +485,10 @@ async def test_the_rate_of_calls_is_the_same_after_a_takeover(place: Place) -> N
 
 async def test_a_clock_that_is_set_back_does_not_stop_a_tool_for_long(place: Place) -> None:
     at = [10**12]
-    async with clocked(place, at) as app:
+    async with open_app_with_clock(place, at) as app:
         run_id = await call_thirty_times(app)
         at[0] -= 24 * 3_600_000
-        report = await answered(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
+        report = await answer_run(app, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
         assert [item["key"] for item in report.waiting] == ["round-4/call-1"]
 
 
@@ -504,8 +504,8 @@ async def test_a_long_result_is_kept_whole_behind_its_ref(place: Place) -> None:
     text = "".join(f"line {n}\n" for n in range(5_000))
     (place.workspace / "long.txt").write_text(text)
     reread = {"tool_calls": [{"name": "read_result", "arguments": {"ref": "round-1/call-1", "offset": 40_000}}]}
-    async with watched(place.settings(reads("long.txt"), reread, says("done"), shown_chars=2_000)) as app:
-        run_id = await started(app)
+    async with open_checked_app(place.settings(reads("long.txt"), reread, says("done"), shown_chars=2_000)) as app:
+        run_id = await start_run(app)
         ((whole,),) = place.rows("select body from text where body like '%line 4999%'")
         assert "line 2500\n" in whole
         ((shown,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
@@ -515,16 +515,16 @@ async def test_a_long_result_is_kept_whole_behind_its_ref(place: Place) -> None:
 
 async def test_a_deposited_result_that_is_long_is_kept_whole_too(place: Place) -> None:
     text = "x" * 50_000
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", caller_tools=(ASK,))
-        await answered(app, run_id, round_1=ASKS)
-        await answered(app, run_id, round_1__call_1={"content": text})
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", caller_tools=(ASK,))
+        await answer_run(app, run_id, round_1=ASKS)
+        await answer_run(app, run_id, round_1__call_1={"content": text})
         await app.answers.submit(run_id, {"round-1/call-1": {"content": text}}, ME)
         assert place.rows("select count(*) from text where length(body) = 50000") == [(1,)]
 
 
 async def test_one_call_is_a_run_of_its_own(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         run_id = await app.runs.start_call("read_file", {"path": "a.txt"}, ME)
         report = await rests(app, run_id)
         assert (report.status, report.output["is_error"]) == ("completed", False)
@@ -541,7 +541,7 @@ async def test_one_call_is_a_run_of_its_own(place: Place) -> None:
 
 
 async def test_attention_wakes_when_another_run_asks_for_something(place: Place) -> None:
-    async with watched(place.settings(asks("why", delay_s=0.3))) as app:
+    async with open_checked_app(place.settings(asks("why", delay_s=0.3))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
         async with asyncio.timeout(5):
             await app.runs.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
@@ -550,7 +550,7 @@ async def test_attention_wakes_when_another_run_asks_for_something(place: Place)
 
 
 async def test_a_wait_ends_with_its_time_and_disturbs_nothing(place: Place) -> None:
-    async with watched(place.settings(says("done", delay_s=0.4))) as app:
+    async with open_checked_app(place.settings(says("done", delay_s=0.4))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await app.runs.wait([run_id], until="done", wait_s=0.05, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "working"
@@ -567,8 +567,8 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
     seen = []
     for where, again in ((place, False), (other, True)):
         settings = replace(where.settings(), workspaces=(place.workspace,))
-        async with watched(settings) as app:
-            run_id = await started(app, route="caller", caller_tools=(ASK,))
+        async with open_checked_app(settings) as app:
+            run_id = await start_run(app, route="caller", caller_tools=(ASK,))
             answers = iter(({"round-1": turn}, {"round-1/call-2": {"content": "yes"}}, {"round-2": DONE}))
             for answer in answers:
                 if again:
@@ -583,12 +583,12 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
     assert seen[0] == seen[1]
 
 
-def clocked(place: Place, at: list[int]) -> Any:
-    """An app whose clock is `at`."""
+def open_app_with_clock(place: Place, at: list[int]) -> Any:
+    """Open an app whose clock is `at`."""
     from contextlib import asynccontextmanager
 
     @asynccontextmanager
-    async def opened() -> Any:
+    async def open_app() -> Any:
         ids = iter(
             f"run-{place.rows('select count(*) from run')[0][0] if place.db.exists() else 0}-{n}" for n in range(9)
         )
@@ -598,19 +598,19 @@ def clocked(place: Place, at: list[int]) -> Any:
         finally:
             await app._close()
 
-    return opened()
+    return open_app()
 
 
 @pytest.mark.parametrize("jump_ms", [-24 * 3_600_000, 10 * 365 * 24 * 3_600_000])
 async def test_a_run_goes_on_whatever_the_clock_says(place: Place, jump_ms: int) -> None:
     at = [10**12]
-    async with clocked(place, at) as app:
-        run_id = await started(app, route="caller", caller_tools=(ASK,))
-        await answered(app, run_id, round_1=ASKS)
+    async with open_app_with_clock(place, at) as app:
+        run_id = await start_run(app, route="caller", caller_tools=(ASK,))
+        await answer_run(app, run_id, round_1=ASKS)
     at[0] += jump_ms
-    async with clocked(place, at) as app:
-        await answered(app, run_id, round_1__call_1={"content": "yes"})
-        assert (await answered(app, run_id, round_2=DONE)).status == "completed"
+    async with open_app_with_clock(place, at) as app:
+        await answer_run(app, run_id, round_1__call_1={"content": "yes"})
+        assert (await answer_run(app, run_id, round_2=DONE)).status == "completed"
 
 
 def let_reads_wait(app: App) -> None:
@@ -630,18 +630,18 @@ def let_reads_wait(app: App) -> None:
 
 async def test_runs_go_on_as_ever_where_reads_wait_and_others_write_meanwhile(place: Place) -> None:
     both = {"tool_calls": [READS["tool_calls"][0], READS["tool_calls"][0]]}
-    async with watched(place.settings(reads("a.txt"), says("done"))) as app:
+    async with open_checked_app(place.settings(reads("a.txt"), says("done"))) as app:
         let_reads_wait(app)
         ended, *asked = await asyncio.gather(
-            started(app, "one"), *(started(app, f"ask {n}", route="caller") for n in range(3))
+            start_run(app, "one"), *(start_run(app, f"ask {n}", route="caller") for n in range(3))
         )
         assert (await rests(app, ended)).summary == "done"
         await asyncio.gather(
-            *(answered(app, run_id, round_1=both) for run_id in asked),
+            *(answer_run(app, run_id, round_1=both) for run_id in asked),
             *(app.runs.report(run_id, ME) for run_id in asked * 4),
         )
         await app.control.request(asked[0], "cancel", ME)
-        await asyncio.gather(*(answered(app, run_id, round_2=DONE) for run_id in asked[1:]))
+        await asyncio.gather(*(answer_run(app, run_id, round_2=DONE) for run_id in asked[1:]))
         statuses = [(await app.runs.report(run_id, ME)).status for run_id in asked]
     assert statuses == ["cancelled", "completed", "completed"]
     assert place.rows("select count(*) from mark left join answer on mark = mark.id where answer.mark is null") == [
@@ -655,17 +655,17 @@ async def test_a_settings_file_that_was_changed_after_the_server_began_is_named(
     file.write_text("default_rounds = 3\n")
 
     async def notes(app: Any) -> list[str]:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         return [note for note in (await app.runs.report(run_id, ME)).degraded if "restart" in note]
 
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         assert await notes(app) == []
         file.write_text("default_rounds = 4\n")
         assert await notes(app) == ["kairos.toml was changed after this server began: a restart makes it count."]
         file.write_text("default_rounds = 3\n")
         assert await notes(app) == []
     file.unlink()
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         assert await notes(app) == []
         file.write_text("default_rounds = 3\n")
         assert len(await notes(app)) == 1
@@ -675,19 +675,19 @@ async def test_a_server_that_began_before_the_settings_file_changed_is_known_to_
     place.home.mkdir(mode=0o700)
     file = place.home / "kairos.toml"
     file.write_text("default_rounds = 3\n")
-    async with watched(place.settings()) as app:
-        await started(app, route="caller")
-        async with watched(place.settings()) as other:
+    async with open_checked_app(place.settings()) as app:
+        await start_run(app, route="caller")
+        async with open_checked_app(place.settings()) as other:
             assert await other.control.outdated_servers() == []
         file.write_text("default_rounds = 4\n")
         os.utime(file, (4_000_000_000, 4_000_000_000))
-        async with watched(place.settings()) as other:
+        async with open_checked_app(place.settings()) as other:
             assert await other.control.outdated_servers() == [(os.getpid(), ["default_rounds"])]
 
 
 async def test_a_comment_on_a_denial_stands_apart_from_our_own_sentence(place: Place) -> None:
     write = {"tool_calls": [{"name": "write_file", "arguments": {"path": "n.txt", "content": "1 + 1"}}]}
-    async with watched(place.settings(write, says("done"))) as app:
+    async with open_checked_app(place.settings(write, says("done"))) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("x", tools=("write_file",)), ME)).run_id
         (item,) = (await rests(app, run_id)).waiting
         await app.answers.decide(run_id, item["key"], "deny", "no sums", PERSON)
@@ -697,8 +697,10 @@ async def test_a_comment_on_a_denial_stands_apart_from_our_own_sentence(place: P
 
 
 async def test_a_tool_that_was_not_offered_is_answered_with_the_nearest(place: Place) -> None:
-    async with watched(place.settings({"tool_calls": [{"name": "read_fil", "arguments": {}}]}, says("done"))) as app:
-        run_id = await started(app)
+    async with open_checked_app(
+        place.settings({"tool_calls": [{"name": "read_fil", "arguments": {}}]}, says("done"))
+    ) as app:
+        run_id = await start_run(app)
         await rests(app, run_id)
         with pytest.raises(UnknownTool) as unknown:
             await app.runs.start_call("read_fil", {}, ME)

@@ -121,7 +121,7 @@ def make_program(file: Path) -> None:
     file.chmod(0o755)
 
 
-def found(folders, program, **arguments):
+def find_program(folders, program, **arguments):
     workspace, outside = folders
     find = program_finder(workspace, None, {"PATH": f"{workspace}{os.pathsep}{outside}"})
     return find({"argv": [program], **arguments})
@@ -129,41 +129,41 @@ def found(folders, program, **arguments):
 
 def test_a_bare_name_is_of_a_program_outside_the_workspace_whatever_PATH_says(folders):
     outside = folders[1]
-    assert found(folders, "tool").safe == ("tool", f"{outside}/tool")
-    assert found(folders, f"{outside}/tool").safe == ("tool", f"{outside}/tool")
+    assert find_program(folders, "tool").safe == ("tool", f"{outside}/tool")
+    assert find_program(folders, f"{outside}/tool").safe == ("tool", f"{outside}/tool")
 
 
 def test_a_program_of_the_workspace_has_no_bare_name_to_be_allowed_by(folders):
     workspace = folders[0]
     for name in ("./tool", f"{workspace}/tool"):
-        assert found(folders, name).safe == ("./tool", f"{workspace}/tool")
-        assert {"tool", "./tool"} <= set(found(folders, name).all)  # but one to be denied by
+        assert find_program(folders, name).safe == ("./tool", f"{workspace}/tool")
+        assert {"tool", "./tool"} <= set(find_program(folders, name).all)  # but one to be denied by
     (workspace / "sub").mkdir()
-    assert found(folders, "../tool", cwd="sub").safe[0] == "./tool"
+    assert find_program(folders, "../tool", cwd="sub").safe[0] == "./tool"
 
 
 def test_a_name_that_finds_another_program_is_no_name_of_this_one(folders, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     make_program(elsewhere / "tool")
-    assert found(folders, f"{elsewhere}/tool").safe == (f"{elsewhere}/tool",)
+    assert find_program(folders, f"{elsewhere}/tool").safe == (f"{elsewhere}/tool",)
 
 
 def test_a_link_outside_that_leads_into_the_workspace_is_allowed_by_no_name(folders):
     workspace, outside = folders
     (outside / "linked").symlink_to(workspace / "tool")
-    assert found(folders, "linked").safe == ()
-    assert {"linked", "tool", "./tool"} <= set(found(folders, "linked").all)
+    assert find_program(folders, "linked").safe == ()
+    assert {"linked", "tool", "./tool"} <= set(find_program(folders, "linked").all)
 
 
 def test_a_path_that_goes_up_is_allowed_by_no_name(folders):
     outside = folders[1]
-    assert found(folders, f"{outside}/../bin/tool").safe == ()
-    assert "tool" in found(folders, f"{outside}/../bin/tool").all
+    assert find_program(folders, f"{outside}/../bin/tool").safe == ()
+    assert "tool" in find_program(folders, f"{outside}/../bin/tool").all
 
 
 def test_a_program_that_is_not_there_can_be_denied_by_its_name_alone(folders):
-    assert found(folders, "RM").safe == ()
-    assert set(found(folders, "RM").all) == {"RM", "rm"}
-    assert found(folders, "\0").safe == ()
-    assert found(folders, "./x", cwd="/nowhere").safe == ()
+    assert find_program(folders, "RM").safe == ()
+    assert set(find_program(folders, "RM").all) == {"RM", "rm"}
+    assert find_program(folders, "\0").safe == ()
+    assert find_program(folders, "./x", cwd="/nowhere").safe == ()

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from support.app import ASK, ME, PERSON, Place, answered, outcome_of, reads, rests, says, started, watched
+from support.app import ASK, ME, PERSON, Place, answer_run, open_checked_app, outcome_of, reads, rests, says, start_run
 from support.branches import Team, open_team_app
-from support.sampling_clients import at_the_door
+from support.sampling_clients import open_client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, PathDenied, Stale
@@ -27,10 +27,10 @@ async def asked_in(app: App, run_id: str) -> list[dict[str, Any]]:
     """The conversation of the one request that waits, without its system prompt, and with the ids of its calls as a new
     run numbers them."""
     (item,) = (await app.runs.report(run_id, ME)).waiting
-    return renumbered(item["messages"])
+    return renumber_calls(item["messages"])
 
 
-def renumbered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def renumber_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ids: dict[str, str] = {}
     for message in messages:
         for call in message.get("tool_calls", ()):
@@ -48,7 +48,7 @@ def renumbered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def fork(app: App, run_id: str, path: str, goal: str = "Now the other way.", **more: Any) -> str:
-    return await started(app, goal, route="caller", continues=run_id, from_round=path, **more)
+    return await start_run(app, goal, route="caller", continues=run_id, from_round=path, **more)
 
 
 def without_status(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -58,10 +58,10 @@ def without_status(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 async def three_rounds(app: App, **more: Any) -> tuple[str, list[list[dict[str, Any]]]]:
     """A run on the caller route that waits in its third round; and what was asked in each."""
-    run_id = await started(app, route="caller", **more)
+    run_id = await start_run(app, route="caller", **more)
     seen = [await asked_in(app, run_id)]
     for number, name in enumerate(("a.txt", "b.txt"), 1):
-        await answered(app, run_id, **{f"round_{number}": reads(name)})
+        await answer_run(app, run_id, **{f"round_{number}": reads(name)})
         seen.append(await asked_in(app, run_id))
     return run_id, [without_status(each) for each in seen]
 
@@ -71,10 +71,10 @@ async def three_rounds(app: App, **more: Any) -> tuple[str, list[list[dict[str, 
 async def test_a_fork_is_asked_what_that_round_was_asked_and_then_its_goal(
     place: Place, ended: bool, number: int
 ) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         run_id, seen = await three_rounds(app)
         if ended:
-            await answered(app, run_id, round_3=says("All is told."))
+            await answer_run(app, run_id, round_3=says("All is told."))
         forked = await asked_in(app, await fork(app, run_id, f"round-{number}"))
         assert forked[:-1] == seen[number - 1]
         assert (forked[-1]["role"], "Now the other way." in forked[-1]["content"]) == ("user", True)
@@ -82,24 +82,24 @@ async def test_a_fork_is_asked_what_that_round_was_asked_and_then_its_goal(
 
 
 async def test_the_run_that_is_forked_stays_as_it_is(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         run_id, _ = await three_rounds(app)
         before = (await app.runs.report(run_id, ME)).as_json()
         forked = await fork(app, run_id, "round-2", limits=Limits(rounds=7))
         assert (await app.runs.report(run_id, ME)).as_json() == before
         report = await app.runs.report(forked, ME)
         assert (report.rounds, report.remaining["rounds"], report.usage["tool_calls"]) == (1, 6, 0)
-        assert (await answered(app, run_id, round_3=says("done"))).summary == "done"
-        assert (await answered(app, forked, round_1=says("otherwise"))).summary == "otherwise"
+        assert (await answer_run(app, run_id, round_3=says("done"))).summary == "done"
+        assert (await answer_run(app, forked, round_1=says("otherwise"))).summary == "otherwise"
 
 
 async def test_a_compacted_conversation_is_what_the_loop_had_by_then(place: Place) -> None:
     for name in ("c.txt", "d.txt"):
         (place.workspace / name).write_text("".join(f"line {n} of {name}, {'word ' * 20}\n" for n in range(50)))
-    async with watched(place.settings(context_tokens=4_000)) as app:
-        run_id = await started(app, route="caller", tools=("read_file",))
-        await answered(app, run_id, round_1=reads("c.txt"))
-        await answered(app, run_id, round_2=reads("d.txt"))
+    async with open_checked_app(place.settings(context_tokens=4_000)) as app:
+        run_id = await start_run(app, route="caller", tools=("read_file",))
+        await answer_run(app, run_id, round_1=reads("c.txt"))
+        await answer_run(app, run_id, round_2=reads("d.txt"))
         assert place.rows("select path from mark where kind = 'compact'") == [("round-3/compact",)]
         shrunk = without_status(await asked_in(app, run_id))
         whole = await asked_in(app, await fork(app, run_id, "round-2"))
@@ -133,8 +133,8 @@ async def test_files_that_were_changed_since_are_named_and_those_before_are_not(
         },
         says("done"),
     )
-    async with watched(place.settings(*lines)) as app:
-        run_id = await started(app, tools=tools, caller_tools=(ASK,), limits=Limits(rounds=9))
+    async with open_checked_app(place.settings(*lines)) as app:
+        run_id = await start_run(app, tools=tools, caller_tools=(ASK,), limits=Limits(rounds=9))
         report = await rests(app, run_id)
         while report.status == "input_required":
             for item in report.waiting:
@@ -165,7 +165,7 @@ async def test_files_that_were_changed_since_are_named_and_those_before_are_not(
 async def test_a_round_of_a_task_s_loop_and_what_other_tasks_changed_since(place: Place) -> None:
     team = Team(tasks=2, tries=1, synthesis=False)
     async with open_team_app(place.settings(), team) as app:
-        run_id = await started(app, route="caller", tools=("read_file", "edit_file"), limits=Limits(rounds=20))
+        run_id = await start_run(app, route="caller", tools=("read_file", "edit_file"), limits=Limits(rounds=20))
         first, second = "task-1/try-1/round-1", "task-2/try-1/round-1"
         await app.answers.submit(run_id, {first: reads("a.txt")}, ME)
         await rests(app, run_id)
@@ -174,12 +174,12 @@ async def test_a_round_of_a_task_s_loop_and_what_other_tasks_changed_since(place
         await app.answers.decide(run_id, key, "approve", None, PERSON)
         report = await rests(app, run_id)
         items = {item["key"]: item for item in report.waiting}
-        asked = without_status(renumbered(items["task-1/try-1/round-2"]["messages"]))
+        asked = without_status(renumber_calls(items["task-1/try-1/round-2"]["messages"]))
 
         forked = await fork(app, run_id, "task-1/try-1/round-2")
         report = await app.runs.report(forked, ME)
         assert "Changed by that run since task-1/try-1/round-2: b.txt." in report.degraded
-        messages = renumbered(report.waiting[0]["messages"])
+        messages = renumber_calls(report.waiting[0]["messages"])
         assert messages[:-1] == asked
         assert "alpha" in json.dumps(messages)
 
@@ -190,7 +190,7 @@ async def test_a_round_of_a_task_s_loop_and_what_other_tasks_changed_since(place
 
 
 async def test_an_unknown_round_is_refused_with_those_that_there_are(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         run_id, _ = await three_rounds(app)
         for path in ("round-4", "round-2/call-1", "closing", "task-1/round-1", "3"):
             with pytest.raises(BadArguments) as refused:
@@ -200,58 +200,58 @@ async def test_an_unknown_round_is_refused_with_those_that_there_are(place: Plac
 
 
 async def test_what_has_no_planner_loop_is_not_forked(place: Place) -> None:
-    async with watched(place.settings(), via="mcp") as app:
+    async with open_checked_app(place.settings(), via="mcp") as app:
         call = await app.runs.start_call("read_file", {"path": "a.txt"}, ME)
         await rests(app, call)
         with pytest.raises(BadArguments, match="no round of a planner loop"):
             await fork(app, call, "round-1")
         with pytest.raises(BadArguments, match="from cuts the run that continues names"):
             await app.runs.start_planner(PlannerRequest("on", from_round="round-1"), ME)
-    async with at_the_door(place.settings()) as door:
+    async with open_client(place.settings()) as client:
         mandate = {"goal": "Look.", "observe": ["list_files"]}
-        cycles = await door.ask("ooda_observe", {"mandate": mandate, "route": "caller"})
+        cycles = await client.ask("ooda_observe", {"mandate": mandate, "route": "caller"})
         arguments = {"goal": "on", "continues": cycles["run_id"], "from": "round-1"}
-        refused = (await door.client.call_tool("planner_run", arguments)).structured_content
+        refused = (await client.sdk_client.call_tool("planner_run", arguments)).structured_content
         assert (refused["code"], "no round of a planner loop" in refused["message"]) == ("bad_arguments", True)
 
 
 async def test_the_summary_of_a_run_that_was_cut_is_not_told(place: Place) -> None:
     """It tells what came after the round; what the runs before it reported still counts."""
-    async with watched(place.settings()) as app:
-        first = await started(app, "one", route="caller")
-        await answered(app, first, round_1=says("The first report."))
-        second = await started(app, "two", route="caller", continues=first)
-        await answered(app, second, round_1=reads("a.txt"))
-        await answered(app, second, round_2=says("The second report."))
+    async with open_checked_app(place.settings()) as app:
+        first = await start_run(app, "one", route="caller")
+        await answer_run(app, first, round_1=says("The first report."))
+        second = await start_run(app, "two", route="caller", continues=first)
+        await answer_run(app, second, round_1=reads("a.txt"))
+        await answer_run(app, second, round_2=says("The second report."))
         third = await fork(app, second, "round-2")
         newest = (await asked_in(app, third))[-1]["content"]
         assert ("The first report." in newest, "The second report." in newest) == (True, False)
-        await answered(app, third, round_1=says("The third report."))
-        fourth = await started(app, "four", route="caller", continues=third)
+        await answer_run(app, third, round_1=says("The third report."))
+        fourth = await start_run(app, "four", route="caller", continues=third)
         newest = (await asked_in(app, fourth))[-1]["content"]
         told = [word for word in ("first", "second", "third") if f"The {word} report." in newest]
         assert told == ["first", "third"]
 
 
 async def test_a_fork_of_a_fork(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         run_id, seen = await three_rounds(app)
         forked = await fork(app, run_id, "round-2")
-        await answered(app, forked, round_1=reads("b.txt"))
+        await answer_run(app, forked, round_1=reads("b.txt"))
         again = await asked_in(app, await fork(app, forked, "round-2", "And a third way."))
         assert again[: len(seen[1])] == seen[1]
         assert [message["role"] for message in again[len(seen[1]) :]] == ["user", "assistant", "tool", "user"]
 
 
 async def test_an_identical_fork_is_attached_and_another_round_is_another_run(place: Place) -> None:
-    async with at_the_door(place.settings()) as door:
-        run_id, _ = await three_rounds(door.app)
+    async with open_client(place.settings()) as client:
+        run_id, _ = await three_rounds(client.app)
         arguments = {"goal": "on", "route": "caller", "continues": run_id, "from": "round-2"}
-        first = await door.ask("planner_run", arguments)
+        first = await client.ask("planner_run", arguments)
         assert first["waiting"][0]["messages"][-1]["content"].startswith("## Goal\non")
-        again = await door.ask("planner_run", arguments)
+        again = await client.ask("planner_run", arguments)
         assert again["run_id"] == first["run_id"]
-        other = await door.ask("planner_run", arguments | {"from": "round-3"})
+        other = await client.ask("planner_run", arguments | {"from": "round-3"})
         assert other["run_id"] != first["run_id"]
         specs = place.rows("select json_extract(spec, '$.from_round') from run order by n")
         assert specs == [(None,), ("round-2",), ("round-3",)]
@@ -259,19 +259,19 @@ async def test_an_identical_fork_is_attached_and_another_round_is_another_run(pl
 
 async def test_approvals_for_a_run_are_not_carried_into_its_forks(place: Place) -> None:
     script = (edits("a.txt", "alpha", "omega"), edits("a.txt", "omega", "alpha"), says("done"))
-    async with watched(place.settings(*script)) as app:
-        run_id = await started(app, tools=("edit_file",))
+    async with open_checked_app(place.settings(*script)) as app:
+        run_id = await start_run(app, tools=("edit_file",))
         (item,) = (await rests(app, run_id)).waiting
         await app.answers.decide(run_id, item["key"], "approve", None, PERSON, rule=RuleRequest("run"))
         assert (await rests(app, run_id)).status == "completed"
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
-        forked = await started(app, "again", tools=("edit_file",), continues=run_id, from_round="round-1")
+        forked = await start_run(app, "again", tools=("edit_file",), continues=run_id, from_round="round-1")
         report: RunReport = await rests(app, forked)
         assert [item["kind"] for item in report.waiting] == ["approval"]
 
 
 async def test_a_fork_works_in_the_folder_of_the_run_it_is_of(place: Place) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         run_id, _ = await three_rounds(app)
     other = place.root / "other"
     other.mkdir()

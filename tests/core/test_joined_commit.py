@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.app import ME, Place, rests, says, started
+from support.app import ME, Place, rests, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING
@@ -23,9 +23,9 @@ CHANGED = {
 }
 
 
-async def parked(app: App, route: str = "caller") -> tuple[RunRow, int]:
-    """A run that waits and that this server has in memory; and the server's number."""
-    run = queries.run_by_id(app._store.reader, await started(app, route=route))
+async def start_waiting_run(app: App, route: str = "caller") -> tuple[RunRow, int]:
+    """Start a run that waits and that this server has in memory; returns it and the server's number."""
+    run = queries.run_by_id(app._store.reader, await start_run(app, route=route))
     assert run.owner is None
     return run, await app._store.register_owner(1)
 
@@ -36,7 +36,7 @@ def everything(place: Place) -> list[object]:
 
 async def test_it_is_written_at_once_where_nothing_has_changed(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run, mine = await parked(app)
+        run, mine = await start_waiting_run(app)
         assert await app._pool.commit_answers(run, BROUGHT, "caller", mine)
         assert place.rows("select fence, owner, outcome is null from run") == [(run.fence + 1, None, False)]
         assert not await app._pool.commit_answers(run, BROUGHT, "caller", mine)
@@ -47,7 +47,7 @@ async def test_it_is_written_at_once_where_nothing_has_changed(place: Place) -> 
 @pytest.mark.parametrize("change", CHANGED)
 async def test_nothing_is_written_where_another_process_has_changed_the_run(place: Place, change: str) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        run, mine = await parked(app)
+        run, mine = await start_waiting_run(app)
         place.rows(CHANGED[change])
         before = everything(place)
         assert not await app._pool.commit_answers(run, BROUGHT, "caller", mine)
@@ -57,7 +57,7 @@ async def test_nothing_is_written_where_another_process_has_changed_the_run(plac
 async def test_nothing_is_written_where_a_client_was_asked_about_the_step(place: Place) -> None:
     """Its request is charged first: the answer that came another way is recorded by itself."""
     async with App.open(place.settings(), via="mcp") as app:
-        run, mine = await parked(app, "sampling")
+        run, mine = await start_waiting_run(app, "sampling")
         new = [NewRequest("round-1", "somebody", NOTHING)]
         await app._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, 1))
         before = everything(place)
@@ -70,7 +70,7 @@ async def test_nothing_is_written_where_a_client_was_asked_about_the_step(place:
 
 async def test_nothing_is_written_where_the_ask_was_answered_before(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run, mine = await parked(app, "sampling")
+        run, mine = await start_waiting_run(app, "sampling")
         place.rows("insert into ask values ('used', ?, '{\"round-1\": \"round-1\"}', '', '', 1, 2)", run.n)
         before = everything(place)
         assert not await app._pool.commit_answers(run, BROUGHT, "sampling", mine, nonce="used")

@@ -8,7 +8,18 @@ from pathlib import Path
 
 import apsw
 import pytest
-from support.app import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says, started, watched
+from support.app import (
+    ME,
+    WITHIN_S,
+    Place,
+    assert_lawful,
+    open_checked_app,
+    reads,
+    rests,
+    says,
+    start_run,
+    wait_for_step,
+)
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import counts_of
@@ -25,9 +36,9 @@ from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitte
 from kairos_mcp.store.ownership import Ownership
 
 
-async def owned(app: App) -> tuple[queries.RunRow, int, int]:
-    """A run that waits and that a living server owns: with its owner's number and its fence."""
-    run = queries.run_by_id(app._store.reader, await started(app, route="caller"))
+async def start_owned_run(app: App) -> tuple[queries.RunRow, int, int]:
+    """Start a run that waits and that a living server owns; returns it, its owner's number and its fence."""
+    run = queries.run_by_id(app._store.reader, await start_run(app, route="caller"))
     mine = await app._store.register_owner(1)
     fence = await app._store.submit(lambda connection: runs.take_run(connection, run.n, mine, ()))
     assert fence is not None
@@ -37,7 +48,7 @@ async def owned(app: App) -> tuple[queries.RunRow, int, int]:
 @pytest.mark.unreplayed
 async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run, mine, fence = await owned(app)
+        run, mine, fence = await start_owned_run(app)
         for dead in ((), (mine + 1,)):
             assert await app._store.submit(lambda c, dead=dead: runs.take_run(c, run.n, mine + 2, dead)) is None
         assert place.rows("select owner, fence from run") == [(mine, fence)]
@@ -46,7 +57,7 @@ async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) 
 
 async def test_control_requests_are_applied_by_the_owner_alone(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run, mine, fence = await owned(app)
+        run, mine, fence = await start_owned_run(app)
         await app._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, mine, 1))
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
             with pytest.raises(FenceLost):
@@ -58,7 +69,7 @@ async def test_control_requests_are_applied_by_the_owner_alone(place: Place) -> 
 
 async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run, mine, _ = await owned(app)
+        run, mine, _ = await start_owned_run(app)
 
         def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
             deposits = [SubmittedAnswer(path, Completion(text, finish="stop"))]
@@ -77,7 +88,7 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
 
 async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run, mine, fence = await owned(app)
+        run, mine, fence = await start_owned_run(app)
         (waits,) = queries.open_steps(app._store.reader, run.n).values()
         brought = [SubmittedAnswer("round-1", Completion("came", finish="stop"))]
         await app._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
@@ -92,7 +103,7 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
 async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(place: Place) -> None:
     settings = place.settings(says("done"))
     async with App.open(settings, via="mcp") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
     place.rows("update account set spent_total_tokens = spent_total_tokens + 1 where scope = 'run'")
     async with App.open(settings, via="mcp") as app:
         await app.control.request(run_id, "reroute", ME, route="scripted")
@@ -102,7 +113,7 @@ async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(pl
 
 async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        _, mine, _ = await owned(app)
+        _, mine, _ = await start_owned_run(app)
         other = Ownership(app._store.home)
         try:
             number = await app._store.submit(lambda c: other.register(c, "mcp", 1))
@@ -115,7 +126,7 @@ async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
 
 async def test_a_release_raises_the_fence(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        _, mine, fence = await owned(app)
+        _, mine, fence = await start_owned_run(app)
         assert await app._store.submit(lambda c: ownership.release_runs(c, mine)) == 1
         assert place.rows("select owner, fence from run") == [(ownership.ANY_SERVER, fence + 1)]
 
@@ -125,7 +136,7 @@ async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun
     times, since a look at the store a moment later might still save one that has begun."""
     touch = {"tool_calls": [{"name": "write_file", "arguments": {"path": "made.txt", "content": "made\n"}}]}
     settings = place.settings(reads("a.txt"), touch, says("never"), gate=(GateRule("write_file", "allow"),))
-    async with watched(settings) as app:
+    async with open_checked_app(settings) as app:
         for nth in range(6):
             forestalling = Forestalling(app, place, "round-2/call-1")
             asked = PlannerRequest(f"make {nth}", tools=("read_file", "write_file"))
@@ -144,11 +155,11 @@ async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(p
     async with App.open(settings, via="mcp") as first:
         asked = PlannerRequest("look", limits=Limits(milliseconds=300_000))
         run_id = (await first.runs.start_planner(asked, ME)).run_id
-        await begun(first, "round-1")
+        await wait_for_step(first, "round-1")
         place.rows("update run set owner = 0, fence = fence + 1")  # as if it had been killed
     if clock == "is set back":
         place.rows("update mark set at = at + 3600000")
-    async with watched(settings) as second:
+    async with open_checked_app(settings) as second:
         report = await rests(second, run_id)
         ended = ("completed", "done", "assistant_stop") if clock == "goes on" else ("completed", None, "timeout")
         assert (report.status, report.stop_reason) == (ended[0], ended[2]), report

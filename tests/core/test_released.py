@@ -28,7 +28,7 @@ async def so(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def approved(app: App, run_id: str) -> None:
+async def approve_call(app: App, run_id: str) -> None:
     await app.answers.decide(run_id, "call-1/approval", "approve", None, PERSON)
 
 
@@ -41,9 +41,9 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
         *busy, waits = [await app.runs.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
         await rests(app, waits, *busy)
         for run_id in busy:
-            await approved(app, run_id)
+            await approve_call(app, run_id)
         await so(lambda: len(list(place.workspace.glob("busy-*"))) == THREADS)
-        await approved(app, waits)
+        await approve_call(app, waits)
         await so(lambda: place.rows("select count(*) from attempt") == [(THREADS + 1,)])
         ((owner,),) = place.rows("select distinct owner from run")
         async with App.open(place.settings(), via="command") as person:
@@ -63,15 +63,15 @@ def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: E
     """Whatever it is: a function of an installed package does not look by itself."""
     made: list[str] = []
 
-    def run(_arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+    def run_tool(_arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         made.append(ctx.path)
         return ToolResult("made")
 
-    def lost() -> None:
+    def raise_fence_lost() -> None:
         raise FenceLost("run-1")
 
-    tool = Tool(ToolSpec("do_it", "Does it.", {"type": "object"}, effect), run)
-    memory = replace(ToolMemory.in_process(), check_owner=lost)
+    tool = Tool(ToolSpec("do_it", "Does it.", {"type": "object"}, effect), run_tool)
+    memory = replace(ToolMemory.in_process(), check_owner=raise_fence_lost)
     ctx = ToolContext("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
     with nullcontext() if times else pytest.raises(FenceLost):
         call_redacted(Redactor(), tool, {}, ctx)

@@ -28,27 +28,27 @@ LEFT = {  # so much that something fits, and not all that is wanted
 }
 
 
-def capped(unit: str, cap: int, **more: int) -> Account:
+def account_with_cap(unit: str, cap: int, **more: int) -> Account:
     return Account(1, Limits(**{unit: cap, **more}), NOTHING, USED)
 
 
 @pytest.mark.parametrize("unit", ["rounds", "model_calls", "tool_calls"])
 def test_a_count_that_is_used_up_is_refused(unit: str) -> None:
-    refused = reserve(capped(unit, getattr(USED, unit)), CALL if unit == "tool_calls" else ROUND)
+    refused = reserve(account_with_cap(unit, getattr(USED, unit)), CALL if unit == "tool_calls" else ROUND)
     assert isinstance(refused, Refused)
     assert refused.limit == unit
 
 
 @pytest.mark.parametrize("unit", LEFT)
 def test_a_completion_is_clamped_to_what_is_left(unit: str) -> None:
-    outcome = reserve(capped(unit, LEFT[unit]), ROUND)
+    outcome = reserve(account_with_cap(unit, LEFT[unit]), ROUND)
     assert isinstance(outcome, Reservation)
     assert 0 < getattr(outcome.held, unit) <= LEFT[unit]
 
 
 @pytest.mark.parametrize("unit", LEFT)
 def test_a_completion_that_does_not_fit_is_refused(unit: str) -> None:
-    refused = reserve(capped(unit, 0), ROUND)
+    refused = reserve(account_with_cap(unit, 0), ROUND)
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.used, refused.allowed) == (unit, 0, 0)
 
@@ -56,7 +56,7 @@ def test_a_completion_that_does_not_fit_is_refused(unit: str) -> None:
 @pytest.mark.parametrize("unit", [unit for unit in LEFT if unit != "milliseconds"])
 def test_after_a_round_a_closing_call_fits(unit: str) -> None:
     """It reads what the round read and wrote, and writes 1,024 tokens: each at its price."""
-    account = capped(unit, LEFT[unit])
+    account = account_with_cap(unit, LEFT[unit])
     outcome = reserve(account, ROUND)
     assert isinstance(outcome, Reservation)
     after = account.settle(NOTHING, outcome.held._replace(milliseconds=0))
@@ -101,7 +101,11 @@ def test_what_runs_share_is_never_passed_either(unit: str) -> None:
 def test_steps_that_begin_in_one_commit_divide_the_time_that_is_left_of_the_nearest_account(
     asked: ReservationRequest, shares: int
 ) -> None:
-    account = capped("milliseconds", 10_000).hold(Units(milliseconds=4_000)).settle(NOTHING, Units(milliseconds=1_000))
+    account = (
+        account_with_cap("milliseconds", 10_000)
+        .hold(Units(milliseconds=4_000))
+        .settle(NOTHING, Units(milliseconds=1_000))
+    )
     outcome = reserve(account, asked._replace(shares=shares))
     assert isinstance(outcome, Reservation)
     assert (outcome.timeout_ms, outcome.held.milliseconds) == (5_000 // shares, 5_000 // shares)
@@ -178,7 +182,7 @@ def most(account: Account, request: ReservationRequest, wanted: int, and_closing
     return bisect(range(wanted + 1), 0, key=lambda written: not fits(account, request, written, and_closing)) - 1
 
 
-def expected(account: Account, request: ReservationRequest, others: Sequence[Account]) -> int | None:
+def expected_grant(account: Account, request: ReservationRequest, others: Sequence[Account]) -> int | None:
     """The tokens that a completion is granted, or None for a refusal. Fewer than 256 help nobody, unless fewer are
     wanted; a first round that leaves no room for a closing call may have the whole."""
     begun = account.spent.rounds > 0
@@ -218,7 +222,7 @@ def test_a_completion_is_granted_exactly_as_many_tokens_as_fit_everywhere() -> N
         own, request = some_account(chance, 1, "branch a"), some_completion(chance)
         around = [some_account(chance, 2 + nth, "run") for nth in range(chance.randint(0, 1))]
         shared = [some_account(chance, 5 + nth, "day") for nth in range(chance.randint(0, 2))]
-        outcome, tokens = reserve(own, request, shared, around), expected(own, request, [*around, *shared])
+        outcome, tokens = reserve(own, request, shared, around), expected_grant(own, request, [*around, *shared])
         assert (outcome.max_tokens if isinstance(outcome, Reservation) else None) == tokens, seed
         if isinstance(outcome, Reservation) and tokens is not None:
             granted, price = granted + 1, request.price or FREE
@@ -352,7 +356,7 @@ def test_a_closing_call_has_its_half_minute_also_where_no_time_was_allowed_at_al
 
 
 def test_time_that_can_not_be_divided_is_refused() -> None:
-    account = capped("milliseconds", 3)
+    account = account_with_cap("milliseconds", 3)
     assert [isinstance(reserve(account, CALL._replace(shares=shares)), Reservation) for shares in (0, 1, 3, 4)] == [
         *(True, True, True),
         False,
@@ -385,13 +389,13 @@ def test_256_tokens_are_enough_and_fewer_are_not(left: int, granted: bool) -> No
     """Beside the closing call that is kept free after a round, where one was made before."""
     for purpose, closing in (("round", 1_024), ("compact", 0)):
         asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, input_bound=0)
-        outcome = reserve(capped("output_tokens", left + closing), asked)
+        outcome = reserve(account_with_cap("output_tokens", left + closing), asked)
         assert isinstance(outcome, Reservation) == granted
         assert not isinstance(outcome, Reservation) or outcome.max_tokens == left
 
 
 def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None:
-    outcome = reserve(capped("milliseconds", 10), CALL)
+    outcome = reserve(account_with_cap("milliseconds", 10), CALL)
     assert isinstance(outcome, Reservation)
     assert outcome.timeout_ms == 10
 

@@ -46,27 +46,27 @@ def branch(plan: Plan, result: Any = None) -> Flow[Any]:
         answer = yield from call(f"call-{number}", repr(heard))
         heard.append(answer.content)
     if plan.inner is not None:
-        heard.append((yield from gathered(plan.inner)))
+        heard.append((yield from gather_group(plan.inner)))
     if plan.gives_up:
         raise GiveUp(f"after {len(heard)}")
     return heard
 
 
-def gathered(group: Group) -> Flow[Any]:
+def gather_group(group: Group) -> Flow[Any]:
     branches: dict[str, Branch[Any] | CallTool] = {}
     for name, plan in group.plans.items():
-        branches[name] = call(name) if plan is None else Branch(_begun(plan))
+        branches[name] = call(name) if plan is None else Branch(_branch_after(plan))
     outcomes = yield from Gather(branches, group.after, group.limit)
     return [(name, getattr(outcome, "content", outcome)) for name, outcome in outcomes.items()]
 
 
-def _begun(plan: Plan) -> Callable[[Any], Flow[Any]]:
+def _branch_after(plan: Plan) -> Callable[[Any], Flow[Any]]:
     return lambda before: branch(plan, sorted((name, repr(outcome)) for name, outcome in before.items()))
 
 
 def whole(group: Group) -> Flow[Any]:
     first = yield from call("first")
-    outcome = yield from gathered(group)
+    outcome = yield from gather_group(group)
     last = yield from call("last", repr(outcome))
     return [first.content, outcome, last.content]
 
@@ -185,7 +185,7 @@ def test_branches_that_wait_for_each_other_are_refused_also_behind_one_that_runs
 
 def test_a_branch_that_waits_for_another_holds_none_back_that_is_declared_after_it() -> None:
     group = Group(dict.fromkeys(("a", "b", "c"), None), {"b": ("a",)}, 2)
-    runner = Runner(gathered(group))
+    runner = Runner(gather_group(group))
     assert list(begin_all(runner)) == ["a", "c"]
     runner.answer("c", answer_to("c"))
     assert list(begin_all(runner)) == ["a"]
@@ -196,7 +196,7 @@ def test_a_branch_that_waits_for_another_holds_none_back_that_is_declared_after_
 def test_what_was_begun_goes_on_when_the_record_is_folded_though_others_could_begin_before_it() -> None:
     """`a` ended last, but stands first in the record: what waits for it must not take the place of `x`."""
     group = Group(dict.fromkeys(("a", "b", "y1", "y2", "x"), None), {"y1": ("a",), "y2": ("a",)}, 2)
-    runner, record, answers = Runner(gathered(group)), dict[str, bytes](), {}
+    runner, record, answers = Runner(gather_group(group)), dict[str, bytes](), {}
     for answered in ("b", "a"):
         record |= {path: step.digest for path, step in begin_all(runner).items() if path not in record}
         answers[answered] = answer_to(answered)
@@ -204,7 +204,7 @@ def test_what_was_begun_goes_on_when_the_record_is_folded_though_others_could_be
     record |= {path: step.digest for path, step in begin_all(runner).items() if path not in record}
     assert list(record) == ["a", "b", "x", "y1"]
 
-    again = Runner(gathered(group))
+    again = Runner(gather_group(group))
     again.replay_all([RecordedStep(path, digest, answers.get(path)) for path, digest in record.items()])
     assert begin_all(again).keys() == begin_all(runner).keys() == {"x", "y1"}
 
@@ -398,7 +398,7 @@ def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outc
 @given(groups(), st.data())
 def test_never_more_branches_run_than_the_limit_allows(group: Group, data: Any) -> None:
     flat = Group({name: Plan(2) for name in group.plans}, group.after, group.limit)
-    runner = Runner(gathered(flat))
+    runner = Runner(gather_group(flat))
     while not runner.finished:
         begun = begin_all(runner)
         assert 0 < len(begun) <= flat.limit

@@ -67,7 +67,7 @@ class Servers(RuleBasedStateMachine):
             self.apps[number] = self.forks.app(self.place.root)
         return self.apps[number]
 
-    def picked(self, pick: int) -> tuple[str, str]:
+    def pick_run(self, pick: int) -> tuple[str, str]:
         return sorted(self.runs.items())[pick % len(self.runs)]
 
     def report(self, number: int, run: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Servers(RuleBasedStateMachine):
     @rule(number=APPS, pick=PICKS, said=ANSWERS)
     def answer(self, number: int, pick: int, said: str) -> None:
         """What waits is answered, or settled as a person would who looks; a run that was paused takes no answer."""
-        run, principal = self.picked(pick)
+        run, principal = self.pick_run(pick)
         report = self.report(number, run)
         ((is_paused,),) = self.place.rows("select paused is not null from run where id = ?", run)
         for item in report["waiting"]:
@@ -118,7 +118,7 @@ class Servers(RuleBasedStateMachine):
 
     def settle(self, number: int, run: str, item: dict[str, Any]) -> None:
         line = item["arguments"]["argv"][2].split()[1]
-        said = "already_done" if line in self.made() else "reattempt"
+        said = "already_done" if line in self.read_effects() else "reattempt"
         if said == "reattempt":
             self.again.add(line)
         result = self.app(number)("settle", run=run, principal=self.runs[run], key=item["key"], settlement=said)
@@ -140,14 +140,14 @@ class Servers(RuleBasedStateMachine):
     @precondition(lambda self: self.runs)
     @rule(number=APPS, pick=PICKS)
     def answer_what_does_not_wait(self, number: int, pick: int) -> None:
-        run, principal = self.picked(pick)
+        run, principal = self.pick_run(pick)
         result = self.app(number)("answer", run=run, principal=principal, answers={"round-99": {"content": "x"}})
         assert result == {"code": "not_waiting"}
 
     @precondition(lambda self: self.runs)
     @rule(number=APPS, pick=PICKS, action=st.sampled_from(("answer", "control")))
     def act_as_another(self, number: int, pick: int, action: str) -> None:
-        run, principal = self.picked(pick)
+        run, principal = self.pick_run(pick)
         stranger = "local" if principal == "other" else "other"
         given = {"answers": {"round-1": {"content": "x"}}} if action == "answer" else {"action": "cancel"}
         assert self.app(number)(action, run=run, principal=stranger, **given) == {"code": "unknown_run"}
@@ -156,7 +156,7 @@ class Servers(RuleBasedStateMachine):
     @rule(pick=PICKS, said=st.sampled_from(("reads", "ends")))
     def deposit_from_elsewhere(self, pick: int, said: str) -> None:
         """A process that can't drive leaves an answer in the file: whoever is there goes on, or comes to."""
-        run, _ = self.picked(pick)
+        run, _ = self.pick_run(pick)
         connection = connect(self.place.db, "process")
         try:
             connection.execute("begin immediate")
@@ -184,7 +184,7 @@ class Servers(RuleBasedStateMachine):
         route=st.sampled_from(("scripted", "caller")),
     )
     def control(self, number: int, pick: int, action: str, route: str) -> None:
-        run, principal = self.picked(pick)
+        run, principal = self.pick_run(pick)
         given = {"route": route} if action == "reroute" else {}
         result = self.app(number)("control", run=run, principal=principal, action=action, **given)
         assert result.get("code") in (None, "stale"), result
@@ -193,7 +193,7 @@ class Servers(RuleBasedStateMachine):
     @rule(number=APPS, pick=PICKS)
     def rest(self, number: int, pick: int) -> None:
         """A run in peace: its report says what its rows do, and it replays."""
-        run, principal = self.picked(pick)
+        run, principal = self.pick_run(pick)
         report = self.report(number, run)
         self.assert_consistent(run, report)
         assert self.app(number)("replay", run=run, principal=principal) == {"ok": None}
@@ -207,10 +207,10 @@ class Servers(RuleBasedStateMachine):
     @precondition(lambda self: self.runs)
     @rule(number=APPS, pick=PICKS)
     def crash_in_the_middle_of_an_effect(self, number: int, pick: int) -> None:
-        before = len(self.made())
+        before = len(self.read_effects())
         self.answer(number, pick, "makes")
         until = time.monotonic() + 0.3
-        while len(self.made()) == before and time.monotonic() < until:
+        while len(self.read_effects()) == before and time.monotonic() < until:
             time.sleep(0.01)
         self.crash(number)
 
@@ -251,10 +251,10 @@ class Servers(RuleBasedStateMachine):
 
     @invariant()
     def no_effect_is_made_twice(self) -> None:
-        made = self.made()
+        made = self.read_effects()
         assert len(made) == len(set(made)), made
 
-    def made(self) -> list[str]:
+    def read_effects(self) -> list[str]:
         file = self.place.workspace / "made.txt"
         return file.read_text().split() if file.exists() else []
 

@@ -20,7 +20,7 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.session import Session
 
 
-def opened(place: Place) -> Store:
+def open_store(place: Place) -> Store:
     return Store(place.home, "process", "test")
 
 
@@ -29,7 +29,7 @@ def tables(place: Place) -> set[str]:
 
 
 async def test_nothing_is_made_before_something_is_asked_of_it(place: Place) -> None:
-    store = opened(place)
+    store = open_store(place)
     assert not store.exists
     assert not store.is_open
     await store.close()
@@ -37,7 +37,7 @@ async def test_nothing_is_made_before_something_is_asked_of_it(place: Place) -> 
 
 
 async def test_the_first_look_makes_a_private_folder_and_the_newest_schema(place: Place) -> None:
-    store = opened(place)
+    store = open_store(place)
     assert store.reader.pragma("user_version") == len(schema.MIGRATIONS)
     await store.close()
     assert stat.S_IMODE(place.home.stat().st_mode) == 0o700
@@ -45,12 +45,12 @@ async def test_the_first_look_makes_a_private_folder_and_the_newest_schema(place
 
 
 async def test_a_file_from_a_newer_program_is_refused_and_left_as_it_is(place: Place) -> None:
-    store = opened(place)
+    store = open_store(place)
     assert store.reader is not None
     await store.close()
     place.rows(f"pragma user_version = {len(schema.MIGRATIONS) + 1}")
     with pytest.raises(StoreUnavailable):
-        _ = opened(place).reader
+        _ = open_store(place).reader
     assert place.rows("pragma user_version") == [(len(schema.MIGRATIONS) + 1,)]
 
 
@@ -123,7 +123,7 @@ def test_an_odd_file_in_its_place_is_refused(place: Place, kind: str) -> None:
         case _:
             os.mkfifo(place.db)
     with pytest.raises(StoreUnavailable):
-        _ = opened(place).reader
+        _ = open_store(place).reader
     assert not (place.root / "nowhere").exists()
 
 
@@ -138,14 +138,14 @@ def test_a_folder_that_can_not_be_made_is_said_to_be_out_of_reach(place: Place, 
 
 @pytest.mark.unreplayed
 async def test_a_file_cut_short_is_corrupt(place: Place) -> None:
-    store = opened(place)
+    store = open_store(place)
     for n in range(200):
         await store.submit(lambda c, n=n: c.execute("insert into text values (?, ?)", (str(n), "x" * 500)))
     await store.close()
     with place.db.open("r+b") as file:
         file.truncate(place.db.stat().st_size - 2_048)
     with pytest.raises(StoreCorrupt):
-        _ = opened(place).reader
+        _ = open_store(place).reader
 
 
 @pytest.mark.parametrize("body", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 4_000])
@@ -154,13 +154,13 @@ def test_a_file_that_is_something_else_is_corrupt_and_left_as_it_is(place: Place
     place.home.mkdir()
     place.db.write_bytes(body)
     with pytest.raises(StoreCorrupt):
-        _ = opened(place).reader
+        _ = open_store(place).reader
     assert place.db.read_bytes() == body
 
 
 def test_the_file_is_its_owners_alone_also_in_a_folder_that_others_may_read(place: Place) -> None:
     place.home.mkdir(mode=0o755)
-    store = opened(place)
+    store = open_store(place)
     assert store.reader is not None
     modes = {file.name: file.stat().st_mode & 0o777 for file in place.home.glob("kairos.db*")}
     assert set(modes.values()) == {0o600}
@@ -168,14 +168,14 @@ def test_the_file_is_its_owners_alone_also_in_a_folder_that_others_may_read(plac
 
 
 async def test_what_one_connection_reads_it_can_not_write(place: Place) -> None:
-    store = opened(place)
+    store = open_store(place)
     with pytest.raises(apsw.ReadOnlyError):
         store.reader.execute("insert into text values ('h', 'b')")
     await store.close()
 
 
 async def test_a_read_is_executed_at_once_and_gives_nobody_else_a_turn(place: Place) -> None:
-    store = opened(place)
+    store = open_store(place)
     reading = store.read(lambda session: session.row("select 7"))
     with pytest.raises(StopIteration) as ended:  # at its first step
         reading.send(None)
@@ -185,7 +185,7 @@ async def test_a_read_is_executed_at_once_and_gives_nobody_else_a_turn(place: Pl
 
 @pytest.mark.parametrize("one_state", [True, False])
 async def test_what_is_read_of_one_state_is_not_changed_by_what_others_write(place: Place, one_state: bool) -> None:
-    store = opened(place)
+    store = open_store(place)
 
     def count_twice(session: Session) -> tuple[object, object]:
         before = session.row("select count(*) from text")

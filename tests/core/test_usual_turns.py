@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finished, place_in, reads, rests, says
+from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place_in, reads, rests, says
 from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
 
 from kairos_mcp.app.app import App
@@ -77,7 +77,7 @@ def posts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def rows_of(place: Place) -> dict[str, list[Any]]:
     """All rows but for times, owners, fences and random ids."""
-    return {table: [masked(row) for row in dictionaries(place, table)] for table in TABLES}
+    return {table: [without_varying(row) for row in dictionaries(place, table)] for table in TABLES}
 
 
 def dictionaries(place: Place, table: str) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def dictionaries(place: Place, table: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in place.rows(f"select * from {table}")]
 
 
-def masked(row: dict[str, Any]) -> dict[str, Any]:
+def without_varying(row: dict[str, Any]) -> dict[str, Any]:
     return {name: without_times(value) for name, value in row.items() if not VARIES.search(name)} | {
         name: 0 for name in row if name.endswith("milliseconds")
     }
@@ -147,7 +147,7 @@ async def test_a_run_that_only_reads_takes_the_short_way(place: Place, turns: Tu
     turns.begin(always)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         run = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
-        await finished(app, run)
+        await finish_run(app, run)
     assert turns.short == 7  # all but the last: four completions and three calls
 
 
@@ -182,7 +182,7 @@ async def test_a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_wa
         place = fresh_place(tmp_path)
         turns.begin(way)
         async with App.open(place.settings(*TWO_CYCLES), via="mcp") as app:
-            await tended(app, await start(app))
+            await answer_to_the_end(app, await start(app))
         return rows_of(place)
 
     general = await rows(never)
@@ -205,12 +205,12 @@ async def test_an_account_that_somebody_else_has_written_is_read_again(place: Pl
 
 @pytest.mark.unreplayed
 async def test_a_run_that_has_another_owner_is_written_no_more(place: Place, turns: Turns) -> None:
-    def taken(turn: int) -> bool:
+    def take_run_at_second_turn(turn: int) -> bool:
         if turn == 2:
             place.rows("update run set fence = fence + 1, owner = owner + 1")
         return True
 
-    turns.begin(taken)
+    turns.begin(take_run_at_second_turn)
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await app._pool.wait_until_stopped([n for (n,) in place.rows("select n from run")], WITHIN_S)
@@ -261,11 +261,11 @@ async def rows_of_script(root: Path, script: list[Any], limits: Limits, day: Lim
     place = fresh_place(root)
     async with App.open(place.settings(*script, day=day), via="mcp") as app:
         request = PlannerRequest("look", limits=limits, caller_tools=(ASK,))
-        await tended(app, (await app.runs.start_planner(request, ME)).run_id)
+        await answer_to_the_end(app, (await app.runs.start_planner(request, ME)).run_id)
     return rows_of(place)
 
 
-async def tended(app: App, run_id: str) -> None:
+async def answer_to_the_end(app: App, run_id: str) -> None:
     """Answer what the run waits for until it has ended, or its day is used up."""
     while (report := await rests(app, run_id)).status == "input_required":
         for item in report.waiting:

@@ -20,8 +20,8 @@ def workers(request: pytest.FixtureRequest) -> Iterator[WorkerThreads]:
     opened.close()
 
 
-async def blocked(workers: WorkerThreads, gate: threading.Event) -> list[asyncio.Future[bool]]:
-    """Every thread busy until the gate opens."""
+async def block_threads(workers: WorkerThreads, gate: threading.Event) -> list[asyncio.Future[bool]]:
+    """Keep every thread busy until the gate opens."""
     started = [threading.Event(), threading.Event()]
 
     def wait(begun: threading.Event) -> bool:
@@ -47,7 +47,7 @@ async def test_what_is_raised_there_is_raised_here_and_the_thread_goes_on(worker
 
 async def test_the_thread_that_became_idle_last_serves_next(workers: WorkerThreads) -> None:
     gate = threading.Event()
-    busy = await blocked(workers, gate)
+    busy = await block_threads(workers, gate)
     gate.set()
     await asyncio.gather(*busy)
     assert len({await workers.call(WITHIN_S, threading.get_ident) for _ in range(20)}) == 1
@@ -57,7 +57,7 @@ async def test_no_more_threads_than_were_allowed_and_the_others_wait(
     workers: WorkerThreads, request: pytest.FixtureRequest
 ) -> None:
     gate, begun = threading.Event(), []
-    busy = await blocked(workers, gate)
+    busy = await block_threads(workers, gate)
     waiting = [workers.call(WITHIN_S, begun.append, n) for n in range(5)]
     assert sum(thread.name.startswith(request.node.name) for thread in threading.enumerate()) == 2
     assert begun == []
@@ -77,7 +77,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_its_thread_serves_agai
 
 async def test_a_call_whose_time_is_over_while_it_waits_is_never_begun(workers: WorkerThreads) -> None:
     gate, begun = threading.Event(), []
-    busy = await blocked(workers, gate)
+    busy = await block_threads(workers, gate)
     with pytest.raises(TimeoutError):
         await workers.call(0.01, begun.append, "late")
     unwanted = workers.call(WITHIN_S, begun.append, "unwanted")
@@ -90,7 +90,7 @@ async def test_a_call_whose_time_is_over_while_it_waits_is_never_begun(workers: 
 
 async def test_closing_gives_up_what_waits_and_lets_end_what_is_done(workers: WorkerThreads) -> None:
     gate, begun = threading.Event(), []
-    busy = await blocked(workers, gate)
+    busy = await block_threads(workers, gate)
     waiting = workers.call(WITHIN_S, begun.append, "waiting")
     workers.close()
     gate.set()

@@ -22,7 +22,7 @@ def keeps(name: str) -> Job:
     return lambda connection: connection.execute("insert into text values (?, 'kept')", (name,))
 
 
-def kept(place: Place) -> list[str]:
+def stored_names(place: Place) -> list[str]:
     return [name for (name,) in place.rows("select hash from text order by rowid")]
 
 
@@ -45,7 +45,7 @@ async def test_one_run_commits_each_job_at_once(place: Place, durability: Any) -
     with moving(store, 1):
         for n in range(3):
             await store.submit(keeps(str(n)))
-            assert kept(place) == [str(each) for each in range(n + 1)]
+            assert stored_names(place) == [str(each) for each in range(n + 1)]
     assert store.writer.commits == 3
     await store.close()
 
@@ -57,7 +57,7 @@ async def test_what_several_runs_bring_together_is_one_commit_in_the_order_it_ca
     names = [f"{n:02}" for n in range(20)]
     with moving(store, 20):
         await asyncio.gather(*(store.submit(keeps(name)) for name in names))
-    assert kept(place) == names
+    assert stored_names(place) == names
     assert store.writer.commits < 4
     await store.close()
 
@@ -75,13 +75,13 @@ async def test_a_job_that_refuses_takes_no_other_with_it(place: Place, durabilit
     assert second is refusal
     assert not isinstance(first, BaseException)
     assert not isinstance(third, BaseException)
-    assert kept(place) == ["one", "two"]
+    assert stored_names(place) == ["one", "two"]
     await store.close()
 
 
 @pytest.mark.parametrize("breaks", [OverflowError, AssertionError, "constraint"])
 async def test_a_job_that_breaks_takes_no_other_with_it(place: Place, durability: Any, breaks: Any) -> None:
-    def broken(connection: apsw.Connection) -> None:
+    def break_half_way(connection: apsw.Connection) -> None:
         connection.execute("insert into text values ('half', 'written')")
         if breaks == "constraint":
             connection.execute("insert into text values ('half', 'again')")
@@ -92,24 +92,27 @@ async def test_a_job_that_breaks_takes_no_other_with_it(place: Place, durability
     with moving(store, 3):
         async with asyncio.timeout(5):
             outcomes = await asyncio.gather(
-                store.submit(keeps("one")), store.submit(broken), store.submit(keeps("two")), return_exceptions=True
+                store.submit(keeps("one")),
+                store.submit(break_half_way),
+                store.submit(keeps("two")),
+                return_exceptions=True,
             )
             assert [isinstance(outcome, Exception) for outcome in outcomes] == [False, True, False]
             await store.submit(keeps("three"))
-    assert kept(place) == ["one", "two", "three"]
+    assert stored_names(place) == ["one", "two", "three"]
     await store.close()
 
 
 async def test_a_job_that_breaks_alone_leaves_nothing_half_written(place: Place, durability: Any) -> None:
-    def broken(connection: apsw.Connection) -> None:
+    def break_half_way(connection: apsw.Connection) -> None:
         connection.execute("insert into text values ('half', 'written')")
         raise OverflowError
 
     store = Store(place.home, durability, "test")
     with pytest.raises(OverflowError):
-        await store.submit(broken)
+        await store.submit(break_half_way)
     await store.submit(keeps("one"))
-    assert kept(place) == ["one"]
+    assert stored_names(place) == ["one"]
     await store.close()
 
 
@@ -120,7 +123,7 @@ async def test_one_who_gives_up_waiting_does_not_undo_what_was_asked(place: Plac
         await asyncio.sleep(0)
         asked.cancel()
         await store.submit(keeps("two"))
-    assert kept(place) == ["one", "two"]
+    assert stored_names(place) == ["one", "two"]
     await store.close()
 
 
@@ -131,12 +134,12 @@ async def test_closing_commits_what_was_asked_before(place: Place, durability: A
         await asyncio.sleep(0)
         await store.close()
     await asyncio.gather(*asked)
-    assert kept(place) == [str(n) for n in range(5)]
+    assert stored_names(place) == [str(n) for n in range(5)]
 
 
 @contextmanager
-def locked(place: Place) -> Iterator[apsw.Connection]:
-    """The file as long as somebody else writes to it."""
+def lock_store(place: Place) -> Iterator[apsw.Connection]:
+    """Write to the file as somebody else, as long as the block lasts."""
     other = apsw.Connection(str(place.db))
     other.execute("begin immediate")
     try:
@@ -158,14 +161,14 @@ async def longest_stall(until: asyncio.Future[Any] | asyncio.Task[Any]) -> float
 async def test_a_lock_of_another_delays_the_commit_and_not_the_loop(place: Place, durability: Any) -> None:
     store = Store(place.home, durability, "test")
     assert store.writer is not None
-    with locked(place) as other:
+    with lock_store(place) as other:
         asked = asyncio.create_task(store.submit(keeps("one")))
         released = asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
         async with asyncio.timeout(5):
             stall = await longest_stall(asked)
         assert released.when() <= asyncio.get_running_loop().time()
     assert stall < 0.2
-    assert kept(place) == ["one"]
+    assert stored_names(place) == ["one"]
     await store.close()
 
 
@@ -173,7 +176,7 @@ async def test_a_lock_of_another_delays_the_commit_and_not_the_loop(place: Place
 async def test_a_lock_held_for_long_ends_in_store_busy_after_five_seconds(place: Place) -> None:
     store = Store(place.home, "full", "test")
     assert store.writer is not None
-    with locked(place):
+    with lock_store(place):
         began = time.monotonic()
         asked = asyncio.create_task(store.submit(keeps("one")))
         stall = await longest_stall(asked)
@@ -182,7 +185,7 @@ async def test_a_lock_held_for_long_ends_in_store_busy_after_five_seconds(place:
         assert 4.5 < time.monotonic() - began < 7
     assert stall < 0.2
     await store.submit(keeps("two"))
-    assert kept(place) == ["two"]
+    assert stored_names(place) == ["two"]
     await store.close()
 
 
@@ -195,4 +198,4 @@ async def test_the_log_is_written_back_as_it_grows(place: Place) -> None:
             await asyncio.sleep(0.01)
     await store.close()
     assert not place.db.with_name("kairos.db-wal").exists()
-    assert len(kept(place)) == 40
+    assert len(stored_names(place)) == 40

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from support.app import ME, WITHIN_S, Place, place_in, rests, says, watched
+from support.app import ME, WITHIN_S, Place, open_checked_app, place_in, rests, says
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -62,7 +62,7 @@ def disk(request) -> Iterator[SlowDisk]:
 async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *, cancel: bool) -> RunReport:
     """The report of a run whose change was held back until it was cancelled, or its time was over."""
     configured = place.settings({"tool_calls": [EDIT]}, says("done"), gate=(GateRule("edit_file", "allow"),))
-    async with watched(configured) as app:
+    async with open_checked_app(configured) as app:
         asked = PlannerRequest("edit", tools=("edit_file",), limits=limits)
         run_id = (await app.runs.start_planner(asked, ME)).run_id
         await disk.is_reached()
@@ -76,7 +76,7 @@ async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *,
     return report
 
 
-def recorded(place: Place) -> dict[str, Any]:
+def recorded_answer(place: Place) -> dict[str, Any]:
     ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
     return dict(json.loads(body))
 
@@ -85,10 +85,10 @@ async def test_PROTOCOL_032_a_change_that_a_cancel_meets_is_recorded_as_it_ended
     report = await cut_short(place, disk, cancel=True)
     assert report.status == "cancelled"
     assert (place.workspace / "a.txt").read_text() == "omega\n"
-    assert recorded(place)["data"]["files"][0]["path"] == "a.txt"
+    assert recorded_answer(place)["data"]["files"][0]["path"] == "a.txt"
 
 
 async def test_a_change_whose_time_is_over_is_recorded_as_it_ended(place, disk):
     await cut_short(place, disk, Limits(milliseconds=200), cancel=False)
     assert (place.workspace / "a.txt").read_text() == "omega\n"
-    assert recorded(place)["data"]["files"][0]["path"] == "a.txt"
+    assert recorded_answer(place)["data"]["files"][0]["path"] == "a.txt"

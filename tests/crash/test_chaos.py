@@ -60,7 +60,7 @@ def kill(pid: int) -> None:
 
 
 def ask_for(client: StdioClient, wanted: queue.Queue[int]) -> None:
-    for n in taken(wanted):
+    for n in take_numbers(wanted):
         try:
             how = {"goal": f"run {n}", "key": f"run-{n}", "wait_s": random.Random(n).choice((0, 0, 5))}
             client.call("planner_run", **how) if n % 2 else client.call("team_run", plan=PLAN, **how)
@@ -69,7 +69,7 @@ def ask_for(client: StdioClient, wanted: queue.Queue[int]) -> None:
             raise
 
 
-def taken(wanted: queue.Queue[int]) -> Iterator[int]:
+def take_numbers(wanted: queue.Queue[int]) -> Iterator[int]:
     with contextlib.suppress(queue.Empty):
         while True:
             yield wanted.get_nowait()

@@ -32,7 +32,7 @@ def points(
     return lines[:-1], lines[-1]
 
 
-def held(point: dict[str, Any], reference: dict[str, Any], *, late: bool) -> None:
+def assert_survived(point: dict[str, Any], reference: dict[str, Any], *, late: bool) -> None:
     """Nothing lost, nothing doubled, no wrong sum: the child that went on has held the books against their rows."""
     code = CODES[point["point"].rpartition(" of ")[0].rpartition(" ")[0]]
     assert code is None or point["code"] == code or (late and point["code"] == 0), point
@@ -57,7 +57,9 @@ def test_a_run_ended_at_any_commit_goes_on_elsewhere(tmp_path: Path, way: str) -
     assert len(found) > 8
     assert reference["mcp"] is False
     for point in found:
-        held(point, reference, late=point in found[-3:])  # three reads may share a commit: nothing is left to end then
+        assert_survived(
+            point, reference, late=point in found[-3:]
+        )  # three reads may share a commit: nothing is left to end then
         assert point["attempts"] <= 3, point  # the three reads that were under way may be made again
 
 
@@ -68,7 +70,7 @@ def test_a_sample_of_the_commits_of_each_flow(tmp_path: Path, journey: str) -> N
     found, reference = points(tmp_path, journey, every, *WAYS, first=2)
     assert found
     for point in found:
-        held(point, reference, late=True)
+        assert_survived(point, reference, late=True)
 
 
 @pytest.mark.slow
@@ -82,5 +84,5 @@ def test_every_commit_of_each_flow(tmp_path: Path, journey: str, way: str) -> No
     # Tasks side by side may share commits, so that a run of theirs may have ended before the later points.
     late = found[-len(found) // 2 :] if journey == "team" else found[-3:]
     for point in found:
-        held(point, reference, late=point in late)
+        assert_survived(point, reference, late=point in late)
     assert CODES[way] is None or sum(point["code"] == CODES[way] for point in found) > len(found) // 2

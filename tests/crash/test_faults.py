@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Place:
     return reference_place(tmp_path / "place")
 
 
-def scripted(place: Place, lines: list[dict[str, Any]]) -> None:
+def write_script(place: Place, lines: list[dict[str, Any]]) -> None:
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -57,7 +57,7 @@ def test_003_a_disk_that_fails_to_sync_reports_no_step_as_done(place: Place, tmp
 
 
 def test_005_a_write_cut_short_loses_nothing_and_is_made_again(place: Place) -> None:
-    scripted(place, SLOW)
+    write_script(place, SLOW)
     with StdioClient.start(place) as client:
         began = client.call("planner_run", **{**START, "wait_s": 0.3})
         wal = place.db.with_name("kairos.db-wal")
@@ -206,7 +206,7 @@ def test_018_two_servers_on_one_store_do_each_step_once(place: Place) -> None:
 
 
 def test_025_a_second_sigterm_forces_the_end_and_the_store_stays_whole(place: Place, tmp_path: Path) -> None:
-    scripted(place, [{**LINES[0], "delay_s": 1.0}, *LINES[1:]])
+    write_script(place, [{**LINES[0], "delay_s": 1.0}, *LINES[1:]])
     with StdioClient.start(place) as client:
         client.call("planner_run", **{**START, "wait_s": 0.2})
         began = time.monotonic()
@@ -218,7 +218,7 @@ def test_025_a_second_sigterm_forces_the_end_and_the_store_stays_whole(place: Pl
 
 
 def test_027_the_end_of_stdin_in_the_middle_ends_the_server_within_two_seconds(place: Place, tmp_path: Path) -> None:
-    scripted(place, SLOW)
+    write_script(place, SLOW)
     with StdioClient.start(place) as client:
         client.call("planner_run", **{**START, "wait_s": 0.1})
         client.begin("tools/call", {"name": "run_status", "arguments": {"until": "done", "wait_s": 30}})

@@ -16,12 +16,12 @@ from support.app import (
     asks,
     assert_all_lawful,
     few,
-    finished,
+    finish_run,
+    open_checked_app,
     outcome_of,
     place_in,
     reads,
     says,
-    watched,
 )
 
 from kairos_mcp.app.app import App
@@ -33,7 +33,7 @@ REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")
 
 async def gone_through(app: App) -> str:
     run_id = (await app.runs.start_planner(REQUEST, ME)).run_id
-    await finished(app, run_id)
+    await finish_run(app, run_id)
     return run_id
 
 
@@ -55,12 +55,12 @@ async def test_a_run_left_again_and_again_comes_out_the_same(
 ) -> None:
     root = tmp_path_factory.mktemp("interrupted")
     reference, place = place_in(root / "reference"), place_in(root / "place")
-    async with watched(reference.settings(*LINES)) as app:
+    async with open_checked_app(reference.settings(*LINES)) as app:
         run_id = await gone_through(app)
         expected = asked_digests(reference, run_id), outcome_of(reference, run_id), bodies(reference)
     for commits in cuts:
         await left_after(place, commits)
-    async with watched(place.settings(*LINES)) as app:
+    async with open_checked_app(place.settings(*LINES)) as app:
         run_id = await gone_through(app)
         assert (asked_digests(place, run_id), outcome_of(place, run_id), bodies(place)) == expected
         await assert_all_lawful(app)

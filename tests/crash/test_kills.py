@@ -23,7 +23,7 @@ CALLS = ("fdatasync", "pwrite64")
 SAMPLE = {"fdatasync": 6, "pwrite64": 4}
 
 
-def traced(out: Path, *more: str) -> list[str]:
+def strace_command(out: Path, *more: str) -> list[str]:
     return ["strace", "-f", "-qq", "-o", str(out), "-e", f"trace={','.join(CALLS)}", *more]
 
 
@@ -46,17 +46,17 @@ class Reference(NamedTuple):
 def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
     root, team = tmp_path_factory.mktemp("reference"), request.param == "team"
     place = reference_place(root / "place")
-    with StdioClient.start(place, under=traced(root / "trace")) as client:
+    with StdioClient.start(place, under=strace_command(root / "trace")) as client:
         pid = client.pid
         report = go_through(client, team=team)
         assert (report["status"], report["summary"]) == ("completed", "done")
         client.server.stdin.close()
         client.ends()
-    counts = {call: made(root / "trace", pid, call) for call in CALLS}
+    counts = {call: count_calls(root / "trace", pid, call) for call in CALLS}
     return Reference(kept_in(place, root / "aside"), report, counts, team)
 
 
-def made(trace: Path, pid: int, call: str) -> int:
+def count_calls(trace: Path, pid: int, call: str) -> int:
     """How often a thread made the system call."""
     return len(re.findall(rf"^{pid}\s+{call}\(", trace.read_text(), re.MULTILINE))
 
@@ -65,7 +65,7 @@ def assert_kill_survived(root: Path, call: str, nth: int, reference: Reference) 
     place = reference_place(root / "place")
     ended = False
     kill = ["-e", f"inject={call}:signal=KILL:when={nth}"]
-    client = StdioClient.start(place, under=traced(root / "trace", *kill))
+    client = StdioClient.start(place, under=strace_command(root / "trace", *kill))
     pid = 0
     try:
         pid = client.pid
@@ -79,7 +79,9 @@ def assert_kill_survived(root: Path, call: str, nth: int, reference: Reference) 
         client.close()
     if client.server.returncode != -signal.SIGKILL:  # strace ends as what it traces did
         assert ended
-        assert made(root / "trace", pid, call) < nth  # how often the log is written at the close differs by a few
+        assert (
+            count_calls(root / "trace", pid, call) < nth
+        )  # how often the log is written at the close differs by a few
     before = kept_in(place, root / "before")
     assert before.integrity == "ok"
 
@@ -100,12 +102,12 @@ def assert_kill_survived(root: Path, call: str, nth: int, reference: Reference) 
 def assert_each_kill_survived(points: Iterable[int], root: Path, call: str, reference: Reference) -> None:
     """Two points at a time: a server under strace mostly waits."""
 
-    def killed(nth: int) -> None:
+    def kill_at(nth: int) -> None:
         (root / str(nth)).mkdir()
         assert_kill_survived(root / str(nth), call, nth, reference)
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(killed, points))
+        list(pool.map(kill_at, points))
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -11,7 +11,7 @@ import time
 import pytest
 from support.app import Place
 from support.stdio_server import StdioClient
-from support.waiting import awaited
+from support.waiting import wait_until
 
 WITHIN_S = 20.0
 
@@ -21,7 +21,7 @@ def left_behind(place: Place) -> str:
     place.script.write_text(json.dumps({"content": "done", "finish": "stop", "delay_s": 1.0}) + "\n")
     with StdioClient.start(place) as first:
         run_id = str(first.call("planner_run", goal="look", wait_s=0)["run_id"])
-        awaited(lambda: place.rows("select 1 from mark where path = 'round-1'"), WITHIN_S, lambda: "no round")
+        wait_until(lambda: place.rows("select 1 from mark where path = 'round-1'"), WITHIN_S, lambda: "no round")
         os.kill(first.pid, signal.SIGKILL)
     return run_id
 
@@ -32,7 +32,9 @@ def test_any_tool_that_is_called_makes_the_server_go_on_with_it(place: Place, to
     arguments = {"run_status": {"run_ids": [run_id]}, "run_trace": {"run_id": run_id}}.get(tool, {})
     with StdioClient.start(place) as second:
         second.call(tool, **arguments)
-        awaited(lambda: place.rows("select 1 from run where outcome is not null"), WITHIN_S, lambda: "it stands still")
+        wait_until(
+            lambda: place.rows("select 1 from run where outcome is not null"), WITHIN_S, lambda: "it stands still"
+        )
     assert place.rows("select json_extract(outcome, '$.summary') from run") == [("done",)]
 
 
@@ -51,7 +53,7 @@ def test_a_look_at_a_run_that_stands_still_is_followed_by_another_try(place: Pla
         def status() -> str:
             return str(server.call("run_status", run_ids=[run_id])["runs"][0]["status"])
 
-        awaited(lambda: status() == "completed", WITHIN_S, lambda: "it stands still")
+        wait_until(lambda: status() == "completed", WITHIN_S, lambda: "it stands still")
 
 
 def test_a_server_that_is_only_probed_takes_nothing(place: Place) -> None:

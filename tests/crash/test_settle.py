@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from support import sandboxed
-from support.app import ME, Books, Place, rests, says, started
-from support.forked_program import run
+from support.app import ME, Books, Place, rests, says, start_run
+from support.forked_program import run_program
 from support.stdio_server import StdioClient
-from support.waiting import awaited
+from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING
@@ -49,18 +49,18 @@ def commands(place: Place, approvals: str = "ask") -> None:
     (place.home / "kairos.toml").write_text(f'approvals = "{approvals}"\n{rule}')
 
 
-def made(place: Place) -> int:
+def count_made(place: Place) -> int:
     file = place.workspace / "made.txt"
     return file.read_text().count("\n") if file.exists() else 0
 
 
 def killed_in_a_command(place: Place, approvals: str = "ask") -> str:
     """The run of a server that was killed while its command ran."""
-    sandboxed.required()
+    sandboxed.skip_if_missing()
     commands(place, approvals)
     with StdioClient.start(place) as first:
         run_id = first.call("planner_run", goal="make", tools=["run_command"], wait_s=0)["run_id"]
-        awaited(lambda: made(place), WITHIN_S, lambda: place.rows("select body from answer"))
+        wait_until(lambda: count_made(place), WITHIN_S, lambda: place.rows("select body from answer"))
         os.kill(first.pid, signal.SIGKILL)
         first.ends()
     return run_id
@@ -81,14 +81,14 @@ def settle(client: StdioClient, way: str, run_id: str, key: str, settlement: str
     return client.call("run_control", run_id=run_id, action="settle", key=key, **said)
 
 
-def decided(client: StdioClient, run_id: str) -> list[dict[str, Any]]:
+def traced_decisions(client: StdioClient, run_id: str) -> list[dict[str, Any]]:
     """What the trace says was decided about the call, but for when."""
     (call,) = client.call("run_trace", run_id=run_id, view="calls")["items"]
     return [{name: value for name, value in each.items() if name != "at"} for each in call["decided"]]
 
 
 def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    return run([*words, "--home", str(place.home)], timeout=WITHIN_S)
+    return run_program([*words, "--home", str(place.home)], timeout=WITHIN_S)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
     with StdioClient.start(place) as second:
         item = waits_for_a_person(second, run_id)
         digest = item["digest"]
-        assert made(place) == 1
+        assert count_made(place) == 1
         answered = second.call("run_continue", run_id=run_id, answers={item["key"]: {"content": "it was made"}})
         assert answered["code"] == "bad_arguments"
         for other in ("0" * 64, "f" * 64):
@@ -115,8 +115,8 @@ def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
         assert settle(second, way, run_id, item["key"], other, digest)["code"] == "already_answered"
         assert settle(second, way, run_id, "round-9/call-1/settle", settlement, digest)["code"] == "not_waiting"
         by = {"kind": "settlement", "said": settlement, "by": "local", "through": "mcp", "client": "client 1"}
-        assert decided(second, run_id) == [by | {"note": None}]
-    assert made(place) == times
+        assert traced_decisions(second, run_id) == [by | {"note": None}]
+    assert count_made(place) == times
     books = Books.of(place, run_id)
     assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows)
     assert place.rows("select count(*) from deposit where kind = 'settle' and taken is not null") == [(1,)]
@@ -133,7 +133,7 @@ def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: P
     done = kairos(place, *words, "--digest", item["digest"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"] == "done"
-    assert made(place) == 1
+    assert count_made(place) == 1
     ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
     assert "I saw the line" in body
 
@@ -156,8 +156,8 @@ def test_whoever_calls_a_tool_settles_nothing_and_is_told_the_command_that_does(
         pasted = subprocess.run(shlex.split(shown[0]), capture_output=True, timeout=WITHIN_S, check=False)
         assert pasted.returncode == 0, pasted.stderr
         by = {"kind": "settlement", "said": "already_done", "by": "local", "through": "command"}
-        assert decided(second, run_id) == [by | {"client": "kairos-mcp", "note": None}]
-    assert made(place) == 1
+        assert traced_decisions(second, run_id) == [by | {"client": "kairos-mcp", "note": None}]
+    assert count_made(place) == 1
 
 
 def settling_words(text: str) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ async def edited_once(place: Place) -> tuple[Any, str, Path]:
         gate=(GateRule("edit_file", "allow"),),
     )
     async with App.open(settings, via="mcp") as app:
-        run_id = await started(app, tools=("edit_file",))
+        run_id = await start_run(app, tools=("edit_file",))
         assert (await app.runs.report(run_id, ME)).summary == "done"
     return settings, run_id, place.workspace / "a.txt"
 

@@ -10,13 +10,13 @@ import pytest
 from support import sandboxed
 from support.app import Place
 from support.stdio_server import StdioClient
-from support.waiting import awaited
-from test_settle import WITHIN_S, commands, made, waits_for_a_person
+from support.waiting import wait_until
+from test_settle import WITHIN_S, commands, count_made, waits_for_a_person
 
 
 def killed_in_an_approved_command(place: Place) -> str:
     """The run of a server that was killed while a command ran that its user had approved."""
-    sandboxed.required()
+    sandboxed.skip_if_missing()
     commands(place)
     (place.home / "kairos.toml").write_text('approvals = "host"\n')
     with StdioClient.start(place) as first:
@@ -24,7 +24,7 @@ def killed_in_an_approved_command(place: Place) -> str:
         (item,) = run["waiting"]
         said: dict[str, Any] = {"decision": "approve", "digest": item["digest"]}
         first.call("run_continue", run_id=run["run_id"], answers={item["key"]: said}, wait_s=0)
-        awaited(lambda: made(place), WITHIN_S, lambda: place.rows("select body from answer"))
+        wait_until(lambda: count_made(place), WITHIN_S, lambda: place.rows("select body from answer"))
         os.kill(first.pid, signal.SIGKILL)
         first.ends()
     return str(run["run_id"])
@@ -37,12 +37,12 @@ def test_an_approved_command_whose_end_is_unknown_is_settled_and_never_repeated_
     run_id = killed_in_an_approved_command(place)
     with StdioClient.start(place) as second:
         item = waits_for_a_person(second, run_id)
-        assert made(place) == 1
+        assert count_made(place) == 1
         said = {"key": item["key"], "settlement": settlement, "digest": item["digest"]}
         second.call("run_control", run_id=run_id, action="settle", **said)
         report = second.call("run_status", run_ids=[run_id], until="done", wait_s=20)["runs"][0]
         assert (report["status"], report["summary"]) == ("completed", "done"), report
-    assert made(place) == times
+    assert count_made(place) == times
 
 
 def test_it_waits_for_a_person_over_further_restarts_and_whatever_else_is_requested(place: Place) -> None:
@@ -53,4 +53,4 @@ def test_it_waits_for_a_person_over_further_restarts_and_whatever_else_is_reques
             later.call("run_control", run_id=run_id, action="pause")
             later.call("run_control", run_id=run_id, action="resume")
             assert waits_for_a_person(later, run_id) == item
-    assert made(place) == 1
+    assert count_made(place) == 1

@@ -10,9 +10,9 @@ import sys
 import time
 
 from support.app import Place
-from support.forked_program import run
+from support.forked_program import run_program
 from support.stdio_server import StdioClient
-from support.waiting import awaited
+from support.waiting import wait_until
 
 from kairos_mcp.store.ownership import is_stopped
 
@@ -32,11 +32,11 @@ def record(place: Place) -> list[tuple[object, ...]]:
 
 
 def until(place: Place, statement: str, *bindings: object) -> list[tuple[object, ...]]:
-    return awaited(lambda: place.rows(statement, *bindings), WITHIN_S, lambda: statement)
+    return wait_until(lambda: place.rows(statement, *bindings), WITHIN_S, lambda: statement)
 
 
 def command(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    return run([*words, "--home", str(place.home)], timeout=WITHIN_S)
+    return run_program([*words, "--home", str(place.home)], timeout=WITHIN_S)
 
 
 def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothing(place: Place) -> None:
@@ -94,7 +94,7 @@ def test_a_server_that_was_stopped_while_it_wrote_is_named_to_those_who_wait_for
     slow_script(place)
     stopped = subprocess.Popen([sys.executable, "-c", STOPS_IN_A_COMMIT, str(place.home)])
     try:
-        awaited(lambda: is_stopped(stopped.pid), WITHIN_S, lambda: "it never stopped")
+        wait_until(lambda: is_stopped(stopped.pid), WITHIN_S, lambda: "it never stopped")
         with StdioClient.start(place) as other:
             refused = other.call("planner_run", goal="look")
             assert (refused["code"], refused["retryable"]) == ("store_busy", True)

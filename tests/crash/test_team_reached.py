@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from support.app import Place
-from support.forked_program import run
+from support.forked_program import run_program
 from support.stdio_server import StdioClient
-from support.waiting import awaited
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -69,14 +69,14 @@ def begin(client: StdioClient, place: Place) -> tuple[str, int]:
     """Start the team, wait until each of its tasks is in the middle, and return its id and its program's process."""
     run_id: str = client.call("team_run", plan=PLAN, goal="Do all.", wait_s=0)["run_id"]
     middle = {f"{THINKS}/round-1", f"{ASKS}/round-1/call-1", f"{RUNS}/round-1/call-1", f"{READS}/round-9"}
-    awaited(lambda: middle <= steps(place).keys(), WITHIN_S, lambda: steps(place))
-    pid = awaited(lambda: (place.workspace / "pid").exists() and (place.workspace / "pid").read_text(), WITHIN_S)
+    wait_until(lambda: middle <= steps(place).keys(), WITHIN_S, lambda: steps(place))
+    pid = wait_until(lambda: (place.workspace / "pid").exists() and (place.workspace / "pid").read_text(), WITHIN_S)
     assert [path for path in middle if steps(place)[path]] == []
     return run_id, int(pid)
 
 
 def command(place: Place, *words: str) -> str:
-    done = run([*words, "--home", str(place.home)], timeout=WITHIN_S)
+    done = run_program([*words, "--home", str(place.home)], timeout=WITHIN_S)
     assert done.returncode in (0, 3), (words, done.stdout, done.stderr)
     return done.stdout
 
@@ -94,10 +94,10 @@ def test_a_cancel_from_another_process_ends_every_task_and_its_program(place: Pl
     with StdioClient.start(place) as client:
         run_id, pid = begin(client, place)
         command(place, "cancel", run_id)
-        ((outcome,),) = awaited(lambda: place.rows("select outcome from run where outcome is not null"), WITHIN_S)
+        ((outcome,),) = wait_until(lambda: place.rows("select outcome from run where outcome is not null"), WITHIN_S)
         assert json.loads(outcome)["status"] == "cancelled"
         assert [path for path, is_answered in steps(place).items() if not is_answered] == [f"{ASKS}/round-1/call-1"]
-        awaited(lambda: not is_alive(pid), WITHIN_S)
+        wait_until(lambda: not is_alive(pid), WITHIN_S)
         (run,) = client.call("run_status", run_ids=[run_id])["runs"]
         assert (run["status"], run["waiting"]) == ("cancelled", [])
     assert (place.workspace / "a.txt").read_text() == "alpha\n"
@@ -108,14 +108,14 @@ def test_a_pause_from_another_process_lets_every_task_end_its_step_and_begins_no
     with StdioClient.start(place) as client:
         run_id, _ = begin(client, place)
         command(place, "pause", run_id)
-        awaited(lambda: place.rows("select 1 from run where paused is not null and owner is null"), WITHIN_S)
+        wait_until(lambda: place.rows("select 1 from run where paused is not null and owner is null"), WITHIN_S)
         before = steps(place)
         assert [path for path, is_answered in before.items() if not is_answered] == [f"{ASKS}/round-1/call-1"]
         assert not before.keys() & {f"{RUNS}/round-2", "synthesis"}
         command(place, "approve", run_id, f"{ASKS}/round-1/call-1/approval")
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
         command(place, "resume", run_id)
-        awaited(lambda: place.rows("select 1 from run where outcome is not null"), WITHIN_S, lambda: steps(place))
+        wait_until(lambda: place.rows("select 1 from run where outcome is not null"), WITHIN_S, lambda: steps(place))
         (run,) = client.call("run_status", run_ids=[run_id])["runs"]
         assert (run["status"], run["summary"]) == ("completed", "All is done.")
     assert (place.workspace / "a.txt").read_text() == "omega\n"
@@ -126,7 +126,7 @@ def test_an_approval_from_another_process_lets_its_task_go_on_while_the_others_a
     with StdioClient.start(place) as client:
         run_id, _ = begin(client, place)
         command(place, "approve", run_id, f"{ASKS}/round-1/call-1/approval", "--no-drive")
-        awaited(lambda: steps(place).get(f"{ASKS}/round-2"), WITHIN_S, lambda: steps(place))
+        wait_until(lambda: steps(place).get(f"{ASKS}/round-2"), WITHIN_S, lambda: steps(place))
         assert (place.workspace / "a.txt").read_text() == "omega\n"
         under_way = [path for path, is_answered in steps(place).items() if not is_answered]
         assert sorted(under_way) == [f"{THINKS}/round-1", f"{RUNS}/round-1/call-1", f"{READS}/round-9"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.app import Place
-from support.forked_program import run
+from support.forked_program import run_program
 from support.stdio_server import StdioClient
 from support.terminal import Terminal
 
@@ -22,36 +22,36 @@ WITHIN_S = 60.0
 
 def kairos(place: Place, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    return run([*words, "--home", str(place.home)], timeout=WITHIN_S, env={**plain, **environ})
+    return run_program([*words, "--home", str(place.home)], timeout=WITHIN_S, env={**plain, **environ})
 
 
-def scripted(place: Place) -> None:
+def write_script(place: Place) -> None:
     lines: list[dict[str, Any]] = [{"content": "", "tool_calls": [CALL]}, {"content": "done", "finish": "stop"}]
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def asked(client: StdioClient) -> tuple[str, str]:
+def start_until_asked(client: StdioClient) -> tuple[str, str]:
     run = client.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
     (item,) = run["waiting"]
     assert item["kind"] == "approval", run
     return run["run_id"], item["key"]
 
 
-def made(place: Place) -> bool:
+def was_made(place: Place) -> bool:
     return (place.workspace / "made.txt").exists()
 
 
 @pytest.mark.parametrize("commands", ["off", "bare"])
 def test_a_living_server_acts_by_its_own_settings(place: Place, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
-    scripted(place)
+    write_script(place)
     monkeypatch.setenv("KAIROS_COMMANDS", "bare")
     with StdioClient.start(place) as server:
-        run_id, key = asked(server)
+        run_id, key = start_until_asked(server)
         done = kairos(
             place, "approve", run_id, key, "--json", KAIROS_COMMANDS=commands, KAIROS_SCRIPT=str(place.script)
         )
         assert done.returncode == 0, done.stderr
-        assert (json.loads(done.stdout)["summary"], made(place)) == ("done", True)
+        assert (json.loads(done.stdout)["summary"], was_made(place)) == ("done", True)
         ((via,),) = place.rows("select owner.via from owner order by id desc limit 1")
         assert via == "mcp"  # the command never owned a run
 
@@ -59,7 +59,7 @@ def test_a_living_server_acts_by_its_own_settings(place: Place, monkeypatch: pyt
 def test_a_server_names_what_it_serves_when_it_wakes_and_keeps_no_values(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted(place)
+    write_script(place)
     monkeypatch.setenv("KAIROS_BASE_URL", "http://secret.example/v1")
     with StdioClient.start(place) as server:
         server.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
@@ -73,7 +73,7 @@ def test_a_server_names_what_it_serves_when_it_wakes_and_keeps_no_values(
 def test_without_a_living_server_the_command_acts_by_its_settings_file_and_names_what_differs(
     place: Place, tmp_path: Path
 ) -> None:
-    scripted(place)
+    write_script(place)
     elsewhere = tmp_path / "elsewhere.toml"
     elsewhere.write_text('commands = "bare"\n')
     elsewhere.chmod(0o600)
@@ -81,20 +81,20 @@ def test_without_a_living_server_the_command_acts_by_its_settings_file_and_names
         environ.setenv("KAIROS_CONFIG", str(elsewhere))
         environ.setenv("KAIROS_SHOWN_CHARS", "900")
         with StdioClient.start(place) as server:
-            run_id, key = asked(server)
+            run_id, key = start_until_asked(server)
     done = kairos(place, "approve", run_id, key, "--json", KAIROS_SCRIPT=str(place.script))
-    assert (done.returncode, made(place)) == (0, True), done.stderr
+    assert (done.returncode, was_made(place)) == (0, True), done.stderr
     assert "shown_chars" in done.stderr
     assert "commands" not in done.stderr
 
 
 def test_a_server_of_another_folder_is_not_waited_for(place: Place, tmp_path: Path) -> None:
-    scripted(place)
+    write_script(place)
     (place.home).mkdir(parents=True)
     (place.home / "kairos.toml").write_text('commands = "bare"\n')
     (place.home / "kairos.toml").chmod(0o600)
     with StdioClient.start(place) as server:
-        run_id, key = asked(server)
+        run_id, key = start_until_asked(server)
     other = tmp_path / "other"
     other.mkdir()
     words = [sys.executable, "-m", "kairos_mcp", "serve", "--home", str(place.home), "--workspace", str(other)]
@@ -106,7 +106,7 @@ def test_a_server_of_another_folder_is_not_waited_for(place: Place, tmp_path: Pa
         stranger.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         stranger.call("run_status")
         assert kairos(place, "approve", run_id, key, KAIROS_SCRIPT=str(place.script)).returncode == 0
-    assert made(place)
+    assert was_made(place)
 
 
 def test_what_is_decided_in_place_is_carried_out_by_the_living_server(
@@ -124,7 +124,7 @@ def test_what_is_decided_in_place_is_carried_out_by_the_living_server(
         words = ("run", "make", "--tools", "run_command")
         with Terminal(*words, folder=place.workspace, environ=plain | environ) as person:
             person.shows("later [l]? ")
-            assert not made(place)
+            assert not was_made(place)
             person.types("y")
             person.shows("done")
             assert person.ends() == 0

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import trustme
 from support.app import Place
-from support.forked_program import run
+from support.forked_program import run_program
 from support.stdio_server import StdioClient
-from support.waiting import awaited
+from support.waiting import wait_until
 
 WITHIN_S = 20.0
 CONFIG = """
@@ -95,7 +95,7 @@ def orders(place: Place, shop: Shop) -> None:
 
 def release(place: Place, owner: int) -> None:
     words = ["status", "--release", str(owner), "--json", "--home", str(place.home)]
-    done = run(words, timeout=WITHIN_S)
+    done = run_program(words, timeout=WITHIN_S)
     assert json.loads(done.stdout) == {"owner": owner, "released": 1}, done.stderr
 
 
@@ -105,7 +105,7 @@ def test_an_order_that_a_person_had_made_elsewhere_is_not_sent_by_the_server_tha
     orders(place, shop)
     with StdioClient.start(place) as first, StdioClient.start(place) as second:
         run_id = first.call("planner_run", goal="order one", tools=["order"], wait_s=0)["run_id"]
-        awaited(lambda: shop.connections, WITHIN_S, lambda: place.rows("select body from answer"))
+        wait_until(lambda: shop.connections, WITHIN_S, lambda: place.rows("select body from answer"))
         os.kill(first.pid, signal.SIGSTOP)
         try:
             ((owner,),) = place.rows("select owner from run")

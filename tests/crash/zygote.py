@@ -20,8 +20,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.store import integrity
 
 
-async def counted(place: Place, journey: Journey) -> int:
-    """Go through the run undisturbed; the number of its commits."""
+async def count_commits(place: Place, journey: Journey) -> int:
+    """Go through the run undisturbed; returns the number of its commits."""
     async with App.open(journey.settings(place), via="mcp") as app:
         await gone_through(app, place, journey)
         return app._store.writer.commits
@@ -39,13 +39,13 @@ class Ending:
         if self.way == "killed after":
             connection.set_profile(self._ran)
         else:
-            connection.set_commit_hook(self._asked)
+            connection.set_commit_hook(self._before_commit)
 
     def _ran(self, statement: str, _nanoseconds: int) -> None:
         if statement == "commit":
             self._count()
 
-    def _asked(self) -> bool:
+    def _before_commit(self) -> bool:
         self._count()
         return False
 
@@ -68,7 +68,7 @@ async def ended_at(place: Place, journey: Journey, way: str, nth: int) -> None:
         await gone_through(app, place, journey)
 
 
-async def recovered(place: Place, journey: Journey) -> None:
+async def recover_run(place: Place, journey: Journey) -> None:
     async with App.open(journey.settings(place), via="mcp") as app:
         await gone_through(app, place, journey)
         await assert_all_lawful(app)
@@ -101,8 +101,8 @@ def main(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
 
 
 def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
-    reference = arrived(root / "reference")
-    commits = asyncio.run(counted(reference, journey))
+    reference = make_place(root / "reference")
+    commits = asyncio.run(count_commits(reference, journey))
     ((run_id,),) = reference.rows("select id from run")
     asked, outcome, outside = (
         asked_digests(reference, run_id),
@@ -112,12 +112,12 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
     for number, way in enumerate(ways):
         first = every.start + number * every.step // len(ways)  # of a sample each way has points of its own
         for nth in range(first, commits + 1, every.step):
-            place = arrived(root / f"{way}-{nth}")
+            place = make_place(root / f"{way}-{nth}")
             code = in_a_child(
                 lambda place=place, way=way, nth=nth: ended_at(place, journey, way, nth), place.root / "1"
             )
             before = answers(place)
-            again = in_a_child(lambda place=place: recovered(place, journey), place.root / "2")
+            again = in_a_child(lambda place=place: recover_run(place, journey), place.root / "2")
             after = answers(place)
             runs = [run for (run,) in place.rows("select id from run")]
             settled = place.rows("select count(*) from deposit where kind = 'settle'")[0][0]
@@ -130,7 +130,7 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
                 "same_digests": bool(settled) or [asked_digests(place, run) for run in runs] == [asked],
                 "same_outcome": [ended_as(place, run) for run in runs] == [outcome],
                 "same_outside": journey.outside(place) == outside,
-                "untouched": journey.outside(place) == unedited(outside),
+                "untouched": journey.outside(place) == without_edit(outside),
                 "refused": failed_in_a_tool(place),
                 "kept": before.items() <= after.items(),
                 "answers": len(after),
@@ -144,7 +144,7 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
     print(json.dumps({**report, "outside": outside, "mcp": "mcp" in sys.modules}), flush=True)
 
 
-def arrived(root: Path) -> Place:
+def make_place(root: Path) -> Place:
     place = place_in(root)
     arrive(place)
     return place
@@ -152,14 +152,14 @@ def arrived(root: Path) -> Place:
 
 def ended_as(place: Place, run: str) -> Any:
     """How a run ended, but for the mark that a tool leaves where a look after a crash found its work."""
-    return json.loads(json.dumps(outcome_of(place, run)), object_hook=_uninterrupted)
+    return json.loads(json.dumps(outcome_of(place, run)), object_hook=_without_interruption)
 
 
-def _uninterrupted(found: dict[str, Any]) -> dict[str, Any]:
+def _without_interruption(found: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != "interrupted"}
 
 
-def unedited(outside: Any) -> Any:
+def without_edit(outside: Any) -> Any:
     """What a run has done outside, but for its edit."""
     return outside and {**outside, "files": {**outside["files"], "a.txt": "alpha\n"}}
 

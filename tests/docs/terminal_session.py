@@ -131,8 +131,8 @@ def picture(name: str, coloured: str) -> str:
     return console.export_svg(title=f"kairos-mcp {name}", unique_id=f"kairos-{name}")
 
 
-def made() -> dict[Path, str]:
-    """All files that come of a session, with their texts."""
+def make_files() -> dict[Path, str]:
+    """Make all files that come of a session; by path, their texts."""
     parts, files = [INTRODUCTION], dict[Path, str]()
     for width in WIDTHS:
         screen, pictures = session(width)
@@ -143,7 +143,7 @@ def made() -> dict[Path, str]:
     return {PAGE: "\n".join(parts), **files}
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """The text without what differs from run to run, and without the line breaks that follow from it."""
     text = text.replace("\n", "")  # a narrow terminal breaks lines anywhere
     for pattern, replacement in (
@@ -159,5 +159,5 @@ def normalised(text: str) -> str:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    for path, text in made().items():
+    for path, text in make_files().items():
         path.write_text(text, encoding="utf-8")

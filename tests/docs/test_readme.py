@@ -20,7 +20,7 @@ CHANGING = [
 ]
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """The text without what differs from run to run."""
     for pattern, replacement in CHANGING:
         text = re.sub(pattern, replacement, text)
@@ -30,7 +30,7 @@ def normalised(text: str) -> str:
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_of_the_readme_is_what_is_made_today(name: str) -> None:
     page, made = PARTS[name]
-    assert normalised(part_of(page.read_text(), name)[1]) == normalised(made())
+    assert normalise(part_of(page.read_text(), name)[1]) == normalise(made())
 
 
 def test_the_configuration_that_is_shown_is_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A bench for each test."""
+"""The downstream servers of each test."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.downstream import Bench, bench_in
+from support.downstream import DownstreamServers, open_downstream
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with bench_in(tmp_path / "bench") as made:
+def downstream(tmp_path: Path) -> Iterator[DownstreamServers]:
+    with open_downstream(tmp_path / "servers") as made:
         yield made

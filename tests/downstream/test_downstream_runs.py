@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, met, place_in, rests, says
+from support.app import ME, Place, meet_servers, rests, says
 from support.downstream import PEER
 
 from kairos_mcp.app.app import App
@@ -21,11 +21,6 @@ from kairos_mcp.settings.settings import GateRule, ServerSetting
 from kairos_mcp.tools.mcp_servers import McpServerSource
 
 SERVED = Path(__file__).parent.parent.parent / "kairos_mcp" / "server" / "listing.json"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_in(tmp_path / "place")
 
 
 def calling(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -38,7 +33,7 @@ def peer(place: Place, *how: str, **more: Any) -> ServerSetting:
 
 
 async def run_with(app: App, *globs: str) -> str:
-    return (await (await met(app)).runs.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
+    return (await (await meet_servers(app)).runs.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
 
 
 def results(place: Place) -> list[dict[str, Any]]:
@@ -92,7 +87,7 @@ async def test_a_server_that_was_killed_between_rounds_is_started_again(place: P
     lines = (calling(("x__pid", {})), calling(("x__pid", {})), says("done"))
     async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as app:
         registry = await app._factory.registry(app._factory.find_workspace(None))
-        await met(app)
+        await meet_servers(app)
         (server,) = [each for each in registry._sources if isinstance(each, McpServerSource)]
         (pid,) = [int(line.split()[1]) for line in (place.root / "log").read_text().splitlines() if "start" in line]
         os.kill(pid, signal.SIGKILL)
@@ -113,7 +108,7 @@ async def test_what_may_not_be_done_without_approval_is_not(place: Place) -> Non
     assert "call write" not in (place.root / "log").read_text()
 
 
-async def test_opening_the_house_starts_no_server_and_our_own_list_stays_what_it_is(place: Place) -> None:
+async def test_opening_the_app_starts_no_server_and_our_own_list_stays_what_it_is(place: Place) -> None:
     before = SERVED.read_bytes()
     async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as app:
         await app.health()
@@ -125,7 +120,7 @@ async def test_opening_the_house_starts_no_server_and_our_own_list_stays_what_it
     assert SERVED.read_bytes() == before
 
 
-async def test_a_house_that_opens_again_knows_the_tools_of_a_run_without_starting_their_server(place: Place) -> None:
+async def test_an_app_that_opens_again_knows_the_tools_of_a_run_without_starting_their_server(place: Place) -> None:
     ask = calling(("x__echo", {"text": "one"}))
     async with App.open(place.settings(ask, says("done"), servers=(peer(place),)), via="test") as app:
         await rests(app, await run_with(app, "x__echo"))

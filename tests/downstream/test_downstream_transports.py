@@ -16,8 +16,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.downstream import WITHIN_S, Bench, called, names
-from support.waiting import awaited
+from support.downstream import WITHIN_S, DownstreamServers, call_server, names
+from support.waiting import wait_until
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.mcp_servers import McpServerSource
@@ -43,7 +43,7 @@ class Served:
     def start(self) -> None:
         self._file.unlink(missing_ok=True)
         self.process = subprocess.Popen([sys.executable, str(MODERN), str(self._file), str(self.port)])
-        awaited(self._file.exists, WITHIN_S)
+        wait_until(self._file.exists, WITHIN_S)
         self.port = int(self._file.read_text())
 
     def kill(self) -> None:
@@ -57,7 +57,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made = Served(tmp_path_factory.mktemp("served"))
     yield made
     with suppress(ProcessLookupError):
@@ -71,50 +71,50 @@ def ready(server: McpServerSource) -> McpServerSource:
 
 
 @pytest.fixture(params=["stdio", "http"])
-def modern(request: pytest.FixtureRequest, bench: Bench) -> Callable[[], McpServerSource]:
-    def made() -> McpServerSource:
+def modern(request: pytest.FixtureRequest, downstream: DownstreamServers) -> Callable[[], McpServerSource]:
+    def start_server() -> McpServerSource:
         if request.param == "stdio":
-            return ready(bench.server("m", (sys.executable, str(MODERN), "stdio")))
-        return ready(bench.server("m", url=request.getfixturevalue("served").url))
+            return ready(downstream.server("m", (sys.executable, str(MODERN), "stdio")))
+        return ready(downstream.server("m", url=request.getfixturevalue("http_server").url))
 
-    return made
+    return start_server
 
 
 def test_over_http_a_call_is_not_sent_where_its_run_is_anothers_once_the_connection_stands(
-    bench: Bench, served: Served
+    downstream: DownstreamServers, http_server: Served
 ) -> None:
-    server = ready(bench.server("m", url=served.url))
+    server = ready(downstream.server("m", url=http_server.url))
     looks = count(1)
 
-    def lost() -> None:
+    def raise_fence_lost() -> None:
         if next(looks) == 2:  # the first is before a connection is made
             raise FenceLost("run-1")
 
     began = time.monotonic()
-    memory = replace(ToolMemory.in_process(), check_owner=lost)
-    assert called(server, "quit", memory=memory, seconds=10).is_error
+    memory = replace(ToolMemory.in_process(), check_owner=raise_fence_lost)
+    assert call_server(server, "quit", memory=memory, seconds=10).is_error
     assert time.monotonic() - began < 5  # nobody waits for an answer
-    assert called(server, "echo", text="still there").content == "still there"
-    assert served.process is not None
-    assert served.process.poll() is None  # it had ended, had it heard of the call
+    assert call_server(server, "echo", text="still there").content == "still there"
+    assert http_server.process is not None
+    assert http_server.process.poll() is None  # it had ended, had it heard of the call
 
 
 def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Callable[[], McpServerSource]) -> None:
     server = modern()
-    assert called(server, "echo", text="hello").content == "hello"
-    assert not called(server, "grow").is_error
-    awaited(lambda: server._get_client().is_stale, WITHIN_S)
-    assert called(server, "echo", text="again").content == "again"
+    assert call_server(server, "echo", text="hello").content == "hello"
+    assert not call_server(server, "grow").is_error
+    wait_until(lambda: server._get_client().is_stale, WITHIN_S)
+    assert call_server(server, "echo", text="again").content == "again"
     assert "grown" in " ".join(server.notes())
     assert "m__grown" not in names(server)
     # In this protocol a server that wants something says so in its answer, which ends the call.
-    wanted = called(server, "want")
+    wanted = call_server(server, "want")
     assert wanted.is_error
     assert "the user" in wanted.content
     # What is no text is said, not dumped; what is structured is text for a model and data for a program.
-    structured = called(server, "structured")
+    structured = call_server(server, "structured")
     assert (json.loads(structured.content), structured.data) == ({"n": 3, "of": [1, 2]},) * 2
-    shown = called(server, "picture").content
+    shown = call_server(server, "picture").content
     assert "read me" in shown
     assert "iVBOR" not in shown
     assert shown.count("not shown") == 2
@@ -124,34 +124,34 @@ def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Calla
 def test_a_reply_that_is_too_large_is_told_as_that_and_at_once(modern: Callable[[], McpServerSource]) -> None:
     server = modern()
     began = time.monotonic()
-    assert "a message of over 8 MiB" in called(server, "huge", seconds=25).content
+    assert "a message of over 8 MiB" in call_server(server, "huge", seconds=25).content
     assert time.monotonic() - began < 20
-    assert awaited(lambda: called(server, "echo", text="after").content == "after", WITHIN_S)
+    assert wait_until(lambda: call_server(server, "echo", text="after").content == "after", WITHIN_S)
 
 
 def test_an_http_server_gets_the_headers_that_it_was_given_and_no_more(
-    bench: Bench, served: Served, monkeypatch: pytest.MonkeyPatch
+    downstream: DownstreamServers, http_server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DOWNSTREAM-022."""
-    bench.environ["TOKEN"] = "t0ken"
+    downstream.environ["TOKEN"] = "t0ken"
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # what this process is told of proxies is its own matter
-    server = ready(bench.server("m", url=served.url, headers=(("Authorization", "Bearer ${env:TOKEN}"),)))
-    seen = json.loads(called(server, "headers").content)
+    server = ready(downstream.server("m", url=http_server.url, headers=(("Authorization", "Bearer ${env:TOKEN}"),)))
+    seen = json.loads(call_server(server, "headers").content)
     assert seen["authorization"] == "Bearer t0ken"
     ordinary = {"host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length"}
     assert {name for name in seen if not name.startswith("mcp-")} <= ordinary | {"authorization"}
 
 
-def test_an_http_server_that_dies_in_a_call_and_comes_back(bench: Bench, served: Served) -> None:
-    server = ready(bench.server("m", url=served.url))
-    died = called(server, "quit")
+def test_an_http_server_that_dies_in_a_call_and_comes_back(downstream: DownstreamServers, http_server: Served) -> None:
+    server = ready(downstream.server("m", url=http_server.url))
+    died = call_server(server, "quit")
     assert (died.code, died.data["retryable"]) == ("timeout", False)
-    gone = called(server, "echo", text="x")
+    gone = call_server(server, "echo", text="x")
     assert gone.code == "unreachable"
-    assert served.process is not None
-    served.process.wait(WITHIN_S)
-    served.start()
-    assert awaited(lambda: called(server, "echo", text="back").content == "back", WITHIN_S)
+    assert http_server.process is not None
+    http_server.process.wait(WITHIN_S)
+    http_server.start()
+    assert wait_until(lambda: call_server(server, "echo", text="back").content == "back", WITHIN_S)
 
 
 def answering(reply: bytes, asked: list[bytes]) -> int:
@@ -170,7 +170,7 @@ def answering(reply: bytes, asked: list[bytes]) -> int:
     return int(listening.getsockname()[1])
 
 
-def test_a_server_that_wants_to_be_logged_in_elsewhere_is_not_followed(bench: Bench) -> None:
+def test_a_server_that_wants_to_be_logged_in_elsewhere_is_not_followed(downstream: DownstreamServers) -> None:
     """DOWNSTREAM-020: no metadata is fetched, no redirect leaves the origin."""
     elsewhere: list[bytes] = []
     other = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", elsewhere)
@@ -180,14 +180,14 @@ def test_a_server_that_wants_to_be_logged_in_elsewhere_is_not_followed(bench: Be
     ):
         asked: list[bytes] = []
         port = answering(f"HTTP/1.1 {head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode(), asked)
-        server = bench.server("m", url=f"http://127.0.0.1:{port}/mcp")
+        server = downstream.server("m", url=f"http://127.0.0.1:{port}/mcp")
         server.wait_ready(time.monotonic() + 10)
         assert (server.tools(), elsewhere) == ((), [])
         assert asked
         assert "could not be started" in server.notes()[0]
 
 
-def test_a_body_without_end_is_not_read(bench: Bench) -> None:
+def test_a_body_without_end_is_not_read(downstream: DownstreamServers) -> None:
     listening, sent = socket.create_server(("127.0.0.1", 0)), [0]
 
     def serve() -> None:
@@ -201,7 +201,7 @@ def test_a_body_without_end_is_not_read(bench: Bench) -> None:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    server = bench.server("m", url=f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+    server = downstream.server("m", url=f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
     server.wait_ready(soon())
     thread.join(WITHIN_S)
     listening.close()
@@ -210,8 +210,8 @@ def test_a_body_without_end_is_not_read(bench: Bench) -> None:
     assert sent[0] < 4 * MAX_MESSAGE_BYTES  # what is under way in buffers beside it
 
 
-def test_a_header_that_would_become_two_is_refused(bench: Bench) -> None:
-    bench.environ["TOKEN"] = "t0ken\r\nX-Other: 1"
-    server = bench.server("m", url="http://127.0.0.1:9/mcp", headers=(("Authorization", "Bearer ${env:TOKEN}"),))
+def test_a_header_that_would_become_two_is_refused(downstream: DownstreamServers) -> None:
+    downstream.environ["TOKEN"] = "t0ken\r\nX-Other: 1"
+    server = downstream.server("m", url="http://127.0.0.1:9/mcp", headers=(("Authorization", "Bearer ${env:TOKEN}"),))
     server.wait_ready(soon())
     assert "control character" in server.notes()[0]

@@ -109,7 +109,7 @@ GOOD = ["fails", "later", "typed", "weather"]
 
 
 @pytest.fixture
-def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntryPointSource]:
+def installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntryPointSource]:
     """A package that is installed: its modules and its metadata on the path."""
     package, record = tmp_path / "brought", tmp_path / "brought-1.0.dist-info"
     for folder in (package, record):
@@ -130,14 +130,14 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntryPo
         del sys.modules[name]
 
 
-def called(installed: EntryPointSource, name: str, /, **arguments: Any) -> ToolResult:
+def call_entry_point(installed: EntryPointSource, name: str, /, **arguments: Any) -> ToolResult:
     found = ToolRegistry([], [installed]).find(name)
     assert found is not None
     return call_tool(found, arguments, ToolContext("run-1", time.monotonic() + WITHIN_S, lambda _ref: None))
 
 
-def test_a_function_is_a_tool_with_the_schema_of_its_hints(brought: EntryPointSource) -> None:
-    found = ToolRegistry([], [brought]).find("weather")
+def test_a_function_is_a_tool_with_the_schema_of_its_hints(installed_package: EntryPointSource) -> None:
+    found = ToolRegistry([], [installed_package]).find("weather")
     assert found is not None
     assert (found.spec.effect, found.spec.category, found.spec.source) == ("read", "weather", "python:brought")
     assert found.spec.description.splitlines()[0] == "Tells the weather of a city."
@@ -152,29 +152,29 @@ def test_a_function_is_a_tool_with_the_schema_of_its_hints(brought: EntryPointSo
         "required": ["city"],
         "additionalProperties": False,
     }
-    assert called(brought, "weather", city="Graz", days=2).content == "Graz: 2 days, in c"
+    assert call_entry_point(installed_package, "weather", city="Graz", days=2).content == "Graz: 2 days, in c"
 
 
-def test_a_function_that_states_nothing_is_irreversible(brought: EntryPointSource) -> None:
-    found = ToolRegistry([], [brought]).find("typed")
+def test_a_function_that_states_nothing_is_irreversible(installed_package: EntryPointSource) -> None:
+    found = ToolRegistry([], [installed_package]).find("typed")
     assert found is not None
     assert found.spec.effect == "irreversible"
 
 
-def test_broken_packages_are_named_and_harm_nothing(brought: EntryPointSource) -> None:
-    assert [each.spec.name for each in brought.tools()] == GOOD
+def test_broken_packages_are_named_and_harm_nothing(installed_package: EntryPointSource) -> None:
+    assert [each.spec.name for each in installed_package.tools()] == GOOD
     for name in set(POINTS) - set(GOOD):
-        (note,) = [note for note in brought.notes() if f"'{name}'" in note]
+        (note,) = [note for note in installed_package.notes() if f"'{name}'" in note]
         assert "brought" in note
-    assert not any("at import" in note for note in brought.notes())
+    assert not any("at import" in note for note in installed_package.notes())
 
 
-def test_arguments_come_as_the_hints_say_or_not_at_all(brought: EntryPointSource) -> None:
+def test_arguments_come_as_the_hints_say_or_not_at_all(installed_package: EntryPointSource) -> None:
     given = {"day": "2026-11-22", "place": {"city": "Graz"}, "tags": ["b", "a"], "model_dump": 2}
-    made = called(brought, "typed", **given)
+    made = call_entry_point(installed_package, "typed", **given)
     assert made.content == '{"type":"date","city":"Graz","tags":["a","b"],"n":2.0}'
     for wrong in ({"day": "tomorrow"}, {"place": {"city": 3}}, {"place": {"town": "Graz"}}, {"tags": "ab"}, {"day": 5}):
-        assert called(brought, "typed", **{**given, **wrong}).code == "bad_arguments"
+        assert call_entry_point(installed_package, "typed", **{**given, **wrong}).code == "bad_arguments"
     for wrong in (
         {"city": 3},
         {"city": "Graz", "days": 1.0},
@@ -182,7 +182,7 @@ def test_arguments_come_as_the_hints_say_or_not_at_all(brought: EntryPointSource
         {"city": "G", "more": 1},
         {},
     ):
-        assert called(brought, "weather", **wrong).code == "bad_arguments"
+        assert call_entry_point(installed_package, "weather", **wrong).code == "bad_arguments"
 
 
 @pytest.mark.parametrize(
@@ -197,25 +197,25 @@ def test_arguments_come_as_the_hints_say_or_not_at_all(brought: EntryPointSource
     ],
 )
 def test_what_a_function_raises_or_returns_is_a_result(
-    brought: EntryPointSource, how: str, is_error: bool, code: str | None, said: str
+    installed_package: EntryPointSource, how: str, is_error: bool, code: str | None, said: str
 ) -> None:
-    result = called(brought, "fails", how=how)
+    result = call_entry_point(installed_package, "fails", how=how)
     assert (result.is_error, result.code) == (is_error, code)
     assert said in result.content
     assert "secret" not in result.content
 
 
-def test_a_result_without_end_is_cut_and_says_so(brought: EntryPointSource) -> None:
-    assert "2,000,000 characters" in called(brought, "fails", how="long").content[-100:]
+def test_a_result_without_end_is_cut_and_says_so(installed_package: EntryPointSource) -> None:
+    assert "2,000,000 characters" in call_entry_point(installed_package, "fails", how="long").content[-100:]
 
 
-def test_an_async_function_runs_is_stopped_and_ends_in_time(brought: EntryPointSource) -> None:
-    assert run_later(brought, 0).content == "run-1"
+def test_an_async_function_runs_is_stopped_and_ends_in_time(installed_package: EntryPointSource) -> None:
+    assert run_later(installed_package, 0).content == "run-1"
     began = time.monotonic()
-    assert run_later(brought, 60, until=0.2).code == "timeout"
+    assert run_later(installed_package, 60, until=0.2).code == "timeout"
     stop = StopSignal()
     threading.Timer(0.1, stop.set).start()
-    assert run_later(brought, 60, stop=stop).code == "timeout"
+    assert run_later(installed_package, 60, stop=stop).code == "timeout"
     assert time.monotonic() - began < 10
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, assert_lawful, met, place_in, rests, says, watched
+from support.app import ME, Place, assert_lawful, meet_servers, open_checked_app, rests, says
 from support.downstream import PEER, has_exited
 from support.stdio_server import StdioClient
 
@@ -21,11 +21,6 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_in(tmp_path / "place")
 
 
 def calling(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -37,7 +32,7 @@ def server(place: Place, name: str, *how: str, **more: Any) -> ServerSetting:
     return ServerSetting(name, command, **{"sandbox": False, "effects": (("*", "idempotent"),), **more})
 
 
-def logged(place: Place, name: str, word: str) -> list[str]:
+def log_lines(place: Place, name: str, word: str) -> list[str]:
     log = place.root / name
     return [line for line in log.read_text().splitlines() if line.startswith(word)] if log.exists() else []
 
@@ -71,12 +66,14 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     )
     gate = (GateRule("*", "allow"),)
     globs = ("dies__*", "hangs__hang", "floods__huge", "turns__*", "steady__echo")
-    async with watched(place.settings(*lines, servers=servers, gate=gate)) as app:
-        run_id = (await (await met(app)).runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id
+    async with open_checked_app(place.settings(*lines, servers=servers, gate=gate)) as app:
+        run_id = (
+            await (await meet_servers(app)).runs.start_planner(PlannerRequest("use them", tools=globs), ME)
+        ).run_id
         async with asyncio.timeout(20):
-            while not logged(place, "dies", "call hang"):  # noqa: ASYNC110 - another process's file
+            while not log_lines(place, "dies", "call hang"):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)
-        pid = int(logged(place, "dies", "start")[-1].split()[1])
+        pid = int(log_lines(place, "dies", "start")[-1].split()[1])
         os.kill(pid, signal.SIGKILL)
         report = await rests(app, run_id)
     assert_lawful(place, run_id)
@@ -91,9 +88,9 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     assert said["round-3/call-3"]["is_error"]
     for name in ("dies__hang", "hangs__hang", "floods__huge", "turns__echo"):
         assert any(note.startswith(f"{name}: ") for note in report.degraded), (name, report.degraded)
-    assert logged(place, "turns", "call") == []
+    assert log_lines(place, "turns", "call") == []
     for each in servers:
-        for line in logged(place, each.name, "start"):
+        for line in log_lines(place, each.name, "start"):
             assert has_exited(int(line.split()[1]))
 
 
@@ -107,12 +104,12 @@ async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_kill
     setting = ServerSetting("x", command, sandbox=sandbox, effects=(("*", "idempotent"),))
     lines = (calling(("x__hang", {})), says("done"))
     marker = f"log={log}"
-    async with watched(place.settings(*lines, servers=(setting,), gate=(GateRule("*", "allow"),))) as app:
-        run_id = (await (await met(app)).runs.start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
+    async with open_checked_app(place.settings(*lines, servers=(setting,), gate=(GateRule("*", "allow"),))) as app:
+        run_id = (await (await meet_servers(app)).runs.start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
         async with asyncio.timeout(20):
             while not (log.exists() and "call hang" in log.read_text()):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)
-        family = marked(marker)
+        family = find_processes(marker)
         assert len(family) >= 2, "the server and its child"
         os.kill(family[0], signal.SIGKILL)
         report = await rests(app, run_id)
@@ -137,13 +134,13 @@ def test_servers_and_what_they_started_die_with_ours(place: Place, sandbox: str,
         until = time.monotonic() + 20
         while not (log.exists() and "call hang" in log.read_text()) and time.monotonic() < until:
             time.sleep(0.01)
-        family = marked(f"log={log}")
+        family = find_processes(f"log={log}")
         assert len(family) >= 2, "the server and its child"
         os.kill(client.pid, signal.SIGKILL)
         assert all(has_exited(pid) for pid in family)
 
 
-def marked(marker: str) -> list[int]:
+def find_processes(marker: str) -> list[int]:
     """The processes whose command line, or whose parent's, has this argument; the eldest first."""
     ours = []
     for entry in Path("/proc").iterdir():

@@ -236,6 +236,6 @@ def test_a_run_with_a_tool_called_as_the_search_begins_without_what_is_coming_an
     assert "x" in offer.notes[0]
 
 
-def test_the_order_is_that_of_the_house_then_of_each_source() -> None:
+def test_built_in_tools_come_first_then_those_of_each_source() -> None:
     registry = ToolRegistry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Crowd(2)])
     assert names(registry.specs) == ["read_file", "read_result", "edit_file", "x__tool_0", "x__tool_1"]

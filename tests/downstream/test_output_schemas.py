@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.downstream import Bench, called
+from support.downstream import DownstreamServers, call_server
 
 SCHEMA = {
     "type": "object",
@@ -16,9 +16,9 @@ SCHEMA = {
 }
 
 
-def shaped(bench: Bench, content: Any, schema: dict[str, Any] | None = SCHEMA) -> Any:
+def call_shape(downstream: DownstreamServers, content: Any, schema: dict[str, Any] | None = SCHEMA) -> Any:
     tool = {"name": "shape"} if schema is None else {"name": "shape", "outputSchema": schema}
-    return called(bench.met(bench.lists(tool)), "shape", text=json.dumps(content))
+    return call_server(downstream.ready_peer(downstream.lists(tool)), "shape", text=json.dumps(content))
 
 
 @pytest.mark.parametrize(
@@ -33,38 +33,40 @@ def shaped(bench: Bench, content: Any, schema: dict[str, Any] | None = SCHEMA) -
         (None, "it has none"),
     ],
 )
-def test_structured_content_that_breaks_the_output_schema_is_an_error(bench: Bench, content: Any, where: str) -> None:
-    result = shaped(bench, content)
+def test_structured_content_that_breaks_the_output_schema_is_an_error(
+    downstream: DownstreamServers, content: Any, where: str
+) -> None:
+    result = call_shape(downstream, content)
     assert (result.is_error, result.data) == (True, None)
     assert "outputSchema" in result.content
     assert where in result.content
     assert "may have done its work" in result.content
-    assert len(bench.logged("call")) == 1
+    assert len(downstream.log_lines("call")) == 1
 
 
-def test_what_fits_is_a_result_with_its_data(bench: Bench) -> None:
-    result = shaped(bench, {"total": 3, "of": ["a"]})
+def test_what_fits_is_a_result_with_its_data(downstream: DownstreamServers) -> None:
+    result = call_shape(downstream, {"total": 3, "of": ["a"]})
     assert (result.is_error, result.data) == (False, {"total": 3, "of": ["a"]})
 
 
-def test_without_an_output_schema_anything_is_a_result(bench: Bench) -> None:
-    assert shaped(bench, {"total": "3"}, None).data == {"total": "3"}
-    assert not shaped(bench, None, None).is_error
+def test_without_an_output_schema_anything_is_a_result(downstream: DownstreamServers) -> None:
+    assert call_shape(downstream, {"total": "3"}, None).data == {"total": "3"}
+    assert not call_shape(downstream, None, None).is_error
 
 
-def test_an_error_of_the_server_stays_its_own(bench: Bench) -> None:
-    result = called(bench.met(bench.lists({"name": "fail", "outputSchema": SCHEMA})), "fail")
+def test_an_error_of_the_server_stays_its_own(downstream: DownstreamServers) -> None:
+    result = call_server(downstream.ready_peer(downstream.lists({"name": "fail", "outputSchema": SCHEMA})), "fail")
     assert (result.is_error, result.content) == (True, "no such issue")
 
 
-def test_a_key_that_hides_something_is_spelled_out_in_the_error(bench: Bench) -> None:
-    result = shaped(bench, {"total": 1, "a\u202eb\x1b[2J": 1})
+def test_a_key_that_hides_something_is_spelled_out_in_the_error(downstream: DownstreamServers) -> None:
+    result = call_shape(downstream, {"total": 1, "a\u202eb\x1b[2J": 1})
     assert result.is_error
     assert "\u202e" not in result.content
     assert "\x1b" not in result.content
 
 
-def test_what_is_too_large_to_be_checked_says_so(bench: Bench) -> None:
-    result = shaped(bench, {"total": 1, "of": ["x" * 1_000_000]})
+def test_what_is_too_large_to_be_checked_says_so(downstream: DownstreamServers) -> None:
+    result = call_shape(downstream, {"total": 1, "of": ["x" * 1_000_000]})
     assert not result.is_error
     assert "not held against" in result.content

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, met, place_in, rests, says
-from support.downstream import Bench, called, names
+from support.app import ME, meet_servers, place_in, rests, says
+from support.downstream import DownstreamServers, call_server, names
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.tools import import_tools
@@ -41,7 +41,7 @@ READS = (
 
 
 @pytest.fixture(scope="session")
-def installed(request: pytest.FixtureRequest) -> Path:
+def npm_folder(request: pytest.FixtureRequest) -> Path:
     named = os.environ.get("KAIROS_FOREIGN_CACHE")
     cache = Path(named).absolute() if named else request.config.cache.mkdir("kairos-foreign")
     cache.mkdir(parents=True, exist_ok=True)
@@ -65,23 +65,25 @@ def setting(installed: Path, name: str, *arguments: str, **more: Any) -> ServerS
     return ServerSetting(name, command(installed, name, *arguments), effects=READS, **more)
 
 
-def ready(bench: Bench, installed: Path, name: str, *arguments: str, **more: Any) -> McpServerSource:
-    server = bench.server(name, command(installed, name, *arguments), **{"sandbox": True, "effects": READS, **more})
+def ready(downstream: DownstreamServers, installed: Path, name: str, *arguments: str, **more: Any) -> McpServerSource:
+    server = downstream.server(
+        name, command(installed, name, *arguments), **{"sandbox": True, "effects": READS, **more}
+    )
     server.wait_ready(time.monotonic() + 30)
     assert server.tools(), (server.notes(), server.stderr())
     return server
 
 
 def test_the_filesystem_server_reads_and_writes_its_workspace_and_its_own_words_do_not_lower_it(
-    bench: Bench, installed: Path
+    downstream: DownstreamServers, npm_folder: Path
 ) -> None:
-    server = ready(bench, installed, "files", "${workspace}")
-    (bench.workspace / "a.txt").write_text("alpha")
-    assert "alpha" in called(server, "read_text_file", path=str(bench.workspace / "a.txt")).content
-    written = called(server, "write_file", path=str(bench.workspace / "b.txt"), content="beta")
+    server = ready(downstream, npm_folder, "files", "${workspace}")
+    (downstream.workspace / "a.txt").write_text("alpha")
+    assert "alpha" in call_server(server, "read_text_file", path=str(downstream.workspace / "a.txt")).content
+    written = call_server(server, "write_file", path=str(downstream.workspace / "b.txt"), content="beta")
     assert not written.is_error, written.content
-    assert (bench.workspace / "b.txt").read_text() == "beta"
-    refused = called(server, "read_text_file", path="/etc/passwd")
+    assert (downstream.workspace / "b.txt").read_text() == "beta"
+    refused = call_server(server, "read_text_file", path="/etc/passwd")
     assert refused.is_error
     assert "root:" not in refused.content
     effects = {tool.spec.name: tool.spec.effect for tool in server.tools()}
@@ -90,32 +92,34 @@ def test_the_filesystem_server_reads_and_writes_its_workspace_and_its_own_words_
     assert all(tool.schema.problems({}) is not None for tool in server.tools())
 
 
-def test_the_memory_server_keeps_its_graph_over_its_death(bench: Bench, installed: Path) -> None:
+def test_the_memory_server_keeps_its_graph_over_its_death(downstream: DownstreamServers, npm_folder: Path) -> None:
     env = (("MEMORY_FILE_PATH", "${workspace}/memory.jsonl"),)
-    server = ready(bench, installed, "memory", env=env)
+    server = ready(downstream, npm_folder, "memory", env=env)
     entity = {"name": "Kairos", "entityType": "program", "observations": ["runs loops"]}
-    assert not called(server, "create_entities", entities=[entity]).is_error
-    bench.loop.close()
-    bench.loop = BackgroundLoop()
+    assert not call_server(server, "create_entities", entities=[entity]).is_error
+    downstream.loop.close()
+    downstream.loop = BackgroundLoop()
     try:
-        again = ready(bench, installed, "memory", env=env)
-        assert "runs loops" in called(again, "search_nodes", query="Kairos").content
+        again = ready(downstream, npm_folder, "memory", env=env)
+        assert "runs loops" in call_server(again, "search_nodes", query="Kairos").content
     finally:
-        bench.loop.close()
+        downstream.loop.close()
 
 
-def test_the_everything_server_is_used_for_what_it_has_and_refused_what_it_wants(bench: Bench, installed: Path) -> None:
-    server = ready(bench, installed, "every", "stdio")
-    assert called(server, "echo", message="hello").content == "Echo: hello"
-    image = called(server, "get-tiny-image").content
+def test_the_everything_server_is_used_for_what_it_has_and_refused_what_it_wants(
+    downstream: DownstreamServers, npm_folder: Path
+) -> None:
+    server = ready(downstream, npm_folder, "every", "stdio")
+    assert call_server(server, "echo", message="hello").content == "Echo: hello"
+    image = call_server(server, "get-tiny-image").content
     assert "image/png" in image
     assert len(image) < 1_000
-    structured = called(server, "get-structured-content", location="New York")
+    structured = call_server(server, "get-structured-content", location="New York")
     assert structured.data["conditions"]
     # It offers these only to clients that declare the ability to grant them, and none is declared.
     asking = ("trigger-sampling-request", "trigger-elicitation-request", "get-roots-list")
     assert [tool for tool in asking if f"every__{tool}" in names(server)] == []
-    assert called(server, "get-env").content.count("KAIROS") == 0
+    assert call_server(server, "get-env").content.count("KAIROS") == 0
 
 
 @pytest.fixture
@@ -154,13 +158,13 @@ def pets_document(port: int) -> dict[str, Any]:
 
 
 async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_document(
-    tmp_path: Path, installed: Path, pets: http.server.ThreadingHTTPServer
+    tmp_path: Path, npm_folder: Path, pets: http.server.ThreadingHTTPServer
 ) -> None:
     place = place_in(tmp_path / "place")
     servers = (
-        setting(installed, "files", "${workspace}"),
-        setting(installed, "memory", env=(("MEMORY_FILE_PATH", "${workspace}/memory.jsonl"),)),
-        setting(installed, "every", "stdio"),
+        setting(npm_folder, "files", "${workspace}"),
+        setting(npm_folder, "memory", env=(("MEMORY_FILE_PATH", "${workspace}/memory.jsonl"),)),
+        setting(npm_folder, "every", "stdio"),
     )
     entity = {"name": "alpha", "entityType": "word", "observations": ["stands in a.txt"]}
     document = place.workspace / "pets.json"
@@ -185,7 +189,7 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     settings = place.settings(*lines, says("done"), servers=servers, gate=rules)
     async with App.open(settings, via="test") as app:
         globs = ("files__*", "memory__*", "every__*", "getPet")
-        await met(app)
+        await meet_servers(app)
         report = await rests(app, (await app.runs.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
     rows = place.rows(
         "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"

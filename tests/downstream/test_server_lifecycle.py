@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.downstream import WITHIN_S, Bench, called, has_exited, names
-from support.waiting import awaited
+from support.downstream import WITHIN_S, DownstreamServers, call_server, has_exited, names
+from support.waiting import wait_until
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
@@ -26,152 +26,156 @@ def soon() -> float:
     return time.monotonic() + WITHIN_S
 
 
-def test_a_server_is_started_by_the_first_need_and_once(bench: Bench) -> None:
-    server = bench.peer()
-    assert (server.tools(), bench.logged("start")) == ((), [])
+def test_a_server_is_started_by_the_first_need_and_once(downstream: DownstreamServers) -> None:
+    server = downstream.peer()
+    assert (server.tools(), downstream.log_lines("start")) == ((), [])
     server.wait_ready(soon())
     server.wait_ready(soon())
-    assert called(server, "echo", text="hello").content == "hello"
-    assert len(bench.logged("start")) == 1
+    assert call_server(server, "echo", text="hello").content == "hello"
+    assert len(downstream.log_lines("start")) == 1
 
 
-def test_a_server_that_was_met_before_is_known_without_being_started(bench: Bench) -> None:
-    bench.met()
-    again = bench.peer()
+def test_a_server_that_was_met_before_is_known_without_being_started(downstream: DownstreamServers) -> None:
+    downstream.ready_peer()
+    again = downstream.peer()
     again.wait_ready(soon())
     assert "x__echo" in names(again)
-    assert len(bench.logged("start")) == 1
-    assert called(again, "echo", text="now").content == "now"
-    assert len(bench.logged("start")) == 2
+    assert len(downstream.log_lines("start")) == 1
+    assert call_server(again, "echo", text="now").content == "now"
+    assert len(downstream.log_lines("start")) == 2
 
 
-def test_a_server_that_was_given_up_waiting_for_is_there_when_it_comes(bench: Bench) -> None:
-    comes = bench.root / "comes"
-    server = bench.peer(f"late={comes}")
+def test_a_server_that_was_given_up_waiting_for_is_there_when_it_comes(downstream: DownstreamServers) -> None:
+    comes = downstream.root / "comes"
+    server = downstream.peer(f"late={comes}")
     assert not server.is_starting
     server.wait_ready(time.monotonic() + 0.1)
     assert (server.is_starting, names(server)) == (True, [])
     assert any("still starting" in note for note in server.notes())
     comes.touch()
-    assert awaited(lambda: "x__echo" in names(server), WITHIN_S)
+    assert wait_until(lambda: "x__echo" in names(server), WITHIN_S)
     assert not server.is_starting
     assert not any("still starting" in note for note in server.notes())
-    assert len(bench.logged("start")) == 1
+    assert len(downstream.log_lines("start")) == 1
 
 
-def test_a_server_that_can_not_be_started_is_not_coming(bench: Bench) -> None:
-    assert not bench.met("crash").is_starting
+def test_a_server_that_can_not_be_started_is_not_coming(downstream: DownstreamServers) -> None:
+    assert not downstream.ready_peer("crash").is_starting
 
 
-def test_calls_at_once_share_one_start(bench: Bench) -> None:
-    bench.met()
-    server, said = bench.peer(), []
-    threads = [threading.Thread(target=lambda: said.append(called(server, "echo", text="a").content)) for _ in range(8)]
+def test_calls_at_once_share_one_start(downstream: DownstreamServers) -> None:
+    downstream.ready_peer()
+    server, said = downstream.peer(), []
+    threads = [
+        threading.Thread(target=lambda: said.append(call_server(server, "echo", text="a").content)) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(WITHIN_S)
     assert said == ["a"] * 8
-    assert len(bench.logged("start")) == 2
+    assert len(downstream.log_lines("start")) == 2
 
 
 @pytest.mark.parametrize(
     ("effect", "code", "retryable"), [("irreversible", "timeout", False), ("read", "unreachable", True)]
 )
 def test_a_death_in_a_call_leaves_its_end_unknown_and_the_next_call_works(
-    bench: Bench, effect: str, code: str, retryable: bool
+    downstream: DownstreamServers, effect: str, code: str, retryable: bool
 ) -> None:
-    server = bench.met(effects=(("die", effect),))
-    died = called(server, "die")
+    server = downstream.ready_peer(effects=(("die", effect),))
+    died = call_server(server, "die")
     assert (died.is_error, died.code, died.data["retryable"]) == (True, code, retryable)
     assert "status 7" in died.content
-    assert len(bench.logged("call die")) == 1
-    assert called(server, "echo", text="after").content == "after"
+    assert len(downstream.log_lines("call die")) == 1
+    assert call_server(server, "echo", text="after").content == "after"
 
 
-def test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there(bench: Bench) -> None:
-    bench.met()
-    server = bench.peer(effects=(("env", "read"),))  # it is started by the call, which takes its time
+def test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there(downstream: DownstreamServers) -> None:
+    downstream.ready_peer()
+    server = downstream.peer(effects=(("env", "read"),))  # it is started by the call, which takes its time
 
-    def lost() -> None:
+    def raise_fence_lost() -> None:
         raise FenceLost("run-1")
 
-    memory = replace(ToolMemory.in_process(), check_owner=lost)
-    assert called(server, "echo", text="now", memory=memory).is_error
-    assert len(bench.logged("start")) == 2
-    assert bench.logged("call") == []
-    assert not called(server, "env", memory=memory).is_error  # to read does no harm
-    assert not called(server, "echo", text="now").is_error
+    memory = replace(ToolMemory.in_process(), check_owner=raise_fence_lost)
+    assert call_server(server, "echo", text="now", memory=memory).is_error
+    assert len(downstream.log_lines("start")) == 2
+    assert downstream.log_lines("call") == []
+    assert not call_server(server, "env", memory=memory).is_error  # to read does no harm
+    assert not call_server(server, "echo", text="now").is_error
 
 
-def test_a_server_killed_between_calls_is_started_again(bench: Bench) -> None:
-    server = bench.met()
-    pid = int(called(server, "pid").content)
+def test_a_server_killed_between_calls_is_started_again(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer()
+    pid = int(call_server(server, "pid").content)
     os.kill(pid, signal.SIGKILL)
     assert has_exited(pid)
-    said = called(server, "pid")
+    said = call_server(server, "pid")
     while said.code == "timeout":  # its end had not been noticed: that call was sent into nothing, and says so
-        said = called(server, "pid")
+        said = call_server(server, "pid")
     assert int(said.content) != pid
 
 
-def test_a_server_that_can_t_be_started_is_named_and_not_tried_at_once_again(bench: Bench) -> None:
-    server = bench.met("crash")
+def test_a_server_that_can_t_be_started_is_named_and_not_tried_at_once_again(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer("crash")
     assert names(server) == []
     assert "status 3" in server.notes()[0]
-    starts = len(bench.logged("start"))
+    starts = len(downstream.log_lines("start"))
     server.wait_ready(soon())
-    assert len(bench.logged("start")) == starts
+    assert len(downstream.log_lines("start")) == starts
     assert "tried again in" in server.notes()[0]
 
 
-def test_a_server_that_dies_again_and_again_is_given_longer_and_longer_pauses(bench: Bench) -> None:
+def test_a_server_that_dies_again_and_again_is_given_longer_and_longer_pauses(downstream: DownstreamServers) -> None:
     """DOWNSTREAM-017."""
-    server = bench.met()
-    codes = [called(server, "die").code for _ in range(12)]
+    server = downstream.ready_peer()
+    codes = [call_server(server, "die").code for _ in range(12)]
     assert codes[:2] == ["timeout", "timeout"]
     assert set(codes[2:]) == {"unreachable"}
-    assert len(bench.logged("start")) <= 3
+    assert len(downstream.log_lines("start")) <= 3
     assert "not there" in " ".join(server.notes())
 
 
-def test_a_missing_program_is_said_without_a_path(bench: Bench) -> None:
-    server = bench.server("x", (str(bench.root / "no-such-program"),))
+def test_a_missing_program_is_said_without_a_path(downstream: DownstreamServers) -> None:
+    server = downstream.server("x", (str(downstream.root / "no-such-program"),))
     server.wait_ready(soon())
     assert "was not found" in server.notes()[0]
-    assert str(bench.root) not in server.notes()[0]
+    assert str(downstream.root) not in server.notes()[0]
 
 
-def test_a_call_ends_in_time_though_the_server_hangs(bench: Bench) -> None:
-    server = bench.met(timeout_s=0.3)
+def test_a_call_ends_in_time_though_the_server_hangs(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer(timeout_s=0.3)
     began = time.monotonic()
-    hung = called(server, "hang")
+    hung = call_server(server, "hang")
     assert (hung.code, hung.data["retryable"]) == ("timeout", False)
     assert "not known" in hung.content
     assert time.monotonic() - began < 3
 
 
-def test_a_server_that_stays_silent_is_started_anew(bench: Bench) -> None:
-    server = bench.met(timeout_s=0.3)
-    assert [called(server, "hang").code for _ in range(client.MAX_UNANSWERED)] == ["timeout"] * client.MAX_UNANSWERED
-    called(server, "echo", text="anew")
+def test_a_server_that_stays_silent_is_started_anew(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer(timeout_s=0.3)
+    assert [call_server(server, "hang").code for _ in range(client.MAX_UNANSWERED)] == [
+        "timeout"
+    ] * client.MAX_UNANSWERED
+    call_server(server, "echo", text="anew")
     until = time.monotonic() + WITHIN_S  # the call has 0.3 s, which a start may take longer than
-    while len(bench.logged("start")) < 2 and time.monotonic() < until:
+    while len(downstream.log_lines("start")) < 2 and time.monotonic() < until:
         time.sleep(0.01)
-    assert len(bench.logged("start")) == 2
+    assert len(downstream.log_lines("start")) == 2
 
 
-def test_a_call_that_is_stopped_ends_at_once(bench: Bench) -> None:
-    server, stop = bench.met(), StopSignal()
+def test_a_call_that_is_stopped_ends_at_once(downstream: DownstreamServers) -> None:
+    server, stop = downstream.ready_peer(), StopSignal()
     ended = threading.Event()
-    threading.Thread(target=lambda: (called(server, "hang", stop=stop), ended.set())).start()
-    awaited(lambda: bench.logged("call hang"), WITHIN_S)
+    threading.Thread(target=lambda: (call_server(server, "hang", stop=stop), ended.set())).start()
+    wait_until(lambda: downstream.log_lines("call hang"), WITHIN_S)
     stop.set()
     assert ended.wait(5)
 
 
-def test_a_server_that_never_answers_the_listing_is_given_up(bench: Bench) -> None:
-    server = bench.peer("mute")
+def test_a_server_that_never_answers_the_listing_is_given_up(downstream: DownstreamServers) -> None:
+    server = downstream.peer("mute")
     began = time.monotonic()
     server.wait_ready(time.monotonic() + 1)
     assert time.monotonic() - began < 5
@@ -180,57 +184,57 @@ def test_a_server_that_never_answers_the_listing_is_given_up(bench: Bench) -> No
 
 
 @pytest.mark.parametrize("how", ["flood", "endless"])
-def test_a_server_that_floods_from_the_start_is_ended(bench: Bench, how: str) -> None:
-    server = bench.met(how)
+def test_a_server_that_floods_from_the_start_is_ended(downstream: DownstreamServers, how: str) -> None:
+    server = downstream.ready_peer(how)
     assert names(server) == []
     assert "it sent" in server.notes()[0]
-    assert all(has_exited(int(start.split()[1])) for start in bench.logged("start"))
+    assert all(has_exited(int(start.split()[1])) for start in downstream.log_lines("start"))
 
 
-def test_notifications_without_end_cost_the_server_its_line_and_the_run_goes_on(bench: Bench) -> None:
-    server = bench.met()
-    flooded = called(server, "many")
+def test_notifications_without_end_cost_the_server_its_line_and_the_run_goes_on(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer()
+    flooded = call_server(server, "many")
     assert flooded.code == "timeout"
     assert f"{flood_guard.MAX_BURST:,} messages" in flooded.content
-    assert called(server, "echo", text="after").content == "after"
+    assert call_server(server, "echo", text="after").content == "after"
 
 
-def test_a_message_that_is_too_large_is_not_read_to_its_end(bench: Bench) -> None:
-    server = bench.met()
-    assert "8 MiB" in called(server, "huge").content
-    assert called(server, "echo", text="after").content == "after"
+def test_a_message_that_is_too_large_is_not_read_to_its_end(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer()
+    assert "8 MiB" in call_server(server, "huge").content
+    assert call_server(server, "echo", text="after").content == "after"
 
 
-def test_a_long_result_is_cut_and_says_so(bench: Bench) -> None:
-    result = called(bench.met(), "long")
+def test_a_long_result_is_cut_and_says_so(downstream: DownstreamServers) -> None:
+    result = call_server(downstream.ready_peer(), "long")
     assert not result.is_error
     assert 1_000_000 < len(result.content) < 1_000_200
     assert "3,000,000 characters" in result.content
 
 
-def test_what_a_server_prints_is_no_message_and_its_stderr_is_kept_short(bench: Bench) -> None:
-    server = bench.met("garbage", "stderr")
-    assert called(server, "echo", text="still").content == "still"
-    awaited(server.stderr, WITHIN_S)
+def test_what_a_server_prints_is_no_message_and_its_stderr_is_kept_short(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer("garbage", "stderr")
+    assert call_server(server, "echo", text="still").content == "still"
+    wait_until(server.stderr, WITHIN_S)
     assert 0 < len(server.stderr()) <= child.STDERR_BYTES
 
 
-def test_a_server_that_never_stops_complaining_still_works(bench: Bench) -> None:
-    server = bench.met("stderr=endless")
-    assert [called(server, "echo", text=str(n)).content for n in range(20)] == [str(n) for n in range(20)]
+def test_a_server_that_never_stops_complaining_still_works(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer("stderr=endless")
+    assert [call_server(server, "echo", text=str(n)).content for n in range(20)] == [str(n) for n in range(20)]
 
 
-def test_an_answer_nested_beyond_reading_is_no_answer_and_the_next_call_works(bench: Bench) -> None:
-    server = bench.met(timeout_s=0.5)
-    assert called(server, "deep").code == "timeout"
-    assert called(server, "deep").code == "timeout"  # silent twice: it is started anew
-    server = bench.peer()
-    assert called(server, "echo", text="after").content == "after"
+def test_an_answer_nested_beyond_reading_is_no_answer_and_the_next_call_works(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer(timeout_s=0.5)
+    assert call_server(server, "deep").code == "timeout"
+    assert call_server(server, "deep").code == "timeout"  # silent twice: it is started anew
+    server = downstream.peer()
+    assert call_server(server, "echo", text="after").content == "after"
 
 
-def test_a_result_stays_data_and_moves_no_cursor(bench: Bench) -> None:
+def test_a_result_stays_data_and_moves_no_cursor(downstream: DownstreamServers) -> None:
     """DOWNSTREAM-009: controls and markup that imitates roles are spelled out, and the result says so."""
-    result = called(bench.met(), "paint")
+    result = call_server(downstream.ready_peer(), "paint")
     assert "\x1b" not in result.content
     assert "\x9b" not in result.content
     assert "</tool_result>" not in result.content
@@ -238,20 +242,20 @@ def test_a_result_stays_data_and_moves_no_cursor(bench: Bench) -> None:
     assert "system: obey" in result.content
 
 
-def test_everything_that_a_server_started_ends_with_the_house(bench: Bench) -> None:
-    server = bench.met("child", "stubborn")
-    assert called(server, "echo", text="here").content == "here"
-    pids = [int(entry.split()[1]) for entry in (*bench.logged("start"), *bench.logged("child"))]
-    bench.loop.close()
+def test_everything_that_a_server_started_ends_with_the_app(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer("child", "stubborn")
+    assert call_server(server, "echo", text="here").content == "here"
+    pids = [int(entry.split()[1]) for entry in (*downstream.log_lines("start"), *downstream.log_lines("child"))]
+    downstream.loop.close()
     assert len(pids) == 2
     assert all(has_exited(pid) for pid in pids)
-    assert called(server, "echo", text="late").code == "unreachable"
+    assert call_server(server, "echo", text="late").code == "unreachable"
 
 
-def test_a_server_has_the_environment_that_it_was_given_and_no_more(bench: Bench) -> None:
+def test_a_server_has_the_environment_that_it_was_given_and_no_more(downstream: DownstreamServers) -> None:
     """DOWNSTREAM-022 as far as a process goes: nothing of ours reaches it."""
-    bench.environ |= {"ISSUES_TOKEN": "t0ken-of-issues", "OPENAI_API_KEY": "sk-ours", "KAIROS_HOME": "/nowhere"}
-    key = bench.root / "key"
+    downstream.environ |= {"ISSUES_TOKEN": "t0ken-of-issues", "OPENAI_API_KEY": "sk-ours", "KAIROS_HOME": "/nowhere"}
+    key = downstream.root / "key"
     key.write_text("from-a-file\n")
     env = (
         ("TOKEN", "env:ISSUES_TOKEN"),
@@ -259,104 +263,116 @@ def test_a_server_has_the_environment_that_it_was_given_and_no_more(bench: Bench
         ("HEADER", "Bearer ${env:ISSUES_TOKEN}"),
         ("W", "${workspace}"),
     )
-    seen = json.loads(called(bench.met(env=env), "env").content)
+    seen = json.loads(call_server(downstream.ready_peer(env=env), "env").content)
     assert {name: seen[name] for name in ("TOKEN", "KEY", "HEADER", "W")} == {
         "TOKEN": "t0ken-of-issues",
         "KEY": "from-a-file",
         "HEADER": "Bearer t0ken-of-issues",
-        "W": str(bench.workspace),
+        "W": str(downstream.workspace),
     }
     basics = {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"}
     assert set(seen) <= {"TOKEN", "KEY", "HEADER", "W"} | basics  # LC_CTYPE: Python's own, in the child
     assert "sk-ours" not in json.dumps(seen)
 
 
-def test_a_secret_that_is_missing_is_named_and_nothing_is_started(bench: Bench) -> None:
-    server = bench.met(env=(("TOKEN", "env:NOT_SET_ANYWHERE"),))
+def test_a_secret_that_is_missing_is_named_and_nothing_is_started(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer(env=(("TOKEN", "env:NOT_SET_ANYWHERE"),))
     assert "NOT_SET_ANYWHERE" in server.notes()[0]
-    assert bench.logged("start") == []
+    assert downstream.log_lines("start") == []
 
 
-def test_a_server_that_asks_for_the_model_the_user_or_folders_is_refused_and_the_result_says_so(bench: Bench) -> None:
+def test_a_server_that_asks_for_the_model_the_user_or_folders_is_refused_and_the_result_says_so(
+    downstream: DownstreamServers,
+) -> None:
     """DOWNSTREAM-012, DOWNSTREAM-013, DOWNSTREAM-014: none of the three is lent; the call goes on without."""
-    result = called(bench.met(), "ask")
+    result = call_server(downstream.ready_peer(), "ask")
     assert result.content.startswith("[true, true, true]")
     for thing in ("the model", "the user", "the folders of this client"):
         assert thing in result.content
     assert "refused" in result.content
 
 
-def test_an_error_of_the_server_stays_one(bench: Bench) -> None:
-    failed = called(bench.met(), "fail")
+def test_an_error_of_the_server_stays_one(downstream: DownstreamServers) -> None:
+    failed = call_server(downstream.ready_peer(), "fail")
     assert (failed.is_error, failed.content, failed.code) == (True, "no such issue", None)
 
 
-def test_arguments_that_do_not_fit_never_reach_the_server(bench: Bench) -> None:
-    assert called(bench.met(), "echo", text=3).code == "bad_arguments"
-    assert bench.logged("call") == []
+def test_arguments_that_do_not_fit_never_reach_the_server(downstream: DownstreamServers) -> None:
+    assert call_server(downstream.ready_peer(), "echo", text=3).code == "bad_arguments"
+    assert downstream.log_lines("call") == []
 
 
 @pytest.mark.parametrize("sandbox", [True, False])
-def test_a_server_in_its_sandbox_writes_the_workspace_and_nothing_else(bench: Bench, sandbox: bool) -> None:
+def test_a_server_in_its_sandbox_writes_the_workspace_and_nothing_else(
+    downstream: DownstreamServers, sandbox: bool
+) -> None:
     """DOWNSTREAM-024: a side effect beside the workspace is stopped by the machine, not by the server."""
     outside = Path(__file__).parent / f"written-{os.getpid()}"
-    server = bench.met(sandbox=sandbox, effects=(("write", "idempotent"),))
+    server = downstream.ready_peer(sandbox=sandbox, effects=(("write", "idempotent"),))
     assert server.tools(), server.notes()
     try:
-        inside = called(server, "write", text=str(bench.workspace / "in"))
-        beside = called(server, "write", text=str(outside))
+        inside = call_server(server, "write", text=str(downstream.workspace / "in"))
+        beside = call_server(server, "write", text=str(outside))
         assert not inside.is_error
-        assert (bench.workspace / "in").read_text() == "written"
+        assert (downstream.workspace / "in").read_text() == "written"
         assert (beside.is_error, outside.exists()) == (sandbox, not sandbox)
     finally:
         outside.unlink(missing_ok=True)
 
 
-def test_a_server_in_its_sandbox_writes_no_setting_of_the_kernel(bench: Bench) -> None:
-    server = bench.met(sandbox=True, effects=(("open", "read"),))
+def test_a_server_in_its_sandbox_writes_no_setting_of_the_kernel(downstream: DownstreamServers) -> None:
+    server = downstream.ready_peer(sandbox=True, effects=(("open", "read"),))
     for setting in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/sys/kernel/modprobe"):
         if Path(setting).exists():
             refused = "Read-only file system" if os.getuid() == 0 else "denied"
-            assert refused in called(server, "open", text=setting).content, setting
+            assert refused in call_server(server, "open", text=setting).content, setting
 
 
-def test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts(bench: Bench) -> None:
-    ours = [bench.workspace / path for path in ("AGENTS.md", "deep/CLAUDE.md", ".vscode/tasks.json")]
+def test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts(downstream: DownstreamServers) -> None:
+    ours = [downstream.workspace / path for path in ("AGENTS.md", "deep/CLAUDE.md", ".vscode/tasks.json")]
     for path in ours:
         path.parent.mkdir(exist_ok=True)
         path.write_text("ours")
-    server = bench.met(sandbox=True, effects=(("open", "read"), ("write", "read")))
+    server = downstream.ready_peer(sandbox=True, effects=(("open", "read"), ("write", "read")))
     for path in ours:
-        assert called(server, "open", text=str(path)).content == "Read-only file system"
-    before = set(bench.workspace.rglob("*"))
+        assert call_server(server, "open", text=str(path)).content == "Read-only file system"
+    before = set(downstream.workspace.rglob("*"))
     for name in (".mcp.json", "deep/AGENTS.md", ".git", "deep/.envrc"):
         kept: dict[str, str] = {}
-        made = called(server, "write", memory=ToolMemory(kept.__setitem__, kept.get), text=str(bench.workspace / name))
+        made = call_server(
+            server, "write", memory=ToolMemory(kept.__setitem__, kept.get), text=str(downstream.workspace / name)
+        )
         assert (made.is_error, made.code) == (True, "path_denied"), name
         assert [json.loads(text) for text in kept.values()] == [{"path": name, "texts": {"": "written"}}]
-        assert set(bench.workspace.rglob("*")) == before
-    assert not called(server, "write", text=str(bench.workspace / "fine")).is_error
+        assert set(downstream.workspace.rglob("*")) == before
+    assert not call_server(server, "write", text=str(downstream.workspace / "fine")).is_error
 
 
-def test_what_a_person_wrote_since_a_server_began_is_watched_and_may_be_changed_by_that_person(bench: Bench) -> None:
-    (bench.workspace / "AGENTS.md").write_text("before")
-    server = bench.met(sandbox=True, effects=(("*", "read"),))
-    assert not called(server, "echo", text="x").is_error
-    (bench.workspace / "CLAUDE.md").write_text("ours")
-    assert not called(server, "echo", text="x").is_error
-    changed = called(server, "write", text=str(bench.workspace / "CLAUDE.md"))
+def test_what_a_person_wrote_since_a_server_began_is_watched_and_may_be_changed_by_that_person(
+    downstream: DownstreamServers,
+) -> None:
+    (downstream.workspace / "AGENTS.md").write_text("before")
+    server = downstream.ready_peer(sandbox=True, effects=(("*", "read"),))
+    assert not call_server(server, "echo", text="x").is_error
+    (downstream.workspace / "CLAUDE.md").write_text("ours")
+    assert not call_server(server, "echo", text="x").is_error
+    changed = call_server(server, "write", text=str(downstream.workspace / "CLAUDE.md"))
     assert changed.code == "path_denied"
     assert "CLAUDE.md was changed" in changed.content
-    (bench.workspace / "AGENTS.md").write_text("after")
-    assert not called(server, "echo", text="x").is_error
+    (downstream.workspace / "AGENTS.md").write_text("after")
+    assert not call_server(server, "echo", text="x").is_error
 
 
-def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_home(bench: Bench) -> None:
-    server = bench.met(sandbox=True, effects=(("look", "read"),), workspace=bench.root)  # which holds the state folder
-    assert bench.store.path.exists()
-    assert json.loads(called(server, "look", text=str(bench.workspace)).content) == []
-    state = json.loads(called(server, "look", text=str(bench.store.path)).content)
-    home = json.loads(called(server, "look", text=str(Path.home())).content)
+def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_home(
+    downstream: DownstreamServers,
+) -> None:
+    server = downstream.ready_peer(
+        sandbox=True, effects=(("look", "read"),), workspace=downstream.root
+    )  # which holds the state folder
+    assert downstream.store.path.exists()
+    assert json.loads(call_server(server, "look", text=str(downstream.workspace)).content) == []
+    state = json.loads(call_server(server, "look", text=str(downstream.store.path)).content)
+    home = json.loads(call_server(server, "look", text=str(Path.home())).content)
     assert state is False
     own = [Path(sys.prefix), Path(__file__)]  # its Python and its script are let in, where this tree lies in the home
     own_folders = {path.relative_to(Path.home()).parts[0] for path in own if path.is_relative_to(Path.home())}

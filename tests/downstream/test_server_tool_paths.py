@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, Place, met, place_in, rests, says
+from support.app import ME, Place, meet_servers, place_in, rests, says
 from support.downstream import PEER
 
 from kairos_mcp.app.app import App
@@ -63,7 +63,7 @@ def calling(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"content": "look", "tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-def logged(place: Place) -> list[str]:
+def logged_calls(place: Place) -> list[str]:
     log = place.root / "log"
     return [line for line in log.read_text().splitlines() if line.startswith("call")] if log.exists() else []
 
@@ -76,7 +76,7 @@ def codes(place: Place) -> list[str | None]:
 
 
 async def run_with(app: App) -> str:
-    run_id = (await (await met(app)).runs.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
+    run_id = (await (await meet_servers(app)).runs.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
     await rests(app, run_id)
     return run_id
 
@@ -94,7 +94,7 @@ async def test_instructions_to_agents_are_asked_about_in_every_form_though_a_rul
             report = await app.runs.report(run_id, ME)
         assert [item["kind"] for item in report.waiting] == ["approval"], (number, arguments)
         assert "touches" in report.waiting[0]["preview"]
-    assert logged(place) == []
+    assert logged_calls(place) == []
     assert (place.workspace / "AGENTS.md").read_text() == "be kind\n"
 
 
@@ -108,7 +108,7 @@ async def test_a_deny_rule_on_paths_holds_in_every_form_for_what_reads_and_what_
         async with App.open(settings, via="mcp") as app:
             await run_with(app)
         assert set(codes(place)) == {"denied"}
-    assert logged(place) == []
+    assert logged_calls(place) == []
 
 
 async def test_the_servers_own_files_are_never_written_by_anybodys_tool(place: Place) -> None:
@@ -125,7 +125,7 @@ async def test_the_servers_own_files_are_never_written_by_anybodys_tool(place: P
         async with App.open(settings, via="mcp") as app:
             await run_with(app)
     assert codes(place) == ["denied"] * len(own)
-    assert logged(place) == []
+    assert logged_calls(place) == []
 
 
 async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Place) -> None:
@@ -141,7 +141,7 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
     )
     async with App.open(settings, via="mcp") as app:
         report = await app.runs.report(await run_with(app), ME)
-    assert logged(place) == ["call change"]
+    assert logged_calls(place) == ["call change"]
     assert [item["key"] for item in report.waiting] == ["round-2/call-1/approval"]
 
 
@@ -155,7 +155,7 @@ async def test_a_path_that_leads_elsewhere_since_a_person_approved_it_is_not_fol
         (place.workspace / "notes").symlink_to("AGENTS.md")
         await app.answers.decide(run_id, KEY, "approve", None, PERSON)
         await rests(app, run_id)
-    assert (codes(place), logged(place)) == (["stale_file"], [])
+    assert (codes(place), logged_calls(place)) == (["stale_file"], [])
 
 
 async def test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_followed(place: Place) -> None:
@@ -178,4 +178,4 @@ async def test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_
         await run_with(app)
     assert os.readlink(link) == "AGENTS.md"
     assert codes(place)[1] == "stale_file"
-    assert logged(place) == ["call die"]
+    assert logged_calls(place) == ["call die"]

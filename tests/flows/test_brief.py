@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 import pytest
-from support.planner_inputs import PROMPTS, prompts, unanswered
+from support.planner_inputs import PROMPTS, conversation_faults, prompts
 
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, Message, ToolCall
@@ -84,7 +84,7 @@ def test_a_conversation_from_outside_gets_ids_of_its_own() -> None:
         ]
     )
     assert [m.tool_call_id for m in history if m.role == "tool"] == ["earlier/call-1", "earlier/call-2"]
-    assert unanswered(Conversation(history)) == []
+    assert conversation_faults(Conversation(history)) == []
 
 
 _ASKS = Message("assistant", "", (ToolCall("a", "look"), ToolCall("b", "look")))

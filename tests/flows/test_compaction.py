@@ -3,7 +3,7 @@
 from typing import Any
 
 from support.flow_runner import Fed, feed
-from support.planner_inputs import brief, call, says, turn, unanswered
+from support.planner_inputs import brief, call, conversation_faults, says, turn
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused
@@ -22,25 +22,25 @@ def _rounds(number: int) -> list[Completion]:
     return [turn(call(n=n), call(m=n), content=f"Round {n} said.") for n in range(number)]
 
 
-def _run(*answers: Any, context_tokens: int = 4_000, **changes: Any) -> Fed:
+def _run_planner(*answers: Any, context_tokens: int = 4_000, **changes: Any) -> Fed:
     return feed(planner(brief(context_tokens=context_tokens, **changes)), answers, _long)
 
 
 def test_at_92_percent_the_middle_becomes_a_summary_and_the_ends_stay() -> None:
-    run = _run(*_rounds(4), says("Goal: the goal."), says("Done."))
+    run = _run_planner(*_rounds(4), says("Goal: the goal."), says("Done."))
     assert run.paths[-2:] == ["round-5/compact", "round-5"]
     before, after = run.request("round-4").conversation, run.request("round-5").conversation
     assert list(after)[:2] == list(before)[:2]
     assert (after[2].role, "Goal: the goal." in after[2].content) == ("user", True)
     assert [m.tool_call_id for m in after[-2:]] == ["round-4/call-1", "round-4/call-2"]
-    assert unanswered(after) == []
+    assert conversation_faults(after) == []
     assert after.size < before.size
     assert run.outcome.stop_reason == "assistant_stop"
     assert len(run.outcome.notes) == 1
 
 
 def test_the_compact_request_is_small_and_offers_nothing() -> None:
-    run = _run(*_rounds(4), says("Goal: the goal."), says("Done."))
+    run = _run_planner(*_rounds(4), says("Goal: the goal."), says("Done."))
     request = run.request("round-5/compact")
     assert (request.purpose, len(request.tools), request.output_schema) == ("compact", 0, None)
     assert [m.role for m in request.conversation] == ["system", "user"]
@@ -56,25 +56,25 @@ def test_where_nobody_summarises_older_results_shrink_to_the_paths_of_their_step
         Failure("provider_error", "gone"),
         Completion(),
     ):
-        run = _run(*_rounds(4), answer, says("Done."))
+        run = _run_planner(*_rounds(4), answer, says("Done."))
         after = run.request("round-5").conversation
         results = {m.tool_call_id: m.content for m in after if m.role == "tool"}
         assert len(results) == 8
         assert "round-1/call-2" in results["round-1/call-2"]
         assert LONG not in results["round-1/call-2"]
         assert LONG in results["round-4/call-2"]
-        assert unanswered(after) == []
+        assert conversation_faults(after) == []
         assert len(run.outcome.notes) == 1
 
 
 def test_what_does_not_get_a_third_smaller_ends_as_context_full() -> None:
-    run = _run(*_rounds(4), says(LONG * 6))
+    run = _run_planner(*_rounds(4), says(LONG * 6))
     assert run.paths[-1] == "round-5/compact"
     assert (run.outcome.stop_reason, run.outcome.summary) == ("context_full", "Round 3 said.")
 
 
 def test_a_conversation_without_a_middle_is_full_at_once() -> None:
-    run = _run(*_rounds(1), context_tokens=1_000)
+    run = _run_planner(*_rounds(1), context_tokens=1_000)
     assert run.paths == ["round-1", "round-1/call-1", "round-1/call-2"]
     assert run.outcome.stop_reason == "context_full"
 
@@ -108,7 +108,7 @@ def test_the_smallest_context_seen_is_the_measure() -> None:
 
 def test_a_summary_of_a_summary_still_holds_the_first_one() -> None:
     answers = [*_rounds(4), says("Goal: FIRST."), *_rounds(3), says("Goal: SECOND."), says("Done.")]
-    run = _run(*answers)
+    run = _run_planner(*answers)
     compactions = [r for r in run.requests if r.purpose == "compact"]
     assert len(compactions) == 2
     assert "Goal: FIRST." in compactions[1].conversation[1].content
@@ -134,11 +134,11 @@ def test_a_long_history_is_compacted_before_the_first_round_and_the_goal_stays()
             Message("tool", LONG, tool_call_id=f"x{n}"),
         )
     ]
-    run = _run(Mechanical(), says("Done."), history=normalize_history(history), context_tokens=3_000)
+    run = _run_planner(Mechanical(), says("Done."), history=normalize_history(history), context_tokens=3_000)
     assert run.paths == ["round-1/compact", "round-1"]
     conversation = run.request("round-1").conversation
     assert conversation[-1].content == "Reach the goal."
-    assert unanswered(conversation) == []
+    assert conversation_faults(conversation) == []
     assert not any("ref" in m.content for m in conversation if m.role == "tool")
 
 

@@ -169,13 +169,13 @@ def test_bad_json_for_ever_is_asked_for_twice_more_and_gives_no_made_up_value() 
     assert (run.outcome.stop_reason, run.outcome.output) == ("format_errors", None)
 
 
-def nested(depth: int, opening: str, closing: str, inner: str = "1") -> str:
+def nest(depth: int, opening: str, closing: str, inner: str = "1") -> str:
     return opening * depth + inner + closing * depth
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
 def test_what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack(opening: str, closing: str) -> None:
-    for text in (nested(100_000, opening, closing), opening * 100_000):
+    for text in (nest(100_000, opening, closing), opening * 100_000):
         with pytest.raises(Undecodable, match="deeper"):
             parse_strict_json(text)
 
@@ -190,10 +190,10 @@ def test_exactly_64_levels_are_let_in_however_many_brackets_stand_beside_them(
 ) -> None:
     for before, after in ((beside, []), ([], beside)):
         for depth in (1, 62, 63):
-            assert parse_strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
+            assert parse_strict_json(f"[{','.join([*before, nest(depth, opening, closing), *after])}]")
         for depth in (64, 65):
             with pytest.raises(Undecodable, match="deeper than 64"):
-                parse_strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
+                parse_strict_json(f"[{','.join([*before, nest(depth, opening, closing), *after])}]")
 
 
 def test_a_value_is_let_in_down_to_64_levels_as_its_text_is() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.flow_runner import Fed, feed
-from support.planner_inputs import ANSWER_SCHEMA, brief, unanswered
+from support.planner_inputs import ANSWER_SCHEMA, brief, conversation_faults
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown
@@ -90,7 +90,7 @@ def test_a_request_that_names_its_predecessor_adds_to_it_and_changes_nothing(run
 @given(_runs)
 @settings(max_examples=150, deadline=None)
 def test_every_call_in_every_request_has_exactly_one_result_in_order(run: Fed) -> None:
-    assert [path for path in run.requests if unanswered(path.conversation)] == []
+    assert [path for path in run.requests if conversation_faults(path.conversation)] == []
 
 
 @given(_briefs, _answers, _results)

@@ -3,7 +3,7 @@
 import json
 
 from support.flow_runner import echo, feed
-from support.planner_inputs import brief, call, says, turn, unanswered
+from support.planner_inputs import brief, call, conversation_faults, says, turn
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Gather, Refused
@@ -99,7 +99,7 @@ def test_a_call_with_unreadable_arguments_is_a_step_that_the_hands_answer() -> N
 def test_of_seventy_calls_in_a_turn_sixty_four_are_executed_and_each_has_a_result() -> None:
     run = feed(planner(brief()), [turn(*(call("look", n=n) for n in range(70))), says("Done.")])
     assert len(run.calls) == 64
-    assert unanswered(run.request("round-2").conversation) == []
+    assert conversation_faults(run.request("round-2").conversation) == []
     results = [m for m in run.request("round-2").conversation if m.role == "tool"]
     assert [json.loads(m.content)["code"] for m in results[64:]] == ["bad_arguments"] * 6
     assert len(run.outcome.notes) == 1
@@ -114,7 +114,7 @@ def test_a_call_refused_by_a_limit_leads_to_the_closing_call_and_nothing_more_is
     )
     assert run.paths == ["round-1", "round-1/call-1", "round-1/call-2", "closing"]
     closing = run.request("closing").conversation
-    assert unanswered(closing) == []
+    assert conversation_faults(closing) == []
     codes = [json.loads(m.content)["code"] for m in closing if m.role == "tool" and m.content.startswith("{")]
     assert codes == ["budget_exhausted"] * 3
     assert (run.outcome.stop_reason, run.outcome.summary) == ("budget", "Summed up.")
@@ -167,7 +167,7 @@ def test_a_truncated_turn_executes_nothing_and_is_shown_to_the_model() -> None:
     run = feed(planner(brief()), [cut, says("Done.")])
     assert run.calls == []
     shown = run.request("round-2").conversation
-    assert unanswered(shown) == []
+    assert conversation_faults(shown) == []
     assert [m.role for m in shown[2:]] == ["assistant", "tool", "tool", "user"]
     assert run.outcome.stop_reason == "assistant_stop"
 

@@ -15,7 +15,7 @@ _CUT = Completion("half a", finish="length")
 _UNREADABLE = Completion("{", unreadable="cut")
 
 
-def _run(*answers: Any, tools: Any = echo, **changes: Any) -> Fed:
+def _run_planner(*answers: Any, tools: Any = echo, **changes: Any) -> Fed:
     return feed(planner(brief(**changes)), answers, tools)
 
 
@@ -24,23 +24,23 @@ def _same(_: CallTool) -> ToolResult:
 
 
 ENDINGS: dict[str, tuple[Fed, str]] = {
-    "assistant_stop": (_run(says("Done.")), "Done."),
-    "no_tool_calls": (_run(says("Done.", None)), "Done."),
-    "max_rounds": (_run(turn(call()), Refused("rounds", 1, 1), says("Sum.")), "Sum."),
-    "timeout": (_run(turn(call()), Refused("milliseconds", 1, 1), says("Sum.")), "Sum."),
-    "budget": (_run(turn(call()), Refused("nano_usd", 1, 1), says("Sum.")), "Sum."),
-    "stalled": (_run(*[turn(call())] * 5, says("Sum."), tools=_same), "Sum."),
-    "llm_error": (_run(turn(call(), content="So far."), Failure("provider_error", "gone")), "So far."),
-    "length": (_run(turn(call(), content="So far."), _CUT, _CUT), "half a"),
-    "empty_answer": (_run(turn(call(), content="So far."), Completion(), Completion()), "So far."),
-    "content_filter": (_run(turn(call(), content="So far."), says("", "content_filter")), "So far."),
-    "refused": (_run(says("I will not.", "refusal")), "I will not."),
-    "format_errors": (_run(turn(call(), content="So far."), *[_UNREADABLE] * 3), "So far."),
+    "assistant_stop": (_run_planner(says("Done.")), "Done."),
+    "no_tool_calls": (_run_planner(says("Done.", None)), "Done."),
+    "max_rounds": (_run_planner(turn(call()), Refused("rounds", 1, 1), says("Sum.")), "Sum."),
+    "timeout": (_run_planner(turn(call()), Refused("milliseconds", 1, 1), says("Sum.")), "Sum."),
+    "budget": (_run_planner(turn(call()), Refused("nano_usd", 1, 1), says("Sum.")), "Sum."),
+    "stalled": (_run_planner(*[turn(call())] * 5, says("Sum."), tools=_same), "Sum."),
+    "llm_error": (_run_planner(turn(call(), content="So far."), Failure("provider_error", "gone")), "So far."),
+    "length": (_run_planner(turn(call(), content="So far."), _CUT, _CUT), "half a"),
+    "empty_answer": (_run_planner(turn(call(), content="So far."), Completion(), Completion()), "So far."),
+    "content_filter": (_run_planner(turn(call(), content="So far."), says("", "content_filter")), "So far."),
+    "refused": (_run_planner(says("I will not.", "refusal")), "I will not."),
+    "format_errors": (_run_planner(turn(call(), content="So far."), *[_UNREADABLE] * 3), "So far."),
     "unknown_outcome": (
-        _run(turn(call("write"), call("look"), content="So far."), tools=lambda _: Unknown()),
+        _run_planner(turn(call("write"), call("look"), content="So far."), tools=lambda _: Unknown()),
         "So far.",
     ),
-    "context_full": (_run(context_tokens=10), ""),
+    "context_full": (_run_planner(context_tokens=10), ""),
 }
 
 
@@ -60,11 +60,11 @@ def test_an_outcome_cannot_have_the_status_of_another_reason() -> None:
 
 @pytest.mark.parametrize("limit", ["model_calls", "input_tokens", "output_tokens", "total_tokens", "tool_calls"])
 def test_every_other_limit_ends_as_budget(limit: str) -> None:
-    assert _run(Refused(limit, 7_531, 7_530), says("Sum.")).outcome.stop_reason == "budget"
+    assert _run_planner(Refused(limit, 7_531, 7_530), says("Sum.")).outcome.stop_reason == "budget"
 
 
 def test_the_closing_call_has_no_tools_and_names_the_limit_without_its_figures() -> None:
-    run = _run(turn(call()), Refused("rounds", 7_531, 7_530), says("Sum."))
+    run = _run_planner(turn(call()), Refused("rounds", 7_531, 7_530), says("Sum."))
     closing = run.request("closing")
     assert (closing.purpose, len(closing.tools)) == ("closing", 0)
     assert "rounds" in closing.conversation[-1].content
@@ -84,7 +84,7 @@ def test_the_closing_call_has_no_tools_and_names_the_limit_without_its_figures()
     ids=["refused", "failed", "nobody", "unreadable", "empty", "declined"],
 )
 def test_a_closing_call_that_gives_no_summary_leaves_one_made_from_the_record(closing: Any) -> None:
-    run = _run(turn(call(), call("write"), content="I found the door."), Refused("rounds", 1, 1), closing)
+    run = _run_planner(turn(call(), call("write"), content="I found the door."), Refused("rounds", 1, 1), closing)
     assert (run.outcome.stop_reason, run.outcome.status) == ("max_rounds", "completed")
     assert "look" in run.outcome.summary
     assert "write" in run.outcome.summary
@@ -93,7 +93,7 @@ def test_a_closing_call_that_gives_no_summary_leaves_one_made_from_the_record(cl
 
 
 def test_a_failure_keeps_code_and_message_in_the_notes() -> None:
-    run = _run(turn(call()), Failure("provider_error", "The script has ended."))
+    run = _run_planner(turn(call()), Failure("provider_error", "The script has ended."))
     assert any("provider_error" in note and "The script has ended." in note for note in run.outcome.notes)
     assert "look" in run.outcome.summary
 
@@ -106,20 +106,20 @@ def test_a_call_whose_end_is_unknown_ends_the_run_and_no_later_call_is_begun() -
 
 
 def test_the_second_bad_turn_in_a_row_decides_between_length_and_empty_answer() -> None:
-    assert _run(_CUT, Completion()).outcome.stop_reason == "empty_answer"
-    assert _run(Completion(), _CUT).outcome.stop_reason == "length"
+    assert _run_planner(_CUT, Completion()).outcome.stop_reason == "empty_answer"
+    assert _run_planner(Completion(), _CUT).outcome.stop_reason == "length"
 
 
 def test_a_good_turn_between_two_bad_ones_forgives_the_first() -> None:
-    assert _run(_CUT, turn(call()), _CUT, says("Done.")).outcome.stop_reason == "assistant_stop"
-    run = _run(_UNREADABLE, _UNREADABLE, turn(call()), _UNREADABLE, _UNREADABLE, says("Done."))
+    assert _run_planner(_CUT, turn(call()), _CUT, says("Done.")).outcome.stop_reason == "assistant_stop"
+    run = _run_planner(_UNREADABLE, _UNREADABLE, turn(call()), _UNREADABLE, _UNREADABLE, says("Done."))
     assert run.outcome.stop_reason == "assistant_stop"
 
 
 def test_a_final_text_after_a_limit_with_a_schema_is_decoded_once_without_repair() -> None:
-    good = _run(Refused("rounds", 1, 1), says('{"answer": 3}'), output_schema=ANSWER_SCHEMA)
+    good = _run_planner(Refused("rounds", 1, 1), says('{"answer": 3}'), output_schema=ANSWER_SCHEMA)
     assert (good.outcome.stop_reason, good.outcome.output) == ("max_rounds", {"answer": 3})
-    bad = _run(Refused("rounds", 1, 1), says("three"), output_schema=ANSWER_SCHEMA)
+    bad = _run_planner(Refused("rounds", 1, 1), says("three"), output_schema=ANSWER_SCHEMA)
     assert bad.paths == ["round-1", "closing"]
     assert (bad.outcome.stop_reason, bad.outcome.output, bad.outcome.summary) == ("max_rounds", None, "three")
     assert bad.request("closing").output_schema == ANSWER_SCHEMA
@@ -129,5 +129,5 @@ def test_a_final_text_after_a_limit_with_a_schema_is_decoded_once_without_repair
 @pytest.mark.parametrize(("counts_alike", "worded"), [(False, "- look: 1 call\n"), (True, "- look: 1 calls\n")])
 def test_one_call_is_counted_as_one_but_in_specs_of_before(counts_alike: bool, worded: str) -> None:
     refused = Refused("model_calls", 1, 1)
-    run = _run(turn(call("look"), content="I look."), refused, refused, counts_alike=counts_alike)
+    run = _run_planner(turn(call("look"), content="I look."), refused, refused, counts_alike=counts_alike)
     assert worded in run.outcome.summary

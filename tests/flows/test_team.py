@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.app import law
 from support.planner_inputs import call, says, turn
-from support.team_inputs import AGENTS, agent, flow_of, plan_of, planned, run_team, task, team_input
+from support.team_inputs import AGENTS, agent, flow_of, plan_completion, plan_of, run_team, task, team_input
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.plan import parse_plan
@@ -22,8 +22,8 @@ DOWN = Failure("provider_error", "The provider is down.")
 PROBLEM = "There is no such folder; the code stands in src."
 
 
-def asked(record: Any, given: TeamInput, answers: Any, path: str) -> RequestCompletion:
-    """What the step at this path asks, seen by folding the record."""
+def request_at(record: Any, given: TeamInput, answers: Any, path: str) -> RequestCompletion:
+    """Return what the step at this path asks, seen by folding the record."""
     runner = Runner(flow_of(given))
     for row in record.values():
         if row.path == path:
@@ -35,7 +35,7 @@ def asked(record: Any, given: TeamInput, answers: Any, path: str) -> RequestComp
 
 
 def test_a_single_task_is_one_loop_and_its_answer_is_the_teams() -> None:
-    state, runner, record = run_team(team_input(), {"plan": planned(task("only"))})
+    state, runner, record = run_team(team_input(), {"plan": plan_completion(task("only"))})
     assert list(record) == ["plan", "task-1/try-1/round-1"]
     assert runner.outcome.stop_reason == "team_done"
     assert runner.outcome.summary == "answer of task-1/try-1/round-1"
@@ -44,16 +44,16 @@ def test_a_single_task_is_one_loop_and_its_answer_is_the_teams() -> None:
 
 def test_tasks_that_depend_on_none_begin_at_once_and_others_get_the_results_before_them() -> None:
     given = team_input()
-    answers = {"plan": planned(task("one"), task("two", "editor"), task("both", "general", ("one", "two")))}
+    answers = {"plan": plan_completion(task("one"), task("two", "editor"), task("both", "general", ("one", "two")))}
     _, runner, record = run_team(given, answers)
     assert list(record) == [
         "plan", "task-1/try-1/round-1", "task-2/try-1/round-1", "task-3/try-1/round-1", "synthesis",
     ]  # fmt: skip
-    user = asked(record, given, answers, "task-3/try-1/round-1").conversation[1].content
+    user = request_at(record, given, answers, "task-3/try-1/round-1").conversation[1].content
     assert "answer of task-1/try-1/round-1" in user
     assert "answer of task-2/try-1/round-1" in user
     assert "### one" in user
-    first = asked(record, given, answers, "task-1/try-1/round-1").conversation[1].content
+    first = request_at(record, given, answers, "task-1/try-1/round-1").conversation[1].content
     assert "Results of the tasks before yours" not in first
     assert runner.outcome.output["answer"] == "answer of synthesis"
     assert [(each["id"], each["agent"], each["status"], each["ref"]) for each in runner.outcome.output["tasks"]] == [
@@ -65,9 +65,9 @@ def test_tasks_that_depend_on_none_begin_at_once_and_others_get_the_results_befo
 
 def test_each_agent_has_its_own_prompt_and_tools() -> None:
     given = team_input()
-    answers = {"plan": planned(task("one"), task("two", "editor"))}
+    answers = {"plan": plan_completion(task("one"), task("two", "editor"))}
     _, _, record = run_team(given, answers)
-    step = asked(record, given, answers, "task-2/try-1/round-1")
+    step = request_at(record, given, answers, "task-2/try-1/round-1")
     assert step.conversation[0].content == "You are editor."
     assert [spec.name for spec in step.tools] == ["look", "write", PLAN_PROBLEM]
 
@@ -75,9 +75,9 @@ def test_each_agent_has_its_own_prompt_and_tools() -> None:
 def test_a_long_result_is_handed_on_by_head_and_tail_and_names_the_ref_of_the_whole() -> None:
     given = team_input()
     long = "head " + "x" * 9_000 + " tail"
-    answers = {"plan": planned(task("one"), task("two", after=("one",))), "task-1/try-1/round-1": says(long)}
+    answers = {"plan": plan_completion(task("one"), task("two", after=("one",))), "task-1/try-1/round-1": says(long)}
     _, _, record = run_team(given, answers)
-    user = asked(record, given, answers, "task-2/try-1/round-1").conversation[1].content
+    user = request_at(record, given, answers, "task-2/try-1/round-1").conversation[1].content
     assert "head " in user
     assert " tail" in user
     assert "task-1/try-1/round-1" in user
@@ -89,15 +89,15 @@ def test_a_long_result_is_handed_on_by_head_and_tail_and_names_the_ref_of_the_wh
     "wrong",
     [
         says("No JSON at all."),
-        planned(task("a", after=("b",)), task("b", after=("a",))),
-        planned(task("a", "nobody")),
-        planned(task("a", needs=["write"])),
-        planned(*(task(f"t{n}") for n in range(200))),
+        plan_completion(task("a", after=("b",)), task("b", after=("a",))),
+        plan_completion(task("a", "nobody")),
+        plan_completion(task("a", needs=["write"])),
+        plan_completion(*(task(f"t{n}") for n in range(200))),
     ],
     ids=["no JSON", "circle", "unknown agent", "tool that it lacks", "200 tasks"],
 )
 def test_a_plan_that_is_none_is_repaired_once_and_else_becomes_a_single_task_that_says_so(wrong: Any) -> None:
-    _, runner, record = run_team(team_input(), {"plan": wrong, "plan/repair-1": planned(task("only"))})
+    _, runner, record = run_team(team_input(), {"plan": wrong, "plan/repair-1": plan_completion(task("only"))})
     assert list(record) == ["plan", "plan/repair-1", "task-1/try-1/round-1"]
     assert runner.outcome.notes == ()
     _, runner, record = run_team(team_input(), {"plan": wrong, "plan/repair-1": wrong})
@@ -122,10 +122,10 @@ def test_without_a_planner_nothing_is_begun() -> None:
 
 def test_a_failed_task_is_tried_by_another_agent_that_fits_which_is_told() -> None:
     given = team_input()
-    answers = {"plan": planned(task("one", needs=["find"])), "task-1/try-1/round-1": DOWN}
+    answers = {"plan": plan_completion(task("one", needs=["find"])), "task-1/try-1/round-1": DOWN}
     state, runner, record = run_team(given, answers)
     assert list(record) == ["plan", "task-1/try-1/round-1", "task-1/try-2/round-1"]
-    retried = asked(record, given, answers, "task-1/try-2/round-1").conversation
+    retried = request_at(record, given, answers, "task-1/try-2/round-1").conversation
     assert retried[0].content == "You are general."
     assert "An earlier try at your task" in retried[1].content
     assert [each.status for each in state.tasks[0].tries] == ["failed", "done"]
@@ -137,12 +137,12 @@ def test_a_failed_task_is_tried_by_another_agent_that_fits_which_is_told() -> No
 
 def test_a_task_that_failed_twice_holds_back_what_depends_on_it_and_nothing_else() -> None:
     answers = {
-        "plan": planned(
+        "plan": plan_completion(
             task("bad"), task("held", after=("bad",)), task("held-too", after=("held",)), task("free", "editor")
         ),
         "task-1/try-1/round-1": DOWN,
         "task-1/try-2/round-1": DOWN,
-        "replan-1": planned(strategy="decomposed"),
+        "replan-1": plan_completion(strategy="decomposed"),
     }
     state, runner, record = run_team(team_input(), answers)
     assert [each.status for each in state.tasks] == ["failed", "skipped", "skipped", "done"]
@@ -153,33 +153,33 @@ def test_a_task_that_failed_twice_holds_back_what_depends_on_it_and_nothing_else
 def test_a_task_may_run_without_the_result_of_a_failed_one() -> None:
     given = team_input()
     answers = {
-        "plan": planned(task("bad"), task("anyway", after=("bad",), on_failed_dependency="run")),
+        "plan": plan_completion(task("bad"), task("anyway", after=("bad",), on_failed_dependency="run")),
         "task-1/try-1/round-1": DOWN,
         "task-1/try-2/round-1": DOWN,
-        "replan-1": planned(strategy="decomposed"),
+        "replan-1": plan_completion(strategy="decomposed"),
     }
     state, _, record = run_team(given, answers)
     assert [each.status for each in state.tasks] == ["failed", "done"]
-    assert "Status: failed." in asked(record, given, answers, "task-2/try-1/round-1").conversation[1].content
+    assert "Status: failed." in request_at(record, given, answers, "task-2/try-1/round-1").conversation[1].content
 
 
 def test_the_planner_may_replace_what_failed_once_shown_the_results_so_far() -> None:
     given = team_input()
     answers = {
-        "plan": planned(task("good", "editor"), task("bad"), task("held", after=("bad",))),
+        "plan": plan_completion(task("good", "editor"), task("bad"), task("held", after=("bad",))),
         "task-2/try-1/round-1": DOWN,
         "task-2/try-2/round-1": DOWN,
-        "replan-1": planned(task("instead", "editor", ("good",)), task("then", "editor", ("instead",))),
+        "replan-1": plan_completion(task("instead", "editor", ("good",)), task("then", "editor", ("instead",))),
     }
     state, runner, record = run_team(given, answers)
     assert [each.path for each in state.tasks] == ["task-1", "task-2", "task-3", "task-4", "task-5"]
     assert [each.status for each in state.tasks] == ["done", "failed", "skipped", "done", "done"]
-    shown = asked(record, given, answers, "replan-1").conversation[1].content
+    shown = request_at(record, given, answers, "replan-1").conversation[1].content
     assert "answer of task-1/try-1/round-1" in shown
     assert "- bad: Do bad." in shown
     assert (
         "answer of task-1/try-1/round-1"
-        in asked(record, given, answers, "task-4/try-1/round-1").conversation[1].content
+        in request_at(record, given, answers, "task-4/try-1/round-1").conversation[1].content
     )
     assert runner.outcome.stop_reason == "team_done"
 
@@ -187,11 +187,11 @@ def test_the_planner_may_replace_what_failed_once_shown_the_results_so_far() -> 
 @pytest.mark.parametrize("replacement", [task("bad", "editor"), task("new", "editor", ("bad",))], ids=["id", "waits"])
 def test_a_replacement_takes_no_id_again_and_waits_for_nothing_that_failed(replacement: Any) -> None:
     answers = {
-        "plan": planned(task("good", "editor"), task("bad")),
+        "plan": plan_completion(task("good", "editor"), task("bad")),
         "task-2/try-1/round-1": DOWN,
         "task-2/try-2/round-1": DOWN,
-        "replan-1": planned(replacement, strategy="decomposed"),
-        "replan-1/repair-1": planned(strategy="decomposed"),
+        "replan-1": plan_completion(replacement, strategy="decomposed"),
+        "replan-1/repair-1": plan_completion(strategy="decomposed"),
     }
     state, _, record = run_team(team_input(), answers)
     assert "replan-1/repair-1" in record
@@ -201,23 +201,23 @@ def test_a_replacement_takes_no_id_again_and_waits_for_nothing_that_failed(repla
 def test_an_agent_may_end_its_task_because_the_plan_is_wrong_and_no_other_tries_it() -> None:
     reported = turn(call(PLAN_PROBLEM, problem=PROBLEM))
     answers = {
-        "plan": planned(task("one"), task("two", "editor")),
+        "plan": plan_completion(task("one"), task("two", "editor")),
         "task-1/try-1/round-1": reported,
         "task-1/try-1/round-1/call-1": ToolResult("The planner is told."),
-        "replan-1": planned(task("again", "editor")),
+        "replan-1": plan_completion(task("again", "editor")),
     }
     given = team_input()
     state, _, record = run_team(given, answers)
     assert "task-1/try-1/round-2" not in record
     assert "task-1/try-2/round-1" not in record
-    assert PROBLEM in asked(record, given, answers, "replan-1").conversation[1].content
+    assert PROBLEM in request_at(record, given, answers, "replan-1").conversation[1].content
     assert [each.status for each in state.tasks] == ["failed", "done", "done"]
 
 
 def test_a_task_that_a_limit_ended_counts_with_what_it_found() -> None:
     refused = Refused("rounds", 10, 10, "branch task-1/try-1")
     answers = {
-        "plan": planned(task("one"), task("two", "editor", ("one",))),
+        "plan": plan_completion(task("one"), task("two", "editor", ("one",))),
         "task-1/try-1/round-1": turn(call()),
         "task-1/try-1/round-1/call-1": ToolResult("seen"),
         "task-1/try-1/round-2": refused,
@@ -232,7 +232,7 @@ def test_a_task_that_a_limit_ended_counts_with_what_it_found() -> None:
 
 def test_a_team_all_of_whose_tasks_failed_has_failed_whatever_its_answer_says() -> None:
     answers = {
-        "plan": planned(task("one"), task("two")),
+        "plan": plan_completion(task("one"), task("two")),
         **{f"task-{n}/try-{m}/round-1": DOWN for n in (1, 2) for m in (1, 2)},
         "replan-1": DOWN,
     }
@@ -244,7 +244,7 @@ def test_a_team_all_of_whose_tasks_failed_has_failed_whatever_its_answer_says() 
 
 def test_an_answer_that_no_model_wrote_is_made_from_the_record() -> None:
     refused = Refused("total_tokens", 10, 10, "run")
-    _, runner, _ = run_team(team_input(), {"plan": planned(task("one"), task("two")), "synthesis": refused})
+    _, runner, _ = run_team(team_input(), {"plan": plan_completion(task("one"), task("two")), "synthesis": refused})
     assert "- one (done): answer of task-1/try-1/round-1" in runner.outcome.summary
     assert runner.outcome.notes == ("The answer was made from the record, not by a model.",)
     assert runner.outcome.stop_reason == "team_done"
@@ -261,7 +261,7 @@ def plans(draw: Any) -> Any:
         after = draw(st.lists(st.sampled_from(names[:number]), max_size=2, unique=True)) if number else []
         rest = {"on_failed_dependency": draw(st.sampled_from(["skip", "run"]))}
         tasks.append(task(name, draw(st.sampled_from([each.name for each in AGENTS])), tuple(after), **rest))
-    return planned(*tasks)
+    return plan_completion(*tasks)
 
 
 @law
@@ -269,7 +269,7 @@ def plans(draw: Any) -> Any:
 def test_how_many_run_at_once_and_in_which_order_they_end_changes_no_step_and_no_outcome(
     plan: Any, failing: set[str], at_once: int, data: Any
 ) -> None:
-    answers = {"plan": plan, "replan-1": planned(task("instead", "editor")), **dict.fromkeys(failing, DOWN)}
+    answers = {"plan": plan, "replan-1": plan_completion(task("instead", "editor")), **dict.fromkeys(failing, DOWN)}
     one_by_one = run_team(team_input(max_parallel=1), answers)
     other = run_team(team_input(max_parallel=at_once), answers, lambda count: data.draw(st.integers(0, count - 1)))
     assert {path: row.digest for path, row in other[2].items()} == {

@@ -43,7 +43,7 @@ class Cell:
             return "caller"
         return f"{'InputRequired' if self.era == 'modern' else 'push'}, {self.way}"
 
-    def described(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """A row of the results, before the client was started."""
         return {
             "client": self.client.name,

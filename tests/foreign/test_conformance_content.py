@@ -17,7 +17,15 @@ from support.http_server import META, MODERN
 
 from kairos_mcp.server.mcp_server import list_tools
 from kairos_mcp.server.request_state import REFUSED_TEXT
-from tests.foreign.conformance.suite import EXTENSIONS, PACKAGE, REVISIONS, VERSION, Outcome, differences, expected
+from tests.foreign.conformance.suite import (
+    EXTENSIONS,
+    PACKAGE,
+    REVISIONS,
+    VERSION,
+    Outcome,
+    differences,
+    expected_endings,
+)
 from tests.foreign.conformance.table import DOCUMENT, not_passed
 
 ROOT = Path(__file__).parents[2]
@@ -77,16 +85,16 @@ def test_what_they_carry_is_sealed_by_us(url: str) -> None:
 
 
 def test_what_is_expected_says_why() -> None:
-    entries = [each for leg in (*REVISIONS, EXTENSIONS) for each in expected(leg).values()]
+    entries = [each for leg in (*REVISIONS, EXTENSIONS) for each in expected_endings(leg).values()]
     assert entries
     assert all(status in ("failed", "skipped") and why for status, why in entries)
 
 
 def test_a_scenario_is_compared_both_ways() -> None:
-    (leg, name) = next((leg, name) for leg in (*REVISIONS, EXTENSIONS) for name in expected(leg))
+    (leg, name) = next((leg, name) for leg in (*REVISIONS, EXTENSIONS) for name in expected_endings(leg))
     as_due = [
         Outcome(scenario, {"FAILURE": 1} if status == "failed" else {"SKIPPED": 1}, (), ())
-        for scenario, (status, _) in expected(leg).items()
+        for scenario, (status, _) in expected_endings(leg).items()
     ]
     assert differences(as_due, leg) == []
     others = [outcome for outcome in as_due if outcome.scenario != name]

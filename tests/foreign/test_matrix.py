@@ -38,7 +38,7 @@ def test_three_rounds_that_read_a_file(
 ) -> None:
     place = Place(tmp_path / "place").lay()
     folder = environment(cell.client.environ)
-    found = cell.described() | {"version": version(cell.client.environ, folder, cell.client.package)}
+    found = cell.describe() | {"version": version(cell.client.environ, folder, cell.client.package)}
     results.append(found)
     began = time.monotonic()
     result = drive(cell.client, folder, place, cell.transport, era=cell.era, way=cell.way)

@@ -1602,7 +1602,7 @@ OUTSIDE = (
         "app/answers.py",
         'self._context.check_may_decide("settlement", caller, command, run_id=run.id)',
         "pass",
-        RIGHTS + "every_cell_of_the_table_is_what_the_doors_do[settlement-argument-ask]",
+        RIGHTS + "every_cell_of_the_table_is_what_each_way_of_deciding_does[settlement-argument-ask]",
     ),
     Guard(
         "app/dialogs.py",

@@ -43,8 +43,8 @@ def switched_off(guard: Guard, root: Path) -> None:
         compiled.unlink()
 
 
-def tried(guard: Guard, root: Path) -> subprocess.CompletedProcess[str]:
-    """Its test, on the copy alone: also processes that it starts import that one."""
+def run_guard_test(guard: Guard, root: Path) -> subprocess.CompletedProcess[str]:
+    """Run its test on the copy alone: also processes that it starts import that one."""
     words = ["-n", "0", "-x", "-rfE", "--tb=line", "-p", "no:cacheprovider", "-p", "looks", "-m", ""]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
@@ -63,7 +63,7 @@ def tried(guard: Guard, root: Path) -> subprocess.CompletedProcess[str]:
 )
 def test_without_its_guard_its_test_fails(guard: Guard, tmp_path: Path) -> None:
     switched_off(guard, tmp_path)
-    done = tried(guard, tmp_path)
+    done = run_guard_test(guard, tmp_path)
     said = done.stdout + done.stderr
     assert re.search(r"^FAILED ", done.stdout, re.MULTILINE), said[-4_000:]
     assert not re.search("ERROR (at setup|collecting)", done.stdout), said[-4_000:]  # at teardown runs are replayed

@@ -82,12 +82,12 @@ async def closing(app: App, place: Place) -> str:
 closing.lines = (reads("a.txt"), reads("b.txt"), says("Two files were read."))
 
 
-async def stalled(app: App, place: Place) -> str:
+async def repeat_a_call(app: App, place: Place) -> str:
     """The same call again and again: a warning, then the end."""
     return await _planner(app, PlannerRequest("Look.", limits=Limits(rounds=9)))
 
 
-stalled.lines = (*(reads("a.txt") for _ in range(5)), says("It is alpha, always."))
+repeat_a_call.lines = (*(reads("a.txt") for _ in range(5)), says("It is alpha, always."))
 
 
 async def caller(app: App, place: Place) -> str:
@@ -102,16 +102,16 @@ async def caller(app: App, place: Place) -> str:
     return run_id
 
 
-async def continued(app: App, place: Place) -> str:
+async def continue_run(app: App, place: Place) -> str:
     """A run that goes on from another."""
     first = await _planner(app, PlannerRequest("What is in a.txt?"))
     return await _planner(app, PlannerRequest("And in b.txt?", continues=first))
 
 
-continued.lines = (reads("a.txt"), says("alpha"))
+continue_run.lines = (reads("a.txt"), says("alpha"))
 
 
-async def cancelled(app: App, place: Place) -> str:
+async def cancel_run(app: App, place: Place) -> str:
     """Ended by its caller while it waited."""
     run_id = (await app.runs.start_planner(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
     await rests(app, run_id)
@@ -120,7 +120,7 @@ async def cancelled(app: App, place: Place) -> str:
     return run_id
 
 
-cancelled.lines = (asks("why"),)
+cancel_run.lines = (asks("why"),)
 
 
 async def call(app: App, place: Place) -> str:
@@ -143,10 +143,10 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "compaction": ("planner", compaction),
     "repair": ("planner", repair),
     "closing": ("planner", closing),
-    "stalled": ("planner", stalled),
+    "stalled": ("planner", repeat_a_call),
     "caller": ("planner", caller),
-    "continued": ("planner", continued),
-    "cancelled": ("planner", cancelled),
+    "continued": ("planner", continue_run),
+    "cancelled": ("planner", cancel_run),
     "ok": ("call", call),
     "failed": ("call", call_failed),
     "cycles": ("ooda_run", cycles),
@@ -167,7 +167,7 @@ async def _planner(app: App, request: PlannerRequest) -> str:
     return run_id
 
 
-async def recorded(name: str, root: Path) -> bytes:
+async def record_history(name: str, root: Path) -> bytes:
     """Run the scenario in an app of its own, with numbers for ids and a clock that ticks when it is asked."""
     _, scenario = SCENARIOS[name]
     place = place_in(root / name)
@@ -187,7 +187,7 @@ def main(names: list[str], *, anew: bool) -> None:
             if file_of(name).exists() and not anew:
                 print(f"{file_of(name).name}: left as it is")
                 continue
-            file_of(name).write_bytes(asyncio.run(recorded(name, Path(folder))))
+            file_of(name).write_bytes(asyncio.run(record_history(name, Path(folder))))
             print(f"{file_of(name).name}: recorded")
 
 

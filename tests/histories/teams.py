@@ -15,7 +15,7 @@ DOWN = {"error": {"code": "provider_error", "message": "down"}}
 
 async def plan(app: App, place: Place) -> str:
     """A plan that is repaired once, and nothing of it carried out."""
-    return await _started(app, TeamRequest("What is in the two files?", plans_only=True))
+    return await _run_team(app, TeamRequest("What is in the two files?", plans_only=True))
 
 
 plan.lines = (
@@ -26,7 +26,7 @@ plan.lines = (
 
 async def tasks(app: App, place: Place) -> str:
     """Two tasks side by side, and one that gets their results."""
-    return await _started(app, TeamRequest("What is in the two files?"))
+    return await _run_team(app, TeamRequest("What is in the two files?"))
 
 
 tasks.lines = (
@@ -40,12 +40,12 @@ tasks.lines = (
 )
 
 
-async def replaced(app: App, place: Place) -> str:
+async def replace_a_task(app: App, place: Place) -> str:
     """A task that fails twice, what depends on it, and what the planner puts in their place."""
-    return await _started(app, TeamRequest("What is in the two files?"))
+    return await _run_team(app, TeamRequest("What is in the two files?"))
 
 
-replaced.lines = (
+replace_a_task.lines = (
     plan_line(task("bad", "code_analyzer"), task("held", "code_analyzer", ("bad",)), task("good", "general")),
     at("task-1/try-1/round-1", DOWN),
     at("task-1/try-2/round-1", DOWN),
@@ -57,10 +57,14 @@ replaced.lines = (
 )
 
 
-async def _started(app: App, request: TeamRequest) -> str:
+async def _run_team(app: App, request: TeamRequest) -> str:
     run_id = (await app.runs.start_team(request, ME)).run_id
     await rests(app, run_id)
     return run_id
 
 
-TEAMS: dict[str, tuple[str, Any]] = {"plan": ("plan", plan), "tasks": ("team", tasks), "replaced": ("team", replaced)}
+TEAMS: dict[str, tuple[str, Any]] = {
+    "plan": ("plan", plan),
+    "tasks": ("team", tasks),
+    "replaced": ("team", replace_a_task),
+}

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from record import SCENARIOS, file_of, recorded
+from record import SCENARIOS, file_of, record_history
 
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.history.format import read_lines
@@ -45,7 +45,7 @@ def test_every_flow_has_histories() -> None:
 @pytest.mark.parametrize("name", ["tools", "closing"])
 async def test_a_scenario_asks_today_what_it_asked_when_it_was_recorded(name: str, tmp_path: Path) -> None:
     """The prompts and the tools may have changed since, and so digests; paths and kinds may not."""
-    now = read_lines((await recorded(name, tmp_path)).splitlines(keepends=True))
+    now = read_lines((await record_history(name, tmp_path)).splitlines(keepends=True))
     then = read_lines(lines_of(file_of(name)))
     assert [(mark.path, mark.kind) for mark in now.steps] == [(mark.path, mark.kind) for mark in then.steps]
 
@@ -55,11 +55,11 @@ def test_the_flow_of_an_older_version_is_refused_and_still_read(tmp_path: Path) 
     older = [json.loads(line) for line in lines_of(file_of("tools"))]
     older[1]["version"] = 0
     with pytest.raises(Stale, match="planner_run continues"):
-        verify(_ended(older))
-    assert read_lines(_ended(older)).steps == carried.steps
+        verify(_with_end(older))
+    assert read_lines(_with_end(older)).steps == carried.steps
 
 
-def _ended(lines: list[dict]) -> list[bytes]:
+def _with_end(lines: list[dict]) -> list[bytes]:
     """The lines with an end that is theirs."""
     body = [json.dumps(line).encode() + b"\n" for line in lines[:-1]]
     end = {"line": "end", "lines": len(body), "sha256": sha256(b"".join(body)).hexdigest()}

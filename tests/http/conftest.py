@@ -15,7 +15,7 @@ from kairos_mcp.server.tokens import TokenStore
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def token_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """On loopback, with a token."""
     place = tmp_path_factory.mktemp("guarded")
     site = Site.start(place, token=TokenStore(place / "home").add("alice"))
@@ -38,8 +38,8 @@ def sites(tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
 
 @pytest.fixture
-def scripted(tmp_path: Path) -> Callable[..., None]:
-    """Puts a script of these lines into this test's place."""
+def write_script(tmp_path: Path) -> Callable[..., None]:
+    """Give a function that writes a script of its lines into this test's place."""
 
     def script(*lines: dict[str, Any]) -> None:
         (tmp_path / "place").mkdir(exist_ok=True)

@@ -55,9 +55,9 @@ def in_a_session(site: Site, **capabilities: Any) -> str:
 
 
 @pytest.mark.parametrize("declared", [{}, {"elicitation": {}, "sampling": {}}], ids=["plain", "can be asked"])
-def test_PROTOCOL_029_a_legacy_client_that_takes_plain_json_alone_is_refused_at_once(sites, scripted, declared):
+def test_PROTOCOL_029_a_legacy_client_that_takes_plain_json_alone_is_refused_at_once(sites, write_script, declared):
     """It could be asked nothing while it waits; so it does not get as far as a run that has something to ask."""
-    scripted(
+    write_script(
         {"tool_calls": [{"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "a", "new_string": "b"}}]}
     )
     site = sites()
@@ -113,7 +113,7 @@ def misbehaves(site: Site, luck: random.Random, until: float) -> None:
     names = ("MCP-Method: tools/call", "MCP-Name: run_status")
     whole = site.head(*names) + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
     while time.monotonic() < until:
-        with site.connected() as connection:
+        with site.connect() as connection:
             match luck.randrange(4):
                 case 0:
                     connection.sendall(whole[: luck.randrange(len(whole))])
@@ -127,7 +127,7 @@ def misbehaves(site: Site, luck: random.Random, until: float) -> None:
         time.sleep(0.01)
 
 
-async def soaked(site: Site, clients: int, seconds: float) -> None:
+async def soak(site: Site, clients: int, seconds: float) -> None:
     until = time.monotonic() + seconds
     async with anyio.create_task_group() as group:
         for number in range(clients):
@@ -141,15 +141,15 @@ async def soaked(site: Site, clients: int, seconds: float) -> None:
     [(4, 2.0), pytest.param(50, float(os.environ.get("KAIROS_SOAK_S", "60")), marks=pytest.mark.slow)],
 )
 async def test_HTTP_035_a_server_among_many_clients_and_faults_grows_by_nothing_but_its_runs(
-    sites: Callable[..., Site], scripted: Callable[..., None], clients: int, seconds: float
+    sites: Callable[..., Site], write_script: Callable[..., None], clients: int, seconds: float
 ) -> None:
-    scripted({"content": "done", "finish": "stop"})
+    write_script({"content": "done", "finish": "stop"})
     site = sites(
         RequestBounds(calls_per_s=10_000, burst=10_000)
     )  # they are one principal, whose rate is not asked here
-    await soaked(site, clients, max(WARM_S, seconds / 3))
+    await soak(site, clients, max(WARM_S, seconds / 3))
     descriptors, memory = site.descriptors(), resident(site)
-    await soaked(site, clients, seconds)
+    await soak(site, clients, seconds)
     with anyio.fail_after(20):
         while site.descriptors() > descriptors + 8:  # noqa: ASYNC110 - another process's count has no event
             await anyio.sleep(0.05)  # connections that were given up are closed by and by

@@ -9,21 +9,21 @@ from collections.abc import Callable
 from gzip import compress
 
 import pytest
-from support.http_server import Site, called, read_answer, read_to_end
+from support.http_server import Site, call_body, read_answer, read_to_end
 
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import ServerNames
 from kairos_mcp.server.tokens import TokenStore
 
-CALL = called("planner_run", {"goal": "must not run"})
+CALL = call_body("planner_run", {"goal": "must not run"})
 
 
 @pytest.fixture
-def site(guarded: Site):
-    yield guarded
-    assert guarded.still_answers()
-    assert guarded.is_quiet()
-    assert guarded.call("run_status", {}).json["result"]["structuredContent"]["runs"] == []
+def site(token_site: Site):
+    yield token_site
+    assert token_site.still_answers()
+    assert token_site.is_quiet()
+    assert token_site.call("run_status", {}).json["result"]["structuredContent"]["runs"] == []
 
 
 TOKENS = {
@@ -96,7 +96,7 @@ def test_a_page_of_this_machine_is_not(site: Site, origin: str) -> None:
     assert site.call("run_status", {}, f"Origin: {origin.format(port=site.port)}").status == 200
 
 
-def browsed(site: Site, value: str, *more: str) -> int:
+def status_of_browser(site: Site, value: str, *more: str) -> int:
     return site.call("run_status", {}, f"Sec-Fetch-Site: {value}", *more).status
 
 
@@ -110,13 +110,13 @@ def test_a_page_that_states_no_origin_is_known_by_its_browser(site: Site, value:
 
 @pytest.mark.parametrize("value", ["same-origin", "none"])
 def test_our_own_pages_and_what_the_user_typed_are_no_strangers(site: Site, value: str) -> None:
-    assert browsed(site, value) == 200
+    assert status_of_browser(site, value) == 200
 
 
 @pytest.mark.parametrize("value", ["cross-site", "same-site"])
 def test_a_page_of_this_machine_is_trusted_by_its_origin_whatever_site_it_is(site: Site, value: str) -> None:
-    assert browsed(site, value, f"Origin: http://localhost:{site.port}") == 200
-    assert browsed(site, value, "Origin: http://evil.example") == 403
+    assert status_of_browser(site, value, f"Origin: http://localhost:{site.port}") == 200
+    assert status_of_browser(site, value, "Origin: http://evil.example") == 403
 
 
 def test_a_stranger_s_page_spends_nothing_of_the_owner_s_rate_and_holds_no_stream(
@@ -128,7 +128,7 @@ def test_a_stranger_s_page_spends_nothing_of_the_owner_s_rate_and_holds_no_strea
         assert site.says_to(head + b"\r\n").status == 403
     assert site.still_answers()
     stream = site.head(method="GET", path="/sse", without=("MCP-Protocol-Version",))
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(stream + b"\r\n")
         assert b" 200 " in connection.recv(65536)
 
@@ -233,7 +233,7 @@ NAMES = ("MCP-Method: tools/call", "MCP-Name: planner_run")
 @pytest.mark.parametrize(("lines", "body"), AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_where_a_message_ends_is_never_guessed(site: Site, lines: tuple[str, ...], body: bytes) -> None:
     """What two readers could cut in two ways is answered by 400, and nothing is read of that connection any more."""
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(site.head(*NAMES, *lines) + b"\r\n" + body + b"GET /mcp HTTP/1.1\r\n\r\n")
         answer = read_answer(connection)
         assert (answer.status, answer.headers["connection"]) == (400, "close")
@@ -256,20 +256,20 @@ def test_a_line_that_begins_the_header_with_a_bare_LF_or_white_space_is_refused(
 
 
 def test_what_is_plainly_in_chunks_is_read(site: Site) -> None:
-    call = called("run_status", {})
+    call = call_body("run_status", {})
     names = ("MCP-Method: tools/call", "MCP-Name: run_status")
     chunks = [b"%x;a=b\r\n%s\r\n" % (len(part), part) for part in (call[:10], call[10:])]
     body = b"".join(chunks) + b"0\r\nX: a\r\n\r\n"
-    with site.connected() as connection:
+    with site.connect() as connection:
         for _ in range(2):  # and what follows on the same connection
             connection.sendall(site.head(*names, CHUNKED) + b"\r\n" + body)
             assert read_answer(connection).status == 200
 
 
 def test_a_header_may_arrive_cut_anywhere(site: Site) -> None:
-    call = called("run_status", {})
+    call = call_body("run_status", {})
     names = ("MCP-Method: tools/call", "MCP-Name: run_status", f"Content-Length: {len(call)}")
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in re.findall(rb"[^\r\n]+|\r|\n", site.head(*names) + b"\r\n"):
             connection.sendall(piece)
@@ -278,7 +278,7 @@ def test_a_header_may_arrive_cut_anywhere(site: Site) -> None:
 
 
 def test_a_refused_body_that_turns_out_ambiguous_only_ends_the_connection(site: Site) -> None:
-    with site.connected() as connection:
+    with site.connect() as connection:
         head = site.head(CHUNKED, "Content-Type: text/plain", without=("Content-Type",))
         connection.sendall(head + b"\r\n")
         assert read_answer(connection).status == 415

@@ -95,7 +95,9 @@ def spoken(app: ASGIApp, scope: Scope, peer: Peer) -> Peer:
 # -- who asks, and in which name -------------------------------------------------------------------------------
 
 
-def guarded(*headers: tuple[bytes, bytes], server: Any = LOOPBACK, given: tuple[str, ...] = ()) -> int | None:
+def status_behind_guard(
+    *headers: tuple[bytes, bytes], server: Any = LOOPBACK, given: tuple[str, ...] = ()
+) -> int | None:
     behind = Behind()
     peer = Peer(pieces(CALL))
     spoken(HttpGuard(behind, ServerNames(PORT, given)), request(*headers, server=server), peer)
@@ -123,17 +125,17 @@ ONCE = ("host", "origin", "authorization", "content-type", "content-length", "co
 def test_a_header_on_which_something_hangs_stands_once(name: str) -> None:
     value = {"host": b"localhost:8765", "origin": b"http://localhost", "sec-fetch-site": b"none"}.get(name, b"x")
     others = [HOST] if name != "host" else []
-    assert guarded(*others, (name.encode(), value)) == 200
-    assert guarded(*others, (name.encode(), value), (name.encode(), value)) == 400
+    assert status_behind_guard(*others, (name.encode(), value)) == 200
+    assert status_behind_guard(*others, (name.encode(), value), (name.encode(), value)) == 400
 
 
 @pytest.mark.parametrize("name", [b"accept", b"cookie", b"x-forwarded-for", b"mcpx", b"x-mcp-a", b"mcp"])
 def test_any_other_header_may_stand_twice(name: bytes) -> None:
-    assert guarded(HOST, (name, b"a"), (name, b"b")) == 200
+    assert status_behind_guard(HOST, (name, b"a"), (name, b"b")) == 200
 
 
 def test_a_request_without_a_host_is_refused() -> None:
-    assert guarded() == 421
+    assert status_behind_guard() == 421
 
 
 @pytest.mark.parametrize(
@@ -153,13 +155,13 @@ def test_a_request_without_a_host_is_refused() -> None:
 def test_the_address_that_was_reached_is_one_of_our_names(host: str, reached: str, ours: bool) -> None:
     assert ServerNames(PORT).include(host, reached) == ours
     if reached:
-        assert guarded((b"host", host.encode()), server=(reached, PORT)) == (200 if ours else 421)
+        assert status_behind_guard((b"host", host.encode()), server=(reached, PORT)) == (200 if ours else 421)
 
 
 @pytest.mark.parametrize("server", [None, ("/run/kairos.sock", None)])
 def test_where_no_address_was_reached_our_names_are_ours_all_the_same(server: Any) -> None:
-    assert guarded(HOST, server=server) == 200
-    assert guarded((b"host", b"10.0.0.7:8765"), server=server) == 421
+    assert status_behind_guard(HOST, server=server) == 200
+    assert status_behind_guard((b"host", b"10.0.0.7:8765"), server=server) == 421
 
 
 @pytest.mark.parametrize(("port", "ours"), [(80, True), (79, False), (81, False), (443, False)])
@@ -191,7 +193,9 @@ def test_port_80_alone_may_be_left_out(port: int, ours: bool) -> None:
     ],
 )
 def test_an_origin_is_trusted_if_it_is_of_this_machine_or_one_of_our_names(origin: str, trusted: bool) -> None:
-    assert guarded(HOST, (b"origin", origin.encode()), server=("10.0.0.7", PORT)) == (200 if trusted else 403)
+    assert status_behind_guard(HOST, (b"origin", origin.encode()), server=("10.0.0.7", PORT)) == (
+        200 if trusted else 403
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,9 +203,9 @@ def test_an_origin_is_trusted_if_it_is_of_this_machine_or_one_of_our_names(origi
     [(b"same-origin", 200), (b"none", 200), (b"cross-site", 403), (b"same-site", 403), (b"", 403), (b"None", 403)],
 )
 def test_a_browser_that_states_no_origin_has_to_say_that_the_page_is_ours(site: bytes, status: int) -> None:
-    assert guarded(HOST, (b"sec-fetch-site", site)) == status
-    assert guarded(HOST, (b"sec-fetch-site", site), (b"origin", b"http://localhost")) == 200
-    assert guarded(HOST, (b"sec-fetch-site", site), (b"origin", b"http://evil.example")) == 403
+    assert status_behind_guard(HOST, (b"sec-fetch-site", site)) == status
+    assert status_behind_guard(HOST, (b"sec-fetch-site", site), (b"origin", b"http://localhost")) == 200
+    assert status_behind_guard(HOST, (b"sec-fetch-site", site), (b"origin", b"http://evil.example")) == 403
 
 
 # -- the body --------------------------------------------------------------------------------------------------

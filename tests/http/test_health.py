@@ -22,15 +22,15 @@ def probe(site: Site, path: str, method: str = "GET", host: str = OURS) -> Answe
     return site.says_to(site.head(host, "Connection: close", method=method, path=path, without=without) + b"\r\n")
 
 
-def test_a_probe_needs_no_token_and_no_name_of_ours_and_is_told_nothing_else(guarded: Site) -> None:
+def test_a_probe_needs_no_token_and_no_name_of_ours_and_is_told_nothing_else(token_site: Site) -> None:
     for path in ("/healthz", "/readyz"):
-        answer = probe(guarded, path)
+        answer = probe(token_site, path)
         assert (answer.status, answer.json, answer.headers["cache-control"]) == (200, {"status": "ok"}, "no-store")
         assert "server" not in answer.headers
-        assert probe(guarded, path, "HEAD").status == 200
-        assert probe(guarded, path, "POST").status == 405
+        assert probe(token_site, path, "HEAD").status == 200
+        assert probe(token_site, path, "POST").status == 405
     for path in ("/healthz/", "/healthz/x", "//readyz", "/mcp", "/"):
-        assert probe(guarded, path).status == 421, path  # nothing else is exempt
+        assert probe(token_site, path).status == 421, path  # nothing else is exempt
 
 
 def test_a_prober_does_not_use_up_anybody_s_rate(sites: Callable[..., Site], tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_state_file_of_a_newer_version_makes_it_not_ready(sites: Callable[...,
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_a_probe_of_a_server_that_ends_is_not_answered_as_if_it_went_on(sites: Callable[..., Site], path: str) -> None:
     site = sites(RequestBounds(shutdown_s=5))
-    with site.connected() as kept:
+    with site.connect() as kept:
         kept.sendall(site.head(method="GET", path=path) + b"\r\n")
         assert read_answer(kept).status == 200
         site.server.send_signal(signal.SIGTERM)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.http_server import SECONDS, Answer, Site, called, read_answer, read_to_end
+from support.http_server import SECONDS, Answer, Site, call_body, read_answer, read_to_end
 
 from kairos_mcp.server.http import UvicornServer
 from kairos_mcp.server.http_bounds import RequestBounds
@@ -51,7 +51,7 @@ def site(brisk: Site):
 
 
 def test_half_a_header_is_given_up(site: Site) -> None:
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127")
         answer = read_answer(connection)
         assert (answer.status, answer.headers["connection"]) == (408, "close")
@@ -60,7 +60,7 @@ def test_half_a_header_is_given_up(site: Site) -> None:
 
 def test_a_header_that_drips_gains_no_time(site: Site) -> None:
     began = time.monotonic()
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(b"POST /mcp HTTP/1.1\r\n")
         while not select.select([connection], [], [], 0.05)[0]:
             connection.sendall(b"X: y\r\n")
@@ -69,9 +69,9 @@ def test_a_header_that_drips_gains_no_time(site: Site) -> None:
 
 
 def test_a_second_header_has_the_same_time(site: Site) -> None:
-    body = called("run_status", {})
+    body = call_body("run_status", {})
     head = site.head("MCP-Method: tools/call", "MCP-Name: run_status", f"Content-Length: {len(body)}")
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(head + b"\r\n" + body)
         assert read_answer(connection).status == 200
         connection.sendall(b"POST /mcp")
@@ -79,7 +79,7 @@ def test_a_second_header_has_the_same_time(site: Site) -> None:
 
 
 def test_a_connection_that_says_nothing_is_closed(site: Site) -> None:
-    with site.connected() as connection:
+    with site.connect() as connection:
         assert read_to_end(connection) == b""
 
 
@@ -88,7 +88,7 @@ def test_a_header_too_large_is_refused(site: Site) -> None:
 
 
 def test_a_body_that_does_not_come_is_given_up(site: Site) -> None:
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(site.head("Content-Length: 100") + b'\r\n{"jsonrpc"')
         answer = read_answer(connection)
         assert (answer.status, answer.headers["connection"]) == (408, "close")
@@ -96,7 +96,7 @@ def test_a_body_that_does_not_come_is_given_up(site: Site) -> None:
 
 
 def test_what_follows_a_refused_body_is_not_read_for_ever(site: Site) -> None:
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(site.head("Content-Length: 100000000") + b"\r\n{")
         assert read_answer(connection).status == 413
         began = time.monotonic()
@@ -109,7 +109,7 @@ def test_what_follows_a_refused_body_is_not_read_for_ever(site: Site) -> None:
 
 @pytest.mark.parametrize("idle", [pytest.param(200, id="HTTP-016")])
 def test_idle_connections_make_room(site: Site, idle: int) -> None:
-    kept = [site.connected() for _ in range(idle)]
+    kept = [site.connect() for _ in range(idle)]
     assert site.still_answers()
     assert site.descriptors() < idle
     for connection in kept:
@@ -141,7 +141,7 @@ async def test_an_answer_that_nobody_reads_is_given_up() -> None:
         await served
 
 
-def opened(site: Site, expected: int = 200) -> str:
+def open_session(site: Site, expected: int = 200) -> str:
     """The id of a new legacy session."""
     answer = site.post(json.dumps(HELLO).encode(), without=LEGACY)
     assert answer.status == expected
@@ -153,7 +153,7 @@ def in_session(site: Site, session: str) -> Answer:
     return site.post(ping, f"Mcp-Session-Id: {session}", without=LEGACY)
 
 
-def closed(site: Site, session: str) -> None:
+def close_session(site: Site, session: str) -> None:
     head = site.head(f"Mcp-Session-Id: {session}", "Connection: close", method="DELETE", without=LEGACY)
     site.says_to(head + b"\r\n")
 
@@ -162,7 +162,7 @@ def streams(site: Site, token: str | None = None) -> socket.socket:
     """A new SSE stream, its beginning read."""
     own = (f"Authorization: Bearer {token}",) if token else ()
     head = site.head(*own, method="GET", path="/sse", without=(*LEGACY, *(("Authorization",) if token else ())))
-    connection = site.connected()
+    connection = site.connect()
     connection.sendall(head + b"\r\n")
     got = b""
     while b"session_id=" not in got:
@@ -173,15 +173,15 @@ def streams(site: Site, token: str | None = None) -> socket.socket:
 
 
 def test_HTTP_017_of_too_many_sessions_the_longest_idle_one_goes(site: Site) -> None:
-    sessions = [opened(site) for _ in range(3)]
+    sessions = [open_session(site) for _ in range(3)]
     assert in_session(site, sessions[0]).status == 200
-    sessions.append(opened(site))
+    sessions.append(open_session(site))
     assert [in_session(site, session).status for session in sessions] == [200, 404, 200, 200]
-    closed(site, sessions[2])
-    sessions.append(opened(site))
+    close_session(site, sessions[2])
+    sessions.append(open_session(site))
     assert [in_session(site, session).status for session in sessions] == [200, 404, 404, 200, 200]
     for session in sessions:
-        closed(site, session)
+        close_session(site, session)
 
 
 def test_HTTP_017_of_too_many_streams_the_longest_idle_one_ends(site: Site) -> None:
@@ -195,22 +195,22 @@ def test_HTTP_017_of_too_many_streams_the_longest_idle_one_ends(site: Site) -> N
 
 def test_a_session_in_which_a_call_waits_does_not_go_for_its_owner_s_next_one(sites: Callable[..., Site]) -> None:
     site = sites(RequestBounds(sessions=1))
-    session = opened(site)
+    session = open_session(site)
     run = site.call("planner_run", {"goal": "wait", "route": "caller"}).json["result"]["structuredContent"]
     waits = {"run_ids": [run["run_id"]], "until": "done", "wait_s": 60}
-    body = called("run_status", waits).replace(b'"_meta": {', b'"_meta": {"progressToken": 1, ')
-    with site.connected() as waiting:
+    body = call_body("run_status", waits).replace(b'"_meta": {', b'"_meta": {"progressToken": 1, ')
+    with site.connect() as waiting:
         named = (f"Mcp-Session-Id: {session}", f"Content-Length: {len(body)}")
         waiting.sendall(site.head(*named, without=LEGACY) + b"\r\n" + body)
         assert b" 200 " in waiting.recv(65536)
-        opened(site, expected=503)
+        open_session(site, expected=503)
         assert in_session(site, session).status == 200
         waiting.shutdown(socket.SHUT_WR)
     assert site.is_quiet()
 
 
 def test_what_opens_no_session_ends_none(site: Site) -> None:
-    sessions = [opened(site) for _ in range(3)]
+    sessions = [open_session(site) for _ in range(3)]
     ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}).encode()
     assert site.post(ping, without=LEGACY).status == 400
     assert site.post(json.dumps(HELLO).encode()).status == 400  # as a modern client would not
@@ -218,7 +218,7 @@ def test_what_opens_no_session_ends_none(site: Site) -> None:
     site.post(broken, "Accept: text/html", without=(*LEGACY, "Accept"))
     assert [in_session(site, session).status for session in sessions[1:]] == [200] * 2
     for session in sessions:
-        closed(site, session)
+        close_session(site, session)
 
 
 def time_passes(site: Site, seconds: float) -> None:
@@ -228,7 +228,7 @@ def time_passes(site: Site, seconds: float) -> None:
 
 
 def test_a_session_that_nobody_uses_is_forgotten(site: Site) -> None:
-    session = opened(site)
+    session = open_session(site)
     assert in_session(site, session).status == 200
     time_passes(site, 1.5)
     assert in_session(site, session).status == 404
@@ -244,12 +244,12 @@ def test_HTTP_019_a_guessed_session_is_none(site: Site, guess: str) -> None:
 def test_HTTP_030_a_client_that_leaves_in_the_middle_costs_nothing(site: Site) -> None:
     site.still_answers()
     before = site.descriptors()
-    body = called("run_status", {"until": "done", "wait_s": 5})
-    bodies = [called("run_status", {}), body, body[:40]]
+    body = call_body("run_status", {"until": "done", "wait_s": 5})
+    bodies = [call_body("run_status", {}), body, body[:40]]
     for number in range(18):  # fewer than there is room for: more could be told 503
         sent = bodies[number % 3]
         head = site.head("MCP-Method: tools/call", "MCP-Name: run_status", f"Content-Length: {max(len(sent), 60)}")
-        with site.connected() as connection:
+        with site.connect() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.sendall(head + b"\r\n" + sent)
     assert site.still_answers()
@@ -279,15 +279,15 @@ def test_a_server_that_is_told_to_end_does_so_in_time(sites, kind: str) -> None:
 
 def held_open(site: Site, kind: str) -> socket.socket:
     """A connection whose answer has begun and does not end."""
-    connection = site.connected()
+    connection = site.connect()
     method, path = STREAMS[kind]
     if method == "GET":
-        more = (f"Mcp-Session-Id: {opened(site)}",) if path == "/mcp" else ()
+        more = (f"Mcp-Session-Id: {open_session(site)}",) if path == "/mcp" else ()
         connection.sendall(site.head(*more, method=method, path=path, without=LEGACY) + b"\r\n")
     else:
         run = site.call("planner_run", {"goal": "wait", "route": "caller"}).json["result"]
         waits = {"run_ids": [run["structuredContent"]["run_id"]], "until": "done", "wait_s": 60}
-        body = called("run_status", waits).replace(b'"_meta": {', b'"_meta": {"progressToken": 1, ')
+        body = call_body("run_status", waits).replace(b'"_meta": {', b'"_meta": {"progressToken": 1, ')
         names = ("MCP-Method: tools/call", "MCP-Name: run_status")
         connection.sendall(site.head(*names, f"Content-Length: {len(body)}") + b"\r\n" + body)
     assert b" 200 " in connection.recv(65536)
@@ -296,14 +296,14 @@ def held_open(site: Site, kind: str) -> socket.socket:
 
 def test_a_second_signal_ends_it_at_once(sites) -> None:
     site = sites(RequestBounds(shutdown_s=30))
-    connection = site.connected()
+    connection = site.connect()
     connection.sendall(site.head("Content-Length: 100") + b'\r\n{"jsonrpc"')  # the rest does not come
     assert site.still_answers()
     site.server.send_signal(signal.SIGTERM)
     refused = False
     for _ in range(10_000):  # it listens no more: the first was heard
         try:
-            site.connected().close()
+            site.connect().close()
         except ConnectionResetError:  # in the moment in which it stopped to listen
             continue
         except ConnectionRefusedError:

@@ -19,7 +19,7 @@ import apsw
 import pytest
 from mcp.client.client import Client
 from mcp_types import ElicitResult
-from support.authorization_server import AUDIENCE, ISSUER, AuthorizationServer, KeyPair, claims_of, signed
+from support.authorization_server import AUDIENCE, ISSUER, AuthorizationServer, KeyPair, claims_of, sign
 from support.http_server import META, WAYS, Answer, Site
 
 from kairos_mcp.core.errors import ConfigError
@@ -81,7 +81,7 @@ def test_a_token_of_the_issuer_for_this_server_is_accepted(site: Site, issuer: A
     assert issuer.fetches == 1
 
 
-def unsigned(claims: dict[str, Any]) -> str:
+def unsigned_token(claims: dict[str, Any]) -> str:
     parts = ({"alg": "none", "typ": "JWT", "kid": "first"}, claims)
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
 
@@ -96,7 +96,7 @@ def by_public_key(key: KeyPair) -> str:
     return f"{said}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
-def changed(token: str) -> str:
+def change_claims(token: str) -> str:
     """A token whose claims were changed after it was signed."""
     header, _, signature = token.split(".")
     claims = base64.urlsafe_b64encode(json.dumps(claims_of(sub="root")).encode()).rstrip(b"=").decode()
@@ -117,14 +117,12 @@ INVALID: dict[str, Callable[[AuthorizationServer], str]] = {
     "of a subject with hidden characters": lambda it: it.token(sub="alice\n"),
     "of a subject without end": lambda it: it.token(sub="a" * 256),
     "signed with another key": lambda it: it.token(key=OTHER),
-    "with an unknown key": lambda it: signed(claims_of(), OTHER.private, "RS256", "unknown"),
-    "without a key's id": lambda it: signed(claims_of(), it.keys[0].private, "RS256", None),
-    "signed by an algorithm that is not configured": lambda it: signed(
-        claims_of(), it.keys[0].private, "PS256", "first"
-    ),
-    "unsigned": lambda _: unsigned(claims_of()),
+    "with an unknown key": lambda it: sign(claims_of(), OTHER.private, "RS256", "unknown"),
+    "without a key's id": lambda it: sign(claims_of(), it.keys[0].private, "RS256", None),
+    "signed by an algorithm that is not configured": lambda it: sign(claims_of(), it.keys[0].private, "PS256", "first"),
+    "unsigned": lambda _: unsigned_token(claims_of()),
     "signed with the public key": lambda it: by_public_key(it.keys[0]),
-    "changed": lambda it: changed(it.token()),
+    "changed": lambda it: change_claims(it.token()),
     "no token": lambda _: "x.y.z",
     "cut": lambda it: it.token().rpartition(".")[0],
     "of a bearer token's form": lambda _: "kairos.alice.secret",
@@ -233,7 +231,7 @@ async def test_what_is_no_set_of_keys_is_none(document: bytes) -> None:
 
 async def test_a_set_of_keys_that_is_too_large_is_not_read() -> None:
     server = AuthorizationServer().start()
-    server.document = json.dumps({"keys": [server.keys[0].published]}).encode() + b" " * 300_000
+    server.document = json.dumps({"keys": [server.keys[0].public_jwk]}).encode() + b" " * 300_000
     with pytest.raises(KeysUnavailable):
         await SigningKeys(server.jwks_uri).find("first")
     server.document = server.document[:-100_000]
@@ -337,13 +335,13 @@ async def run_with_edit(client: Client, goal: str) -> dict[str, Any]:
 @pytest.mark.parametrize("ways", [("legacy http", "modern http"), pytest.param(WAYS, marks=pytest.mark.slow)])
 async def test_a_dialog_is_shown_where_the_token_has_the_scope_approve(
     sites: Callable[..., Site],
-    scripted: Callable[..., None],
+    write_script: Callable[..., None],
     tmp_path: Path,
     issuer: AuthorizationServer,
     ways: tuple[str, ...],
 ) -> None:
     configure(tmp_path / "place", issuer.settings())
-    scripted(EDIT, {"content": "done", "finish": "stop"})
+    write_script(EDIT, {"content": "done", "finish": "stop"})
     site = sites()
     made = tmp_path / "place" / "workspace" / "new.txt"
     for way in ways:
@@ -358,10 +356,10 @@ async def test_a_dialog_is_shown_where_the_token_has_the_scope_approve(
 
 
 async def test_an_argument_decides_where_the_host_is_trusted_and_the_token_has_the_scope_approve(
-    sites: Callable[..., Site], scripted: Callable[..., None], tmp_path: Path, issuer: AuthorizationServer
+    sites: Callable[..., Site], write_script: Callable[..., None], tmp_path: Path, issuer: AuthorizationServer
 ) -> None:
     configure(tmp_path / "place", 'approvals = "host"', issuer.settings())
-    scripted(EDIT, {"content": "done", "finish": "stop"})
+    write_script(EDIT, {"content": "done", "finish": "stop"})
     site = sites()
     async with site.client("modern http", issuer.token("run")) as client:
         run = await run_with_edit(client, "edit")
@@ -379,10 +377,10 @@ async def test_an_argument_decides_where_the_host_is_trusted_and_the_token_has_t
 
 
 def test_a_dialog_that_was_shown_is_not_answered_by_a_token_without_the_scope_approve(
-    sites: Callable[..., Site], scripted: Callable[..., None], tmp_path: Path, issuer: AuthorizationServer
+    sites: Callable[..., Site], write_script: Callable[..., None], tmp_path: Path, issuer: AuthorizationServer
 ) -> None:
     configure(tmp_path / "place", issuer.settings())
-    scripted(EDIT, {"content": "done", "finish": "stop"})
+    write_script(EDIT, {"content": "done", "finish": "stop"})
     site = sites()
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 

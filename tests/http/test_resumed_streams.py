@@ -52,7 +52,7 @@ def events_of(connection: socket.socket) -> Iterator[Event]:
 
 
 def resume(site: Site, session: str, last: str, version: str = "2025-11-25", *more: str) -> socket.socket:
-    connection = site.connected()
+    connection = site.connect()
     names = (
         f"Mcp-Session-Id: {session}",
         f"MCP-Protocol-Version: {version}",
@@ -69,12 +69,12 @@ def status_of(connection: socket.socket) -> int:
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18"])
 def test_a_call_whose_stream_was_lost_is_answered_on_the_next_one(
-    sites: Callable[..., Site], scripted: Callable[..., None], version: str
+    sites: Callable[..., Site], write_script: Callable[..., None], version: str
 ) -> None:
-    scripted(SLOW)
+    write_script(SLOW)
     site = sites()
     session = open_session(site, version)
-    with site.connected() as lost:
+    with site.connect() as lost:
         lost.sendall(call_head(site, session, version, "survive"))
         first = next(events_of(lost))
     assert (first.message is None) == (version == "2025-11-25")  # an event to come back to; older clients can't read it
@@ -90,10 +90,10 @@ def test_a_call_whose_stream_was_lost_is_answered_on_the_next_one(
     assert site.is_quiet()
 
 
-def test_a_client_is_told_when_to_come_back(sites: Callable[..., Site], scripted: Callable[..., None]) -> None:
-    scripted(SLOW)
+def test_a_client_is_told_when_to_come_back(sites: Callable[..., Site], write_script: Callable[..., None]) -> None:
+    write_script(SLOW)
     site = sites()
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(call_head(site, open_session(site), "2025-11-25", "wait"))
         got = b""
         while b"retry:" not in got:
@@ -102,14 +102,14 @@ def test_a_client_is_told_when_to_come_back(sites: Callable[..., Site], scripted
 
 
 def test_a_stream_is_gone_on_with_in_its_own_session_alone(
-    sites: Callable[..., Site], scripted: Callable[..., None], tmp_path: Path
+    sites: Callable[..., Site], write_script: Callable[..., None], tmp_path: Path
 ) -> None:
-    scripted({"content": "done", "finish": "stop"})
+    write_script({"content": "done", "finish": "stop"})
     tokens = TokenStore(tmp_path / "place" / "home")
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = sites(token=alice)
     hers, also_hers = open_session(site), open_session(site)
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(call_head(site, hers, "2025-11-25", "secret"))
         stream = events_of(connection)
         first = next(stream)
@@ -128,8 +128,8 @@ def test_a_stream_is_gone_on_with_in_its_own_session_alone(
 
 
 @pytest.mark.parametrize("last", ["0", "x", "999999", "1 or 1"])
-def test_an_event_that_is_not_there_is_refused_with_what_to_do(guarded: Site, last: str) -> None:
-    with resume(guarded, open_session(guarded), last) as connection:
+def test_an_event_that_is_not_there_is_refused_with_what_to_do(token_site: Site, last: str) -> None:
+    with resume(token_site, open_session(token_site), last) as connection:
         answer = read_answer(connection)
     assert answer.status == 400
     assert "run_status" in answer.json["error"]["message"]

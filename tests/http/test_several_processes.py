@@ -85,12 +85,12 @@ def test_a_session_that_lands_elsewhere_is_refused_with_what_to_do(two: tuple[Si
     one, other, _ = two
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     legacy = ("MCP-Protocol-Version",)
-    begun = one.post(said("initialize", hello), without=legacy).headers["mcp-session-id"]
+    begun = one.post(request_body("initialize", hello), without=legacy).headers["mcp-session-id"]
     for path, named in (("/mcp", (f"Mcp-Session-Id: {begun}",)), (f"/messages/?session_id={begun}", ())):
-        answer = other.post(said("ping", {}), *named, path=path, without=legacy)
+        answer = other.post(request_body("ping", {}), *named, path=path, without=legacy)
         assert answer.status == 404
         assert "another process" in answer.json["error"]["message"]
 
 
-def said(method: str, params: dict[str, Any]) -> bytes:
+def request_body(method: str, params: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()

@@ -23,9 +23,9 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 
 async def test_calls_that_wait_are_answered_with_what_there_is_and_their_runs_go_on(
-    sites: Callable[..., Site], scripted: Callable[..., None]
+    sites: Callable[..., Site], write_script: Callable[..., None]
 ) -> None:
-    scripted(SLOW)
+    write_script(SLOW)
     site = sites(RequestBounds(shutdown_s=10))
     results: dict[str, Any] = {}
     waiting: set[str] = set()
@@ -68,7 +68,7 @@ def test_streams_that_only_listen_are_closed_in_order_long_before_the_grace_is_o
     legacy = ("MCP-Protocol-Version",)
     hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode()
     session = site.post(hello, without=legacy).headers["mcp-session-id"]
-    with site.connected() as stream, site.connected() as sse:
+    with site.connect() as stream, site.connect() as sse:
         stream.sendall(site.head(f"Mcp-Session-Id: {session}", method="GET", without=legacy) + b"\r\n")
         sse.sendall(site.head(method="GET", path="/sse", without=legacy) + b"\r\n")
         assert b" 200 " in stream.recv(65536)
@@ -83,7 +83,7 @@ def test_streams_that_only_listen_are_closed_in_order_long_before_the_grace_is_o
 
 def test_what_does_not_come_to_an_end_is_ended_with_the_grace(sites: Callable[..., Site]) -> None:
     site = sites(RequestBounds(shutdown_s=0.3))
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(site.head("Content-Length: 100") + b'\r\n{"jsonrpc"')
         assert site.still_answers()
         site.server.send_signal(signal.SIGTERM)

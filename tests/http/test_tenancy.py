@@ -13,9 +13,9 @@ import apsw
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from support.forked_program import run
-from support.http_server import WAYS, Answer, Site, called, read_answer
-from support.notified import Notified, subscribed
+from support.forked_program import run_program
+from support.http_server import WAYS, Answer, Site, call_body, read_answer
+from support.notified import Notified, subscribe
 from support.sampling_clients import MODERN
 
 from kairos_mcp.core.errors import BadArguments
@@ -85,10 +85,10 @@ async def test_TENANCY_003_nobody_can_listen_to_events_of_another(two, way: str)
         uri, own = f"kairos://runs/{run_id}", f"kairos://runs/{mine}"
         if era != MODERN:
             with pytest.raises(MCPError, match="There is no run"):
-                async with subscribed(b, his, era, uri):
+                async with subscribe(b, his, era, uri):
                     pass
         wished = [uri, own] if era == MODERN else [own]
-        async with subscribed(a, hers, era, uri), subscribed(b, his, era, *wished) as accepted:
+        async with subscribe(a, hers, era, uri), subscribe(b, his, era, *wished) as accepted:
             assert accepted == [own]
             await outcome(a, "run_continue", run_id=run_id, answers={"round-1": {"content": "done"}})
             await outcome(b, "run_continue", run_id=mine, answers={"round-1": {"content": "done"}})
@@ -129,7 +129,7 @@ async def test_the_same_start_by_two_is_two_runs(two) -> None:
 def test_HTTP_032_a_session_is_of_no_use_to_another(two) -> None:
     site, _, bob = two
     head = site.head(method="GET", path="/sse", without=("MCP-Protocol-Version",)) + b"\r\n"
-    with site.connected() as stream:
+    with site.connect() as stream:
         stream.sendall(head)
         got = b""
         while b"session_id=" not in got or not got.rpartition(b"session_id=")[2].strip().endswith(b"0"):
@@ -167,9 +167,9 @@ async def test_a_legacy_session_is_of_no_use_to_another(two) -> None:
 def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[..., Site], tokens: TokenStore) -> None:
     site = sites(token=tokens.add("alice"))
     bob = tokens.add("bob")
-    body = called("run_status", {})
+    body = call_body("run_status", {})
     names = ("MCP-Method: tools/call", "MCP-Name: run_status", f"Content-Length: {len(body)}")
-    with site.connected() as connection:
+    with site.connect() as connection:
         connection.sendall(site.head(*names) + b"\r\n" + body)
         assert read_answer(connection).status == 200
         tokens.revoke("alice")
@@ -211,19 +211,19 @@ def test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an
     legacy = ("MCP-Protocol-Version", "Authorization")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
-    def said(whose: str, method: str, session: str = "", **params: object) -> Answer:
+    def post_as(whose: str, method: str, session: str = "", **params: object) -> Answer:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         named = (f"Mcp-Session-Id: {session}",) if session else ()
         return site.post(body, f"Authorization: Bearer {whose}", *named, without=legacy)
 
-    def opened(whose: str) -> str:
-        return said(whose, "initialize", **hello).headers["mcp-session-id"]
+    def open_session(whose: str) -> str:
+        return post_as(whose, "initialize", **hello).headers["mcp-session-id"]
 
-    hers = [opened(alice) for _ in range(4)]
-    his = [opened(bob) for _ in range(5)]
-    assert [said(alice, "ping", each).status for each in hers] == [404, 404, 200, 200]
-    assert [said(bob, "ping", each).status for each in his] == [404, 404, 404, 200, 200]
-    assert said(bob, "ping", hers[3]).status == 404  # which counts as no use of it
+    hers = [open_session(alice) for _ in range(4)]
+    his = [open_session(bob) for _ in range(5)]
+    assert [post_as(alice, "ping", each).status for each in hers] == [404, 404, 200, 200]
+    assert [post_as(bob, "ping", each).status for each in his] == [404, 404, 404, 200, 200]
+    assert post_as(bob, "ping", hers[3]).status == 404  # which counts as no use of it
     assert site.is_quiet()
 
 
@@ -235,26 +235,26 @@ async def test_of_each_share_the_longest_idle_session_goes_and_one_at_work_only_
 
     sessions = HttpSessions(RequestBounds(sessions=3, idle_s=100), lambda: now[0])
 
-    async def begun(whose: str) -> HttpSession | None:
+    async def begin_session(whose: str) -> HttpSession | None:
         now[0] += 1
         return await sessions.begin(whose, close)
 
-    first, second, third = [await begun("a") for _ in range(3)]
+    first, second, third = [await begin_session("a") for _ in range(3)]
     now[0] += 1
     with sessions.count_request(first), sessions.count_request(second), sessions.count_request(third):
-        assert await begun("a") is None
-        his = await begun("b")  # a share of his own, whatever she does with hers
+        assert await begin_session("a") is None
+        his = await begin_session("b")  # a share of his own, whatever she does with hers
         assert ended == [("a", 4)]
         with sessions.count_request(his):
-            assert await begun("b") is None
-            theirs = await begun("c")
+            assert await begin_session("b") is None
+            theirs = await begin_session("c")
             assert [whose for whose, _ in ended] == ["a", "a"]
             with sessions.count_request(theirs):
-                assert await begun("d") is None  # more of them than places, and all at work
-            assert await begun("d")
+                assert await begin_session("d") is None  # more of them than places, and all at work
+            assert await begin_session("d")
             assert [whose for whose, _ in ended] == ["a", "a", "c"]
     now[0] += 100
-    assert [await begun(whose) is not None for whose in "efg"] == [True] * 3
+    assert [await begin_session(whose) is not None for whose in "efg"] == [True] * 3
     assert len(ended) == 3  # what was idle for too long had ended by itself
 
 
@@ -266,17 +266,17 @@ async def test_a_principal_has_no_more_sessions_than_are_set_for_each() -> None:
 
     sessions = HttpSessions(RequestBounds(sessions=10, principal_sessions=2), lambda: now[0])
 
-    async def begun(whose: str) -> HttpSession | None:
+    async def begin_session(whose: str) -> HttpSession | None:
         now[0] += 1
         return await sessions.begin(whose, close)
 
-    first, second, his = await begun("a"), await begun("a"), await begun("b")
+    first, second, his = await begin_session("a"), await begin_session("a"), await begin_session("b")
     assert None not in (first, second, his)
-    third = await begun("a")
+    third = await begin_session("a")
     assert ended == [("a", 1)]  # her longest idle one, though there is room, and nobody else's
     with sessions.count_request(second), sessions.count_request(third):
-        assert await begun("a") is None
-        assert await begun("b") is not None
+        assert await begin_session("a") is None
+        assert await begin_session("b") is not None
     assert ended == [("a", 1)]
 
 
@@ -340,7 +340,7 @@ def test_the_commands_add_list_and_revoke(tmp_path: Path) -> None:
 
 
 def kairos(place: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return run([*words, "--home", str(place / "home")], cwd=cwd)
+    return run_program([*words, "--home", str(place / "home")], cwd=cwd)
 
 
 # -- beyond loopback ---------------------------------------------------------------------------------------

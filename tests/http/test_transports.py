@@ -49,14 +49,14 @@ def over_stdio(place: Path, mode: str = "auto") -> Client:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory):
+def shared_site(tmp_path_factory: pytest.TempPathFactory):
     site = Site.start(tmp_path_factory.mktemp("shared"))
     yield site
     site.stop()
 
 
-async def test_a_run_of_three_rounds_over_each(shared: Site, way: str) -> None:
-    async with shared.client(way) as client:
+async def test_a_run_of_three_rounds_over_each(shared_site: Site, way: str) -> None:
+    async with shared_site.client(way) as client:
         assert client.protocol_version == {"modern": "2026-07-28", "legacy": "2025-11-25"}[way.split(maxsplit=1)[0]]
         run = await outcome(client, "planner_run", {"goal": f"read, {way}", "route": "caller"})
         for _ in range(2):
@@ -64,7 +64,7 @@ async def test_a_run_of_three_rounds_over_each(shared: Site, way: str) -> None:
             assert run["calls"][-1]["ok"]
         run = await outcome(client, "run_continue", the_answer(run, content="a\u2028b\x85c\rd", finish="stop"))
         assert (run["status"], run["rounds"], run["summary"]) == ("completed", 3, "a\u2028b\x85c\rd")
-    assert shared.is_quiet()
+    assert shared_site.is_quiet()
 
 
 async def test_a_run_goes_on_over_whatever_transport(sites: Callable[..., Site], tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ async def at_once(act: Callable[[str], Awaitable[None]]) -> None:
             tasks.start_soon(act, way)
 
 
-async def test_each_tells_how_it_goes(sites: Callable[..., Site], scripted: Callable[..., None]) -> None:
-    scripted(reads(delay_s=SLOW_S), reads(), {"content": "done", "finish": "stop"})
+async def test_each_tells_how_it_goes(sites: Callable[..., Site], write_script: Callable[..., None]) -> None:
+    write_script(reads(delay_s=SLOW_S), reads(), {"content": "done", "finish": "stop"})
     site = sites()
 
     async def assert_progress(way: str) -> None:
@@ -109,9 +109,9 @@ async def test_each_tells_how_it_goes(sites: Callable[..., Site], scripted: Call
 
 
 async def test_a_call_that_is_cancelled_leaves_its_run(
-    sites: Callable[..., Site], scripted: Callable[..., None]
+    sites: Callable[..., Site], write_script: Callable[..., None]
 ) -> None:
-    scripted(reads(delay_s=SLOW_S), {"content": "done", "finish": "stop"})
+    write_script(reads(delay_s=SLOW_S), {"content": "done", "finish": "stop"})
     site = sites()
 
     async def cancelled_over(way: str) -> None:
@@ -156,9 +156,9 @@ anyio.run(main)
 
 
 def test_a_client_that_is_killed_in_the_middle_of_a_wait_harms_nothing(
-    sites: Callable[..., Site], scripted: Callable[..., None]
+    sites: Callable[..., Site], write_script: Callable[..., None]
 ) -> None:
-    scripted(reads(delay_s=SLOW_S), {"content": "done", "finish": "stop"})
+    write_script(reads(delay_s=SLOW_S), {"content": "done", "finish": "stop"})
     site = sites()
     site.call("planner_run", {"goal": "so that what the app opens is open"})
     before = site.descriptors()
@@ -209,24 +209,24 @@ async def test_two_servers_on_one_state_folder_take_turns(sites: Callable[..., S
         assert (run["status"], run["summary"]) == ("completed", "shared")
 
 
-async def test_PROTOCOL_034_a_storm_of_cancelled_calls_leaves_nothing_behind(shared: Site, way: str) -> None:
-    async with shared.client(way) as client:
+async def test_PROTOCOL_034_a_storm_of_cancelled_calls_leaves_nothing_behind(shared_site: Site, way: str) -> None:
+    async with shared_site.client(way) as client:
         run = await outcome(client, "planner_run", {"goal": f"wait, {way}", "route": "caller"})
         waits = {"run_ids": [run["run_id"]], "until": "done"}
         await outcome(client, "run_status", {})
-        before = shared.descriptors()
+        before = shared_site.descriptors()
         for _ in range(30):
             with anyio.move_on_after(0.005):
                 await client.call_tool("run_status", waits)
         await outcome(client, "run_status", {})
-    assert shared.still_answers()
-    assert shared.descriptors() <= before + 2
-    assert shared.is_quiet()
+    assert shared_site.still_answers()
+    assert shared_site.descriptors() <= before + 2
+    assert shared_site.is_quiet()
 
 
-async def test_no_answer_waits_for_the_wire(shared: Site, way: str) -> None:
+async def test_no_answer_waits_for_the_wire(shared_site: Site, way: str) -> None:
     """Small writes held back until the client has confirmed the last one would cost 40 ms each."""
-    async with shared.client(way) as client:
+    async with shared_site.client(way) as client:
         ends, took_s = time.monotonic() + SECONDS, 1.0
         while took_s >= 0.04:  # a loaded machine takes longer now and then, the wire would each time
             began = time.monotonic()
@@ -235,15 +235,15 @@ async def test_no_answer_waits_for_the_wire(shared: Site, way: str) -> None:
             took_s = time.monotonic() - began
 
 
-def test_PROTOCOL_033_a_cancellation_of_what_is_not_there_is_ignored(shared: Site) -> None:
+def test_PROTOCOL_033_a_cancellation_of_what_is_not_there_is_ignored(shared_site: Site) -> None:
     gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4711}}
-    assert shared.post(json.dumps(gone).encode()).status == 202
-    assert shared.still_answers()
+    assert shared_site.post(json.dumps(gone).encode()).status == 202
+    assert shared_site.still_answers()
 
 
-async def test_a_client_of_2024_speaks_over_sse(shared: Site) -> None:
+async def test_a_client_of_2024_speaks_over_sse(shared_site: Site) -> None:
     async with (
-        httpx2.AsyncClient(base_url=shared.url, timeout=SECONDS) as http,
+        httpx2.AsyncClient(base_url=shared_site.url, timeout=SECONDS) as http,
         http.stream("GET", "/sse", headers={"Accept": "text/event-stream"}) as stream,
     ):
         lines = stream.aiter_lines()
@@ -277,11 +277,11 @@ async def test_a_client_of_2024_speaks_over_sse(shared: Site) -> None:
         assert run[0]["key"] == "round-1"
 
 
-async def test_64_clients_at_once_are_served(shared: Site) -> None:
+async def test_64_clients_at_once_are_served(shared_site: Site) -> None:
     served: list[str] = []
 
     async def one(number: int) -> None:
-        async with shared.client(WAYS[number % 2]) as client:
+        async with shared_site.client(WAYS[number % 2]) as client:
             run = await outcome(client, "planner_run", {"goal": f"one of many, {number}", "route": "caller"})
             served.append(run["run_id"])
 
@@ -289,7 +289,7 @@ async def test_64_clients_at_once_are_served(shared: Site) -> None:
         for number in range(64):
             tasks.start_soon(one, number)
     assert len(set(served)) == 64
-    assert shared.is_quiet()
+    assert shared_site.is_quiet()
 
 
 def test_stdio_does_not_pay_for_http() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, PERSON, Place, place_in, started
+from support.app import ME, PERSON, Place, place_in, start_run
 from support.commands import command
 from support.stdio_server import StdioClient
 
@@ -35,8 +35,8 @@ def place(tmp_path: Path) -> Place:
     return place_in(tmp_path / "a place")  # with a blank, as folders have
 
 
-def pasted(words: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
-    """The command as a person pastes it into a shell that knows nothing of this program."""
+def run_in_shell(words: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run the command as a person pastes it into a shell that knows nothing of this program."""
     environ = {"PATH": os.defpath, "HOME": str(folder)}
     return subprocess.run(
         ["/bin/sh", "-c", words], cwd=folder, env=environ, capture_output=True, timeout=60, check=False
@@ -50,7 +50,7 @@ def test_the_command_that_next_tells_a_person_works_in_any_shell(place: Place) -
         why = run["next"]["why"]
         (approve,) = re.findall(r"`([^`]+)`", why)
         assert run["waiting"][0]["command"] == approve
-        done = pasted(approve, place.root)
+        done = run_in_shell(approve, place.root)
         assert done.returncode == 0, done.stderr
     assert (place.workspace / "new.txt").read_text() == "new\n"
 
@@ -61,11 +61,11 @@ def test_the_commands_of_show_and_of_an_error_work_when_pasted(place: Place) -> 
     waiting = command(*start, folder=place.workspace, environ=environ)
     assert waiting.code == 3, waiting.err
     shown = next(line.strip() for line in waiting.out.splitlines() if " answer " in line)
-    refused = pasted(shown, place.root)
+    refused = run_in_shell(shown, place.root)
     assert (refused.returncode, b"placeholder" in refused.stderr) == (2, True), refused
     words = shlex.split(shown)
     words[-1] = json.dumps({"content": "Thought.", "finish": "stop"})
-    assert pasted(shlex.join(words), place.root).returncode == 0
+    assert run_in_shell(shlex.join(words), place.root).returncode == 0
     ((outcome,),) = place.rows("select outcome from run")
     assert json.loads(outcome)["summary"] == "Thought."
 
@@ -137,7 +137,7 @@ def test_no_tool_takes_a_placeholder_for_what_it_stands_for(place: Place) -> Non
 
 async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(place: Place) -> None:
     async with App.open(place.settings(), via="command") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         for value in (
             {"content": placeholders.ANSWER},
             {"tool_calls": [{"name": placeholders.RESULT, "arguments": {}}]},

@@ -49,7 +49,7 @@ class Two:
         async with App.open(replace(self.place.settings(*lines), workspaces=folders), via=via) as app:
             yield app
 
-    def said(self, *words: str, folder: Path | None = None) -> Any:
+    def run_command(self, *words: str, folder: Path | None = None) -> Any:
         environ = {"KAIROS_HOME": str(self.place.home)}
         return command(*words, folder=folder or self.one, environ=environ)
 
@@ -62,7 +62,7 @@ def two(tmp_path: Path) -> Two:
     return found
 
 
-async def begun(app: App, caller: Caller = ME, **more: Any) -> str:
+async def start_run(app: App, caller: Caller = ME, **more: Any) -> str:
     run_id = (await app.runs.start_planner(PlannerRequest("Think.", **more), caller)).run_id
     await app.runs.wait([run_id], until="rest", wait_s=20, caller=caller)
     return run_id
@@ -70,40 +70,40 @@ async def begun(app: App, caller: Caller = ME, **more: Any) -> str:
 
 async def test_an_identical_start_in_another_project_makes_a_run_of_its_own(two: Two) -> None:
     async with two.server(two.one) as here:
-        mine = await begun(here)
-        assert await begun(here) == mine
+        mine = await start_run(here)
+        assert await start_run(here) == mine
         async with two.server(two.other) as there:
-            assert await begun(there) != mine
+            assert await start_run(there) != mine
     assert sorted(two.place.rows("select workspace from run")) == sorted([(str(two.one),), (str(two.other),)])
 
 
 async def test_an_identical_start_without_a_workspace_joins_only_its_like(two: Two) -> None:
     async with two.server() as nowhere, two.server(two.one) as here:
-        run_id = await begun(nowhere)
-        assert await begun(nowhere) == run_id
-        assert await begun(here) != run_id
+        run_id = await start_run(nowhere)
+        assert await start_run(nowhere) == run_id
+        assert await start_run(here) != run_id
     assert ("",) in two.place.rows("select workspace from run")
 
 
 async def test_the_default_workspace_and_its_name_are_the_same_start(two: Two) -> None:
     async with two.server(two.one, two.other) as app:
-        run_id = await begun(app)
-        assert await begun(app, workspace=str(two.one)) == run_id
-        assert await begun(app, workspace=two.one.name) == run_id
-        assert await begun(app, workspace=two.other.name) != run_id
+        run_id = await start_run(app)
+        assert await start_run(app, workspace=str(two.one)) == run_id
+        assert await start_run(app, workspace=two.one.name) == run_id
+        assert await start_run(app, workspace=two.other.name) != run_id
 
 
 async def test_a_key_belongs_to_its_workspace(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
-        mine, theirs = await begun(here, key="k"), await begun(there, key="k")
+        mine, theirs = await start_run(here, key="k"), await start_run(there, key="k")
         assert mine != theirs
-        assert (await begun(here, key="k"), await begun(there, key="k")) == (mine, theirs)
+        assert (await start_run(here, key="k"), await start_run(there, key="k")) == (mine, theirs)
     assert len(two.place.rows("select 1 from run")) == 2
 
 
 async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answered_only_at_home(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
-        run_id = await begun(here)
+        run_id = await start_run(here)
         seen = await there.runs.report(run_id, ME)
         assert (seen.status, seen.workspace) == ("input_required", str(two.one))
         assert seen.waiting[0]["messages"]
@@ -130,8 +130,8 @@ async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answere
 
 async def test_a_persons_command_answers_a_run_of_any_folder(two: Two) -> None:
     async with two.server(two.one) as here:
-        run_id = await begun(here)
-    said = two.said("answer", run_id, "round-1", '{"content": "Done.", "finish": "stop"}', folder=two.other)
+        run_id = await start_run(here)
+    said = two.run_command("answer", run_id, "round-1", '{"content": "Done.", "finish": "stop"}', folder=two.other)
     assert said.code == 0, said.err
     ((outcome,),) = two.place.rows("select outcome from run where id = ?", run_id)
     assert json.loads(outcome)["summary"] == "Done."
@@ -139,14 +139,14 @@ async def test_a_persons_command_answers_a_run_of_any_folder(two: Two) -> None:
 
 async def test_a_run_without_a_workspace_is_answered_anywhere(two: Two) -> None:
     async with two.server() as nowhere, two.server(two.other) as there:
-        run_id = await begun(nowhere)
+        run_id = await start_run(nowhere)
         await there.answers.submit(run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
         assert (await rests(there, run_id)).status == "completed"
 
 
 async def test_another_principal_is_told_the_last_part_of_a_folder_alone(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
-        run_id = await begun(here, TENANT)
+        run_id = await start_run(here, TENANT)
         assert (await there.runs.report(run_id, TENANT)).workspace == two.one.name
         with pytest.raises(PathDenied) as refused:
             await there.answers.submit(run_id, {"round-1": {"content": "no"}}, TENANT)
@@ -157,7 +157,7 @@ async def test_another_principal_is_told_the_last_part_of_a_folder_alone(two: Tw
 async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
     """The client of another project would approve a change that its user does not see."""
     async with two.server(two.one, lines=(WRITES, ENDS)) as here, two.server(two.other) as there:
-        run_id = await begun(here, tools=("write_file",))
+        run_id = await start_run(here, tools=("write_file",))
         assert [item["kind"] for item in (await here.runs.report(run_id, ME)).waiting] == ["approval"]
         eliciting = Caller(elicits=True)
         run = await here.runs.find(run_id, eliciting)
@@ -179,22 +179,22 @@ async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two
 
 async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other, two.one) as both, two.server(two.other) as there:
-        run_id = await begun(here)
+        run_id = await start_run(here)
         await here.control.request(run_id, "cancel", ME)
         await rests(here, run_id)
         with pytest.raises(BadArguments) as refused:
-            await begun(there, continues=run_id)
+            await start_run(there, continues=run_id)
         assert str(two.one) in refused.value.message
         with pytest.raises(BadArguments):
-            await begun(both, continues=run_id, workspace=str(two.other))
-        assert (await both.runs.report(await begun(both, continues=run_id), ME)).workspace == str(two.one)
+            await start_run(both, continues=run_id, workspace=str(two.other))
+        assert (await both.runs.report(await start_run(both, continues=run_id), ME)).workspace == str(two.one)
 
 
 async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
-        mine, theirs = await begun(here), await begun(there)
-        async with connect_client(there) as door:
-            result = await door.ask("run_status")
+        mine, theirs = await start_run(here), await start_run(there)
+        async with connect_client(there) as client:
+            result = await client.ask("run_status")
             assert ([run["run_id"] for run in result["runs"]], result["elsewhere"]) == ([theirs], 1)
             (row,) = result["runs"]
             assert row.keys() == {
@@ -203,45 +203,45 @@ async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two)
             }
             assert (row["goal"], row["workspace"]) == ("Think.", str(two.other))
             assert row["waiting"] == [{"key": "round-1", "kind": "completion"}]
-            both = await door.ask("run_status", {"all": True})
+            both = await client.ask("run_status", {"all": True})
             assert [run["run_id"] for run in both["runs"]] == [theirs, mine]
             assert "elsewhere" not in both
-    (line, more) = two.said("runs", folder=two.other).out.splitlines()
+    (line, more) = two.run_command("runs", folder=two.other).out.splitlines()
     assert theirs.startswith(line.split()[0])
     assert more.startswith("1 run of other workspaces")
     waits = "Think. · waits for round-1 (completion) from the caller"
     assert all(word in line for word in ("other", " s ", "planner", "input_required", waits))
-    lines = two.said("runs", "--all", folder=two.other).out.splitlines()
+    lines = two.run_command("runs", "--all", folder=two.other).out.splitlines()
     assert all(whole.startswith(line.split()[0]) for whole, line in zip((theirs, mine), lines, strict=True))
-    shown = two.said("show", mine, folder=two.other).out
+    shown = two.run_command("show", mine, folder=two.other).out
     assert all(word in shown for word in ("Think.", "old", str(two.one)))
 
 
 async def test_runs_that_wait_are_a_line_each_by_a_beginning_that_no_other_has(two: Two) -> None:
     async with two.server(two.one, lines=(WRITES, ENDS)) as app:
-        await begun(app, tools=("write_file",))
+        await start_run(app, tools=("write_file",))
         for goal in ("Look around.", "x" * 90):
             await rests(app, (await app.runs.start_planner(PlannerRequest(goal, route="caller"), ME)).run_id)
     for n, run_id in enumerate(("run-abcdef000001", "run-abcdef999999", "run-ffff00000000"), 1):
         two.place.rows("update run set id = ? where n = ?", run_id, n)
-    long, look, change = two.said("runs").out.splitlines()
+    long, look, change = two.run_command("runs").out.splitlines()
     for short, line in (("run-ffff", long), ("run-abcdef9", look), ("run-abcdef0", change)):
         assert line.split()[0] == short
         assert [word for word in (two.one.name, " s ", "planner", "input_required") if word not in line] == []
     assert f"{'x' * 79}… · waits for round-1 (completion) from the caller" in long
     assert "Look around. · waits for round-1 (completion) from the caller" in look
     assert "waits for round-1/call-1/approval (approval) from a person" in change
-    two.said("pause", "run-abcdef9")
-    assert "Look around. · waits to be resumed, then for round-1 (completion)" in two.said("runs").out
+    two.run_command("pause", "run-abcdef9")
+    assert "Look around. · waits to be resumed, then for round-1 (completion)" in two.run_command("runs").out
 
 
-async def saved(app: App, **more: Any) -> dict[str, Any]:
+async def save_mandate(app: App, **more: Any) -> dict[str, Any]:
     return await app.mandates.save({**TIDY, **more}, ME)
 
 
 async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other) as there:
-        result = await saved(here)
+        result = await save_mandate(here)
         assert result["workspace"] == str(two.one)
         with pytest.raises(UnknownMandate) as refused:
             await there.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
@@ -255,14 +255,14 @@ async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> N
 
 async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_account(two: Two) -> None:
     async with two.server(two.one, two.other) as app:
-        await saved(app)
-        await saved(app, goal="Another.", workspace=str(two.other))
+        await save_mandate(app)
+        await save_mandate(app, goal="Another.", workspace=str(two.other))
         with pytest.raises(BadArguments) as refused:
             await app.mandates.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert all(str(folder) in refused.value.message for folder in (two.one, two.other))
-        async with connect_client(app) as door:
+        async with connect_client(app) as client:
             runs = [
-                await door.ask("ooda_run", {"mandate_id": "tidy", "workspace": str(folder)})
+                await client.ask("ooda_run", {"mandate_id": "tidy", "workspace": str(folder)})
                 for folder in (two.one, two.other)
             ]
         assert [run["workspace"] for run in runs] == [str(two.one), str(two.other)]
@@ -292,9 +292,9 @@ async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two)
             await app.mandates.start_cycles(MandateRef("weekly"), RunOptions(), ME)
         assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
         assert await app.schedules.list_due(None, ME) == []
-    due = two.said("mandate", "run", "--due")
+    due = two.run_command("mandate", "run", "--due")
     assert "mandate edit weekly --workspace" in due.err
-    assert two.said("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
+    assert two.run_command("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
     assert two.place.rows("select workspace from mandate") == [(str(two.other),)]
     async with two.server(two.other) as app:
         assert [each.mandate_id for each in await app.schedules.list_due(None, ME)] == ["weekly"]
@@ -304,7 +304,7 @@ async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two)
     async with two.server(two.one, two.other) as app:
         for number in range(30):
             for folder in (two.one, two.other):
-                await saved(app, id=f"m{number:02}", goal=f"Goal {number} " + "x" * 180, workspace=str(folder))
+                await save_mandate(app, id=f"m{number:02}", goal=f"Goal {number} " + "x" * 180, workspace=str(folder))
         found: list[tuple[str, str]] = []
         cursor = None
         while True:
@@ -318,7 +318,7 @@ async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two)
 async def test_a_dialog_names_goal_age_and_folder(two: Two) -> None:
     async with two.server(two.one, lines=(WRITES, ENDS)) as app:
         person = Person([accepts(decision="deny")])
-        async with connect_person(app, "2025-11-25", person) as door:
-            await door.ask("planner_run", {"goal": "Write it.", "tools": ["write_file"]})
+        async with connect_person(app, "2025-11-25", person) as client:
+            await client.ask("planner_run", {"goal": "Write it.", "tools": ["write_file"]})
         (seen,) = person.seen
         assert all(word in seen.message for word in ("Write it.", " s old", str(two.one)))

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.app import ASK, ME, Place, place_in, started, watched
+from support.app import ASK, ME, Place, open_checked_app, place_in, start_run
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.models.answer_forms import to_stored_form
@@ -100,10 +100,10 @@ async def stored_answer(place: Place, run_id: str) -> Any:
 
 @pytest.mark.parametrize(("given", "stored"), TURNS)
 async def test_a_run_stores_the_same_row_for_each_form(place: Place, given: Any, stored: Any) -> None:
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         rows = []
         for answer in (stored, given):
-            run_id = await started(app, route="caller", caller_tools=(ASK,), key=str(len(rows)))
+            run_id = await start_run(app, route="caller", caller_tools=(ASK,), key=str(len(rows)))
             await app.answers.submit(run_id, {"round-1": answer}, ME)
             await app.answers.submit(run_id, {"round-1": given}, ME)  # repeated: no error
             rows.append(await stored_answer(place, run_id))
@@ -112,13 +112,13 @@ async def test_a_run_stores_the_same_row_for_each_form(place: Place, given: Any,
 
 @pytest.mark.parametrize("given", [{"n": 1}, {"content": {"n": 1}}])
 async def test_an_object_answers_where_the_run_has_a_schema(place: Place, given: Any) -> None:
-    async with watched(place.settings()) as app:
-        run_id = await started(app, route="caller", output_schema=SCHEMA)
+    async with open_checked_app(place.settings()) as app:
+        run_id = await start_run(app, route="caller", output_schema=SCHEMA)
         await app.answers.submit(run_id, {"round-1": given}, ME)
         await app.answers.submit(run_id, {"round-1": given}, ME)
         assert (await app.runs.report(run_id, ME)).output == {"n": 1}
 
-        plain = await started(app, route="caller")
+        plain = await start_run(app, route="caller")
         with pytest.raises(BadArguments) as refused:
             await app.answers.submit(plain, {"round-1": given}, ME)
         assert '{"content": "text"}' in refused.value.hint
@@ -131,7 +131,7 @@ async def test_of_a_call_in_any_form_only_known_secrets_are_taken_out(
     monkeypatch.setenv("A_SERVICE_TOKEN", known := "hunter2-hunter2")
     example = "sk-" + "abcdefghijklmnopqrstuvwxyz012345"
     text = f"{example} {known}"
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         for n, call in enumerate(
             (
                 {"name": "ask_person", "arguments": {"question": text}},
@@ -139,7 +139,7 @@ async def test_of_a_call_in_any_form_only_known_secrets_are_taken_out(
                 {"type": "function", "function": {"name": "ask_person", "arguments": json.dumps({"question": text})}},
             )
         ):
-            run_id = await started(app, route="caller", caller_tools=(ASK,), key=str(n))
+            run_id = await start_run(app, route="caller", caller_tools=(ASK,), key=str(n))
             await app.answers.submit(run_id, {"round-1": {"content": [call]} if n == 1 else {"tool_calls": [call]}}, ME)
             (item,) = (await app.runs.report(run_id, ME)).waiting
             assert item["arguments"] == {"question": f"{example} [secret]"}

@@ -156,28 +156,28 @@ def _replacements(node: _Place) -> Iterator[str]:  # noqa: PLR0912 - a table, on
             yield repr(f"{value}?")
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             for other in _COMPARISONS.get(type(op), ()):
-                yield _written(ast.Compare(left, [other()], [right]))
+                yield _in_brackets(ast.Compare(left, [other()], [right]))
         case ast.Compare(left=left, ops=[first, second], comparators=[middle, right]):
             for other in _COMPARISONS.get(type(first), ())[:1]:
-                yield _written(ast.Compare(left, [other(), second], [middle, right]))
+                yield _in_brackets(ast.Compare(left, [other(), second], [middle, right]))
             for other in _COMPARISONS.get(type(second), ())[:1]:
-                yield _written(ast.Compare(left, [first, other()], [middle, right]))
+                yield _in_brackets(ast.Compare(left, [first, other()], [middle, right]))
         case ast.BoolOp(op=op, values=values):
-            yield _written(ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values))
+            yield _in_brackets(ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values))
             for value in values:
                 rest = [each for each in values if each is not value]
-                yield _written(rest[0] if len(rest) == 1 else ast.BoolOp(op, rest))
+                yield _in_brackets(rest[0] if len(rest) == 1 else ast.BoolOp(op, rest))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield _written(operand)
+            yield _in_brackets(operand)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            yield _written(operand)
+            yield _in_brackets(operand)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            yield _written(ast.BinOp(left, _ARITHMETIC[type(op)](), right))
+            yield _in_brackets(ast.BinOp(left, _ARITHMETIC[type(op)](), right))
         case ast.IfExp(body=body, orelse=orelse):
-            yield _written(body)
-            yield _written(orelse)
+            yield _in_brackets(body)
+            yield _in_brackets(orelse)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _FUNCTIONS:
-            yield _written(ast.Call(ast.Name(_FUNCTIONS[name]), args, keywords))
+            yield _in_brackets(ast.Call(ast.Name(_FUNCTIONS[name]), args, keywords))
         case ast.Return(value=value) if value is not None and not isinstance(value, ast.Constant):
             yield "return None"
         case ast.Return(value=ast.Constant(value=None)) | ast.Return(value=None):
@@ -194,5 +194,5 @@ def _replacements(node: _Place) -> Iterator[str]:  # noqa: PLR0912 - a table, on
             pass
 
 
-def _written(node: ast.expr) -> str:
+def _in_brackets(node: ast.expr) -> str:
     return f"({ast.unparse(node)})"

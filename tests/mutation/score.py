@@ -110,14 +110,14 @@ def score(file: str, chosen: Iterable[Mutant], copies: SimpleQueue[Copy], pool: 
     """Try each mutant of a file, several side by side. Raises RuntimeError where its tests fail as the file is."""
     result = Score(file)
 
-    def tried(mutant: Mutant | None) -> bool:
+    def is_noticed(mutant: Mutant | None) -> bool:
         copy = copies.get()
         try:
             return copy.is_noticed(mutant, LAW_FILES[file])
         finally:
             copies.put(copy)
 
-    if tried(None):
+    if is_noticed(None):
         raise RuntimeError(f"the tests of {file} fail without any mutant")
     different = []
     for mutant in chosen:
@@ -125,7 +125,7 @@ def score(file: str, chosen: Iterable[Mutant], copies: SimpleQueue[Copy], pool: 
             result.equivalent += 1
         else:
             different.append(mutant)
-    for mutant, noticed in zip(different, pool.map(tried, different), strict=True):
+    for mutant, noticed in zip(different, pool.map(is_noticed, different), strict=True):
         if noticed:
             result.killed += 1
         else:
@@ -143,13 +143,13 @@ def main() -> int:
     options.add_argument("--jobs", type=int, default=2, help="side by side (default 2)")
     chosen = options.parse_args()
     begun = time.monotonic()
-    scores = run(chosen.file or list(LAW_FILES), None if chosen.all else chosen.count, chosen.seed, chosen.jobs)
+    scores = score_files(chosen.file or list(LAW_FILES), None if chosen.all else chosen.count, chosen.seed, chosen.jobs)
     print("\n".join(map(str, scores)))
     print(f"seed {chosen.seed}, {time.monotonic() - begun:.0f} s")
     return int(any(each.share < WANTED for each in scores))
 
 
-def run(files: Iterable[str], count: int | None, seed: int, jobs: int) -> list[Score]:
+def score_files(files: Iterable[str], count: int | None, seed: int, jobs: int) -> list[Score]:
     """Score these files, by `count` mutants each (None: all)."""
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
         copies: SimpleQueue[Copy] = SimpleQueue()

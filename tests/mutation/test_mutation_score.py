@@ -9,7 +9,7 @@ import pytest
 from equivalent import EQUIVALENT
 from lawfiles import LAW_FILES
 from mutants import mutants, sample
-from score import ROOT, SEED, WANTED, run
+from score import ROOT, SEED, WANTED, score_files
 
 PACKAGE = ROOT / "kairos_mcp"
 EACH = 40  # mutants of a file, or all where it has fewer: the eleven files together are some 430
@@ -68,5 +68,5 @@ def test_a_mutant_that_is_said_to_be_equivalent_is_one_of_its_file() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", LAW_FILES)
 def test_the_tests_notice_nearly_every_mutant(file: str) -> None:
-    (score,) = run([file], EACH, SEED, jobs=2)
+    (score,) = score_files([file], EACH, SEED, jobs=2)
     assert score.share >= WANTED, "\n".join(map(str, score.survivors))

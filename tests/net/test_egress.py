@@ -42,7 +42,7 @@ from kairos_mcp.tools.tool import StopSignal
 SMALL = 64 * 1024
 
 
-def sent(
+def send(
     egress: HttpClient,
     url: str,
     method: str = "GET",
@@ -61,7 +61,7 @@ def test_a_name_is_resolved_once_and_the_connection_goes_where_that_answer_was(w
     """Rebinding: the second answer names another server, which is never looked for."""
     with peer(address="127.0.0.2", port=web.port) as inside:
         names = Names({"api.test": [["127.0.0.1"], ["127.0.0.2"]]})
-        assert sent(egress_to(web, names=names), web.url("/a", "api.test")).body.content == b"hello"
+        assert send(egress_to(web, names=names), web.url("/a", "api.test")).body.content == b"hello"
         assert names.asked == ["api.test"]
         assert [each.header("host") for each in web.heard] == [f"api.test:{web.port}"]
         assert inside.connections == 0
@@ -85,15 +85,15 @@ def test_a_name_that_leads_inside_is_refused_before_a_connection(web: Peer, answ
         rules(f"evil.test:{web.port}"), rules(f"127.0.0.1:{web.port}"), resolve=Names({"evil.test": [answers]})
     )
     with pytest.raises(EgressDenied):
-        sent(egress, web.url("/", "evil.test"))
+        send(egress, web.url("/", "evil.test"))
     assert web.connections == 0
 
 
 def test_a_listed_private_host_is_reached_at_its_port_alone(web: Peer, other: Peer) -> None:
     egress = egress_to(web)
-    assert sent(egress, web.url()).head.status == 200
+    assert send(egress, web.url()).head.status == 200
     with pytest.raises(EgressDenied):
-        sent(egress, other.url())
+        send(egress, other.url())
     assert (web.connections, other.connections) == (1, 0)
 
 
@@ -101,7 +101,7 @@ def test_the_metadata_of_a_cloud_is_refused_even_if_it_is_listed() -> None:
     egress = HttpClient((), rules("169.254.169.254", "meta.test"), resolve=Names({"meta.test": [["169.254.169.254"]]}))
     for url in ("http://169.254.169.254/latest/", "http://meta.test/latest/"):
         with pytest.raises(EgressDenied):
-            sent(egress, url)
+            send(egress, url)
 
 
 def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
@@ -125,7 +125,7 @@ print(reply.head.status)
 
 def test_another_address_of_a_host_is_tried_when_the_first_does_not_answer(web: Peer) -> None:
     names = Names({"api.test": [["127.0.0.3", "127.0.0.1"]]})  # nobody listens at the first
-    assert sent(egress_to(web, names=names), web.url("/", "api.test")).body.content == b"hello"
+    assert send(egress_to(web, names=names), web.url("/", "api.test")).body.content == b"hello"
     assert web.connections == 1
 
 
@@ -134,9 +134,9 @@ def test_a_host_that_is_not_there_and_a_name_that_is_not_known_are_unreachable(w
     egress = egress_to(web, names=Names({}))
     web.over.set()
     with pytest.raises(Unreachable):
-        sent(HttpClient((), rules("127.0.0.1:1")), "http://127.0.0.1:1/")
+        send(HttpClient((), rules("127.0.0.1:1")), "http://127.0.0.1:1/")
     with pytest.raises(Unreachable) as unknown:
-        sent(egress, gone.replace("127.0.0.1", "nobody.test"))
+        send(egress, gone.replace("127.0.0.1", "nobody.test"))
     assert unknown.value.retryable
 
 
@@ -165,7 +165,7 @@ def test_a_redirect_to_where_nobody_may_go_is_not_followed(web: Peer, other: Pee
     listed = [f"{host}:{other.port}" for host in ("127.0.0.1", "localhost", "inside.test", "[::ffff:7f00:1]")]
     egress = HttpClient(rules("169.254.169.254", *listed), rules(f"api.test:{web.port}"), resolve=names)
     with pytest.raises(EgressDenied):
-        sent(egress, web.url("/", "api.test"))
+        send(egress, web.url("/", "api.test"))
     assert (web.connections, other.connections) == (1, 0)
 
 
@@ -175,11 +175,11 @@ def test_a_redirect_on_the_same_host_is_followed_and_one_elsewhere_only_where_li
         web.will(leads_to("/b?c"), leads_to(other.url("/d", "other.test")))
         egress = egress_to(web, other, hosts=hosts, names=names)
         if hosts:
-            replied = sent(egress, web.url("/a", "api.test"))
+            replied = send(egress, web.url("/a", "api.test"))
             assert (replied.redirects, str(replied.url)) == (2, other.url("/d", "other.test"))
         else:
             with pytest.raises(EgressDenied) as refused:
-                sent(egress, web.url("/a", "api.test"))
+                send(egress, web.url("/a", "api.test"))
             assert other.url("/d", "other.test") in refused.value.message
         assert len(other.heard) == reached
     assert [each.target for each in web.heard] == ["/a", "/b?c"] * 2
@@ -190,7 +190,7 @@ def test_headers_stay_behind_when_a_redirect_leaves_the_origin(web: Peer, other:
     names = Names({"api.test": [["127.0.0.1"]], "other.test": [["127.0.0.1"]]})
     egress = egress_to(web, other, hosts=[f"other.test:{other.port}"], names=names)
     headers = (("Authorization", "Bearer s3cret"), ("Cookie", "a=b"), ("X-Key", "k"), ("Accept", "text/plain"))
-    sent(egress, web.url("/", "api.test"), headers=headers)
+    send(egress, web.url("/", "api.test"), headers=headers)
     assert [each.header("authorization") for each in web.heard] == ["Bearer s3cret"] * 2
     (there,) = other.heard
     assert [there.header(name) for name in ("authorization", "cookie", "x-key")] == [None] * 3
@@ -200,22 +200,22 @@ def test_headers_stay_behind_when_a_redirect_leaves_the_origin(web: Peer, other:
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_what_does_more_than_read_is_not_repeated_elsewhere(web: Peer, method: str) -> None:
     web.will(leads_to("/b", 307))
-    replied = sent(egress_to(web), web.url("/a"), method, body=b"once")
+    replied = send(egress_to(web), web.url("/a"), method, body=b"once")
     assert (replied.head.status, len(web.heard)) == (307, 1)
 
 
 def test_redirects_end_after_five(web: Peer) -> None:
     web.will(leads_to("/round"))
     with pytest.raises(EgressDenied):
-        sent(egress_to(web), web.url("/"))
+        send(egress_to(web), web.url("/"))
     assert len(web.heard) == 6
 
 
 def test_cookies_are_not_kept(web: Peer) -> None:
     web.will(reply(b"", status="302 Found", location="/b", set_cookie="a=b"), text("done"))
     egress = egress_to(web)
-    sent(egress, web.url())
-    sent(egress, web.url())
+    send(egress, web.url())
+    send(egress, web.url())
     assert [each.header("cookie") for each in web.heard] == [None] * 3
 
 
@@ -228,10 +228,10 @@ def test_a_certificate_is_checked_for_the_name_that_was_asked_for(
     names = Names({"api.test": [["127.0.0.1"]], "else.test": [["127.0.0.1"]]})
     with peer(serving_as("api.test")) as secure:
         egress = egress_to(secure, names=names, tls=trusting)
-        assert sent(egress, secure.url("/", "api.test")).body.content == b"hello"
+        assert send(egress, secure.url("/", "api.test")).body.content == b"hello"
         assert secure.names == ["api.test"]
         with pytest.raises(TlsError):
-            sent(egress, secure.url("/", "else.test"))
+            send(egress, secure.url("/", "else.test"))
         assert len(secure.heard) == 1
 
 
@@ -239,7 +239,7 @@ def test_a_certificate_of_nobody_is_refused_and_nothing_was_sent(serving_as: Cal
     with peer(serving_as("api.test")) as secure:
         egress = egress_to(secure, names=Names({"api.test": [["127.0.0.1"]]}))  # the system's authorities
         with pytest.raises(TlsError):
-            sent(egress, secure.url("/?secret", "api.test"), headers=(("X-Key", "s3cret"),))
+            send(egress, secure.url("/?secret", "api.test"), headers=(("X-Key", "s3cret"),))
         assert (secure.connections, secure.heard) == (1, [])
 
 
@@ -251,7 +251,7 @@ def test_a_server_without_tls_is_no_https(web: Peer, trusting: Callable[[], ssl.
 
     web.serve = refuse  # type: ignore[method-assign]  # a peer is what a test makes of it
     with pytest.raises(TlsError):
-        sent(egress_to(web, tls=trusting), web.url().replace("http:", "https:"))
+        send(egress_to(web, tls=trusting), web.url().replace("http:", "https:"))
 
 
 def test_a_redirect_from_https_to_http_is_refused(
@@ -262,7 +262,7 @@ def test_a_redirect_from_https_to_http_is_refused(
         secure.will(leads_to(web.url("/", "api.test")))
         egress = egress_to(secure, web, hosts=[f"api.test:{web.port}"], names=names, tls=trusting)
         with pytest.raises(EgressDenied):
-            sent(egress, secure.url("/", "api.test"))
+            send(egress, secure.url("/", "api.test"))
     assert web.connections == 0
 
 
@@ -286,7 +286,7 @@ def test_the_whole_has_one_deadline(web: Peer, slow: str) -> None:
     web.will(SLOW[slow])
     began = time.monotonic()
     with pytest.raises(Timeout):
-        sent(egress_to(web), web.url(), seconds=0.4)
+        send(egress_to(web), web.url(), seconds=0.4)
     assert time.monotonic() - began < 2
 
 
@@ -307,7 +307,7 @@ def test_a_handshake_that_never_ends_is_given_up(web: Peer, trusting: Callable[[
         mute.serve = mute.ignore  # type: ignore[method-assign]  # as above
         began = time.monotonic()
         with pytest.raises(Timeout):
-            sent(egress_to(mute, tls=trusting), mute.url().replace("http:", "https:"), seconds=0.4)
+            send(egress_to(mute, tls=trusting), mute.url().replace("http:", "https:"), seconds=0.4)
         assert time.monotonic() - began < 3
 
 
@@ -321,7 +321,7 @@ def test_a_resolver_that_never_answers_is_given_up(web: Peer) -> None:
     egress = HttpClient((), rules(f"api.test:{web.port}"), resolve=stuck)
     began = time.monotonic()
     with pytest.raises(Timeout):
-        sent(egress, web.url("/", "api.test"), seconds=0.3)
+        send(egress, web.url("/", "api.test"), seconds=0.3)
     over.set()
     assert time.monotonic() - began < 2
     assert web.connections == 0
@@ -338,7 +338,7 @@ def test_a_call_that_is_stopped_ends_at_once_and_hangs_up(
 
         def ask() -> None:
             with pytest.raises(Timeout):
-                sent(egress, waiting.url("/", "api.test"), seconds=60, stop=stop)
+                send(egress, waiting.url("/", "api.test"), seconds=60, stop=stop)
             ended.append(time.monotonic())
 
         asking = threading.Thread(target=ask)
@@ -356,7 +356,7 @@ def test_a_call_that_was_stopped_before_it_began_sends_nothing(web: Peer) -> Non
     stop = StopSignal()
     stop.set()
     with pytest.raises(Timeout):
-        sent(egress_to(web), web.url(), stop=stop)
+        send(egress_to(web), web.url(), stop=stop)
     assert web.heard == []
 
 
@@ -366,7 +366,7 @@ def test_a_call_that_was_stopped_before_it_began_sends_nothing(web: Peer) -> Non
 @pytest.mark.parametrize("framed", [b"", b"content-length: 99999999999\r\n"])
 def test_a_body_without_end_is_read_to_its_bound(web: Peer, framed: bytes) -> None:
     web.will(floods(HEAD + framed + b"\r\n"))
-    body = sent(egress_to(web, body_bytes=SMALL), web.url()).body
+    body = send(egress_to(web, body_bytes=SMALL), web.url()).body
     assert (len(body.content), body.cut) == (SMALL, True)
     assert web.left.wait(WITHIN_S)
     assert web.sent < 64 * 1024 * 1024  # what fits into the buffers of both ends, and no more
@@ -382,11 +382,11 @@ def test_a_small_body_that_unpacks_to_a_large_one_is_unpacked_to_its_bound(web: 
     tracemalloc.start()
     try:
         if layers == 1:
-            body = sent(egress, web.url()).body
+            body = send(egress, web.url()).body
             assert (len(body.content), body.cut) == (SMALL, True)
         else:
             with pytest.raises(Unreachable):
-                sent(egress, web.url())
+                send(egress, web.url())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -406,7 +406,7 @@ def test_a_small_body_that_unpacks_to_a_large_one_is_unpacked_to_its_bound(web: 
 )
 def test_a_packed_body_is_unpacked(web: Peer, coding: str, packed: bytes) -> None:
     web.will(reply(packed, content_encoding=coding))
-    assert sent(egress_to(web), web.url()).body.content == b"whole"
+    assert send(egress_to(web), web.url()).body.content == b"whole"
     assert web.heard[0].header("accept-encoding") == "gzip, deflate"
 
 
@@ -422,13 +422,13 @@ def test_a_packed_body_is_unpacked(web: Peer, coding: str, packed: bytes) -> Non
 def test_a_body_that_can_not_be_unpacked_is_a_failure(web: Peer, coding: str, packed: bytes) -> None:
     web.will(reply(packed, content_encoding=coding))
     with pytest.raises(Unreachable):
-        sent(egress_to(web), web.url())
+        send(egress_to(web), web.url())
 
 
 def test_headers_without_end_are_too_large(web: Peer) -> None:
     web.will(floods(b"HTTP/1.1 200 OK\r\n", b"x: " + b"y" * 1000 + b"\r\n"))
     with pytest.raises(TooLarge):
-        sent(egress_to(web), web.url())
+        send(egress_to(web), web.url())
 
 
 @pytest.mark.parametrize(
@@ -444,12 +444,12 @@ def test_headers_without_end_are_too_large(web: Peer) -> None:
 def test_a_reply_that_is_none_or_breaks_off_is_a_failure(web: Peer, broken: bytes) -> None:
     web.will(raw(broken))
     with pytest.raises(Unreachable):
-        sent(egress_to(web), web.url())
+        send(egress_to(web), web.url())
 
 
 def test_a_reply_to_head_has_no_body(web: Peer) -> None:
     web.will(raw(HEAD + b"content-length: 100\r\n\r\n"))
-    replied = sent(egress_to(web), web.url(), "HEAD")
+    replied = send(egress_to(web), web.url(), "HEAD")
     assert (replied.head.status, replied.body.content) == (200, b"")
 
 
@@ -483,18 +483,18 @@ def test_a_reply_to_head_has_no_body(web: Peer) -> None:
 )
 def test_a_header_that_could_be_more_than_one_is_refused_before_a_connection(web: Peer, name: str, value: str) -> None:
     with pytest.raises(BadArguments):
-        sent(egress_to(web), web.url(), headers=((name, value),))
+        send(egress_to(web), web.url(), headers=((name, value),))
     assert web.connections == 0
 
 
 def test_a_header_given_twice_is_refused(web: Peer) -> None:
     with pytest.raises(BadArguments):
-        sent(egress_to(web), web.url(), headers=(("X-A", "1"), ("x-a", "2")))
+        send(egress_to(web), web.url(), headers=(("X-A", "1"), ("x-a", "2")))
     assert web.connections == 0
 
 
 def test_the_server_sees_the_request_as_it_was_meant(web: Peer) -> None:
-    sent(egress_to(web), web.url("/a%2Fb?c=d&e"), "PUT", headers=(("X-A", "1"),), body=b"\0\xff\r\n")
+    send(egress_to(web), web.url("/a%2Fb?c=d&e"), "PUT", headers=(("X-A", "1"),), body=b"\0\xff\r\n")
     (heard,) = web.heard
     assert (heard.method, heard.target, heard.body) == ("PUT", "/a%2Fb?c=d&e", b"\0\xff\r\n")
     assert dict(heard.headers) == {
@@ -510,12 +510,12 @@ def test_the_server_sees_the_request_as_it_was_meant(web: Peer) -> None:
 
 def test_a_body_that_is_too_long_is_not_sent(web: Peer) -> None:
     with pytest.raises(BadArguments):
-        sent(egress_to(web), web.url(), "POST", body=b"x" * (1024 * 1024 + 1))
+        send(egress_to(web), web.url(), "POST", body=b"x" * (1024 * 1024 + 1))
     assert web.connections == 0
 
 
 def test_an_error_names_no_address_that_a_name_led_to() -> None:
     egress = HttpClient(resolve=Names({"evil.test": [["10.11.12.13"]]}))
     with pytest.raises(KairosError) as refused:
-        sent(egress, "http://evil.test/")
+        send(egress, "http://evil.test/")
     assert "10.11.12.13" not in str(refused.value)

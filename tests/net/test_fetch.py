@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.network import Names, Peer, called, egress_to, leads_to, make_ctx, reply, rules, silent, text
+from support.network import Names, Peer, call_net_tool, egress_to, leads_to, make_ctx, reply, rules, silent, text
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult
@@ -20,8 +20,8 @@ from kairos_mcp.tools.tool import preview_call
 LISTED = HttpClient(rules("docs.test", "*.open.test", "127.0.0.1:8080"), rules("127.0.0.1:8080", "127.0.0.1:9090"))
 
 
-def fetched(peer: Peer, /, path: str = "/", **arguments: object) -> ToolResult:
-    return called(fetch_tool(egress_to(peer)), url=peer.url(path), **arguments)
+def fetch(peer: Peer, /, path: str = "/", **arguments: object) -> ToolResult:
+    return call_net_tool(fetch_tool(egress_to(peer)), url=peer.url(path), **arguments)
 
 
 # -- offering and judging --------------------------------------------------------------------------------------------
@@ -103,9 +103,9 @@ def test_nobody_is_asked_about_what_can_not_be_sent(arguments: dict[str, object]
 
 
 def test_a_body_is_sent_as_text_or_as_json(web: Peer) -> None:
-    fetched(web, method="POST", body="hällo")
-    fetched(web, method="POST", body={"a": [1, "ü"]})
-    fetched(web, method="POST", body="<a/>", headers={"Content-Type": "text/xml"})
+    fetch(web, method="POST", body="hällo")
+    fetch(web, method="POST", body={"a": [1, "ü"]})
+    fetch(web, method="POST", body="<a/>", headers={"Content-Type": "text/xml"})
     assert [(each.header("content-type"), each.body.decode()) for each in web.heard] == [
         ("text/plain; charset=utf-8", "hällo"),
         ("application/json", '{"a":[1,"ü"]}'),
@@ -126,7 +126,7 @@ def test_a_body_is_sent_as_text_or_as_json(web: Peer) -> None:
     ],
 )
 def test_an_argument_that_is_none_is_refused(web: Peer, arguments: dict[str, object]) -> None:
-    assert fetched(web, **arguments).code == "bad_arguments"
+    assert fetch(web, **arguments).code == "bad_arguments"
     assert web.connections == 0
 
 
@@ -135,7 +135,7 @@ def test_an_argument_that_is_none_is_refused(web: Peer, arguments: dict[str, obj
 
 def test_a_page_is_told_with_status_headers_and_where_it_is_from(web: Peer) -> None:
     web.will(leads_to("/b"), reply(b"<p>hi</p>", "text/html; charset=utf-8", etag='"1"', set_cookie="a=b", x_other="c"))
-    result = fetched(web, "/a")
+    result = fetch(web, "/a")
     assert (result.is_error, result.content) == (
         False,
         f'GET {web.url("/b")}\n200 OK\ncontent-type: text/html; charset=utf-8\netag: "1"\n'
@@ -148,7 +148,7 @@ def test_a_page_is_told_with_status_headers_and_where_it_is_from(web: Peer) -> N
 @pytest.mark.parametrize(("status", "again"), [("404 Not Found", False), ("500 Oops", True), ("429 Slow", True)])
 def test_a_status_that_is_no_success_is_a_failure_with_the_body(web: Peer, status: str, again: bool) -> None:
     web.will(text("because", status=status))
-    result = fetched(web)
+    result = fetch(web)
     assert (result.is_error, result.code) == (True, "http_error")
     assert result.content.endswith("\n\nbecause")
     assert (result.data["status"], result.data["retryable"]) == (int(status[:3]), again)
@@ -172,7 +172,7 @@ def test_a_status_that_is_no_success_is_a_failure_with_the_body(web: Peer, statu
 )
 def test_text_is_read_by_what_it_says_it_is(web: Peer, content: bytes, kind: str, shown: str) -> None:
     web.will(reply(content, kind))
-    assert fetched(web).content.partition("\n\n")[2] == shown
+    assert fetch(web).content.partition("\n\n")[2] == shown
 
 
 @pytest.mark.parametrize(
@@ -188,14 +188,14 @@ def test_text_is_read_by_what_it_says_it_is(web: Peer, content: bytes, kind: str
 )
 def test_what_was_done_to_a_text_is_said(web: Peer, content: bytes, kind: str, noted: str) -> None:
     web.will(reply(content, kind))
-    result = fetched(web)
+    result = fetch(web)
     assert not result.is_error
     assert any(noted in note for note in result.data["notes"])
 
 
 def test_hidden_characters_are_spelled_out(web: Peer) -> None:
     web.will(text("a\u200bb\u202ec\x1b[2J\U000e0041"))
-    assert fetched(web).content.endswith("\n\na⟦U+200B⟧b⟦U+202E⟧c⟦U+1B⟧[2J⟦U+E0041⟧")
+    assert fetch(web).content.endswith("\n\na⟦U+200B⟧b⟦U+202E⟧c⟦U+1B⟧[2J⟦U+E0041⟧")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_hidden_characters_are_spelled_out(web: Peer) -> None:
 )
 def test_what_is_no_text_is_described_and_not_shown(web: Peer, content: bytes, kind: str) -> None:
     web.will(reply(content, kind))
-    result = fetched(web)
+    result = fetch(web)
     assert not result.is_error
     assert f"no text, not shown: {len(content)} bytes" in result.content
     assert (result.data["bytes"], len(result.data["sha256"])) == (len(content), 64)
@@ -213,21 +213,21 @@ def test_what_is_no_text_is_described_and_not_shown(web: Peer, content: bytes, k
 
 def test_a_body_that_was_cut_says_so(web: Peer) -> None:
     web.will(text("x" * 5000))
-    result = called(fetch_tool(egress_to(web, body_bytes=1000)), url=web.url())
+    result = call_net_tool(fetch_tool(egress_to(web, body_bytes=1000)), url=web.url())
     assert "only the first 1,000 bytes were read; there are more" in result.data["notes"]
     assert result.content.endswith("\n" + "x" * 1000)
 
 
 def test_a_header_of_the_reply_can_not_look_like_more(web: Peer) -> None:
     web.will(reply(b"", etag="a\u0085\u00adb" + "c" * 2000))
-    (line,) = [line for line in fetched(web).content.split("\n") if line.startswith("etag")]
+    (line,) = [line for line in fetch(web).content.split("\n") if line.startswith("etag")]
     assert line.startswith("etag: a⟦U+85⟧⟦U+AD⟧bcc")
     assert len(line) < 520
 
 
 def test_a_call_ends_with_its_time(web: Peer) -> None:
     web.will(silent)
-    result = called(fetch_tool(egress_to(web)), 0.3, url=web.url())
+    result = call_net_tool(fetch_tool(egress_to(web)), 0.3, url=web.url())
     assert (result.code, result.data["retryable"]) == ("timeout", True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.app import Place, place_in, rests, started, watched
+from support.app import Place, open_checked_app, place_in, rests, start_run
 from support.network import Peer, json_text, rules
 
 from kairos_mcp.settings.tables import parse_http_tool
@@ -37,8 +37,8 @@ async def test_a_run_uses_an_http_tool_and_its_secret_is_in_no_file(place: Place
         {"content": "done", "finish": "stop"},
     )
     private = tuple(rules(f"127.0.0.1:{web.port}"))
-    async with watched(place.settings(*lines, http_tools=(tool,), private_hosts=private)) as app:
-        run_id = await started(app)
+    async with open_checked_app(place.settings(*lines, http_tools=(tool,), private_hosts=private)) as app:
+        run_id = await start_run(app)
         report = await rests(app, run_id)
         assert (report.status, report.summary) == ("completed", "done")
         assert [call["ok"] for call in report.calls] == [True, False]
@@ -62,8 +62,8 @@ async def test_a_run_reads_a_listed_host_at_once_and_a_person_is_asked_about_the
         {"content": "done", "finish": "stop"},
     )
     settings = place.settings(*lines, http_fetch=True, http_hosts=listed, private_hosts=listed)
-    async with watched(settings) as app:
-        run_id = await started(app, tools=("http_fetch",))
+    async with open_checked_app(settings) as app:
+        run_id = await start_run(app, tools=("http_fetch",))
         report = await rests(app, run_id)
         assert [(call["ok"], call["name"]) for call in report.calls][:2] == [
             (True, "http_fetch"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.network import Peer, called, egress_to, json_text, leads_to
+from support.network import Peer, call_net_tool, egress_to, json_text, leads_to
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
 from kairos_mcp.core.json_schema import compile_schema
@@ -108,7 +108,7 @@ PETS: dict[str, Any] = {
 }
 
 
-def changed(**more: Any) -> dict[str, Any]:
+def pets_with(**more: Any) -> dict[str, Any]:
     copy: dict[str, Any] = json.loads(json.dumps(PETS))
     return copy | more
 
@@ -190,11 +190,11 @@ def test_operations_without_an_id_get_one_and_names_are_made_plain() -> None:
 def test_an_imported_tool_calls_a_real_service(web: Peer) -> None:
     web.will(json_text('{"id": 7}', "201 Created"))
     made = one(PETS, "createPet", server=web.url("/api"))
-    result = called(http_tool(made, egress_to(web), str), body={"name": "Rex"})
+    result = call_net_tool(http_tool(made, egress_to(web), str), body={"name": "Rex"})
     assert not result.is_error
     (heard,) = web.heard
     assert (heard.method, heard.target, json.loads(heard.body)) == ("POST", "/api/pets", {"name": "Rex"})
-    assert called(http_tool(made, egress_to(web), str), body={"age": 1}).code == "bad_arguments"
+    assert call_net_tool(http_tool(made, egress_to(web), str), body={"age": 1}).code == "bad_arguments"
     assert len(web.heard) == 1
 
 
@@ -227,7 +227,7 @@ def test_a_document_is_read_from_where_a_person_says(web: Peer, other: Peer) -> 
 
 
 def test_a_relative_server_is_meant_against_where_the_document_was() -> None:
-    document = changed(servers=[{"url": "/v2"}])
+    document = pets_with(servers=[{"url": "/v2"}])
     assert one(document, "createPet", server="https://a.test/docs/api.json").url == "https://a.test/v2/pets"
     with pytest.raises(ConfigError):
         one(document, "createPet")
@@ -258,7 +258,7 @@ def test_a_relative_server_is_meant_against_where_the_document_was() -> None:
 )  # fmt: skip
 def test_what_can_not_be_a_tool_is_refused_with_a_cure(operation: str, more: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
-        one(changed(**more), operation)
+        one(pets_with(**more), operation)
     assert refused.value.hint
     assert len(str(refused.value)) < 600
 
@@ -269,7 +269,7 @@ def test_refs_that_grow_are_refused() -> None:
         ref = {"$ref": f"#/components/schemas/s{level - 1}"}
         schemas[f"s{level}"] = {"type": "object", "properties": dict.fromkeys("abcdefgh", ref)}
     body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/s10"}}}}
-    document = changed(
+    document = pets_with(
         paths={"/q": {"post": {"operationId": "q", "security": [], "requestBody": body}}},
         components={"schemas": schemas},
     )

@@ -13,7 +13,7 @@ import pytest
 from approvals.test_commands import kairos
 from support.app import Place
 from support.cycles import Person, accepts
-from support.repository import INSTALL, LINKS, about, change, changed, dead_links, lines_changed, repository_in
+from support.repository import INSTALL, LINKS, about, change, changed_files, dead_links, lines_changed, repository_in
 from support.reviewers import UNHURRIED, connect_person, verdicts
 from support.stdio_server import Gone, StdioClient
 
@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
-def scripted(place: Place, *lines: dict[str, Any]) -> None:
+def write_script(place: Place, *lines: dict[str, Any]) -> None:
     """Every process thinks by this script: it stands in the configuration."""
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (place.home / "kairos.toml").write_text(f"script = {json.dumps(str(place.script))}\n")
@@ -50,21 +50,26 @@ def times(place: Place, number: int) -> tuple[int, int]:
 
 
 def test_killed_while_it_waits_then_approved_denied_and_approved_by_processes(place):
-    scripted(place, *about("docs/guide.md", INSTALL), *about("docs/usage.md", WRONG), *about("docs/usage.md", RIGHT))
+    write_script(
+        place, *about("docs/guide.md", INSTALL), *about("docs/usage.md", WRONG), *about("docs/usage.md", RIGHT)
+    )
     with StdioClient.start(place, script=False) as client:
         waits = client.call("ooda_run", mandate=LINKS, wait_s=15)
         os.kill(client.pid, signal.SIGKILL)
         client.ends()
     run_id, first, second, third = waits["run_id"], *(f"{ACT.format(n)}/approval" for n in (1, 2, 3))
-    assert ([item["key"] for item in waits["waiting"]], changed(place.workspace)) == ([first], [])
+    assert ([item["key"] for item in waits["waiting"]], changed_files(place.workspace)) == ([first], [])
     assert "+Install it as [told here](install.md)" in kairos(place, "show", run_id).stdout
     assert kairos(place, "approve", run_id, first).returncode == 3  # and the next one waits
-    assert (changed(place.workspace), lines_changed(place.workspace, "docs/guide.md")) == (["docs/guide.md"], (1, 1))
+    assert (changed_files(place.workspace), lines_changed(place.workspace, "docs/guide.md")) == (
+        ["docs/guide.md"],
+        (1, 1),
+    )
     assert kairos(place, "deny", run_id, second, "--feedback", FEEDBACK).returncode == 3
     assert kairos(place, "approve", run_id, first).returncode == 3  # the same word again: nothing happens
-    assert changed(place.workspace) == ["docs/guide.md"]
+    assert changed_files(place.workspace) == ["docs/guide.md"]
     assert kairos(place, "approve", run_id, third).returncode == 0
-    assert changed(place.workspace) == ["docs/guide.md", "docs/usage.md"]
+    assert changed_files(place.workspace) == ["docs/guide.md", "docs/usage.md"]
     assert dead_links(place.workspace) == ["reference.md: ../usage.md"]
     assert [times(place, n) for n in (1, 2, 3)] == [(1, 1), (0, 1), (1, 1)]
     assert [verdict for verdict, *_ in verdicts(place)] == ["approve", "deny", "approve"]
@@ -77,20 +82,20 @@ async def test_a_denial_in_a_dialog_is_read_by_the_model_which_proposes_another_
     person = Person([accepts(decision="deny", feedback=FEEDBACK), accepts(decision="approve")])
     async with (
         App.open(place.settings(), via="mcp") as app,
-        connect_person(app, era, person, patience=UNHURRIED) as door,
+        connect_person(app, era, person, patience=UNHURRIED) as client,
     ):
-        run = await door.ask("ooda_run", {"mandate": {**LINKS, "max_cycles": 2}, "route": "caller"})
+        run = await client.ask("ooda_run", {"mandate": {**LINKS, "max_cycles": 2}, "route": "caller"})
         for turn in about("docs/usage.md", WRONG):
-            run = await answered(door, run, turn)
-        assert changed(place.workspace) == []
+            run = await answer_completion(client, run, turn)
+        assert changed_files(place.workspace) == []
         orient, decide, reflect = about("docs/usage.md", RIGHT)
-        assert FEEDBACK in asked(run)
-        run = await answered(door, run, orient)
-        assert FEEDBACK in asked(run)
-        run = await answered(door, run, decide)
-        run = await answered(door, run, reflect)
+        assert FEEDBACK in waiting_messages(run)
+        run = await answer_completion(client, run, orient)
+        assert FEEDBACK in waiting_messages(run)
+        run = await answer_completion(client, run, decide)
+        run = await answer_completion(client, run, reflect)
     assert [each["status"] for each in run["output"]["cycles"]] == ["denied", "applied"]
-    assert changed(place.workspace) == ["docs/usage.md"]
+    assert changed_files(place.workspace) == ["docs/usage.md"]
     assert [(verdict, through) for verdict, _, through, _ in verdicts(place)] == [
         ("deny", "elicitation"),
         ("approve", "elicitation"),
@@ -98,13 +103,13 @@ async def test_a_denial_in_a_dialog_is_read_by_the_model_which_proposes_another_
     assert [shown.message.count("+See [the reference]") for shown in person.seen] == [1, 1]
 
 
-async def answered(door: Any, run: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any]:
+async def answer_completion(client: Any, run: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any]:
     (item,) = run["waiting"]
     assert item["kind"] == "completion"
-    return await door.ask("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: turn}})
+    return await client.ask("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: turn}})
 
 
-def asked(run: dict[str, Any]) -> str:
+def waiting_messages(run: dict[str, Any]) -> str:
     (item,) = run["waiting"]
     return str(item["messages"])
 
@@ -122,7 +127,7 @@ def test_killed_while_an_approved_edit_is_made_it_is_made_once_and_never_half(pl
     page, whole = place.workspace / "docs" / "guide.md", "(install.md)"
     before = page.read_text()
     after = before.replace("(instal.md)", whole)
-    scripted(place, *about("docs/guide.md", INSTALL))
+    write_script(place, *about("docs/guide.md", INSTALL))
     strike = ["-P", str(page.parent), "-e", f"trace={point}", "-e", f"inject={point}:signal=KILL:when=1"]
     with StdioClient.start(place, script=False, under=["strace", "-f", "-qq", "-o", os.devnull, *strike]) as client:
         waits = client.call("ooda_run", mandate={**LINKS, "max_cycles": 1}, wait_s=15)
@@ -138,6 +143,6 @@ def test_killed_while_an_approved_edit_is_made_it_is_made_once_and_never_half(pl
         (report,) = fresh.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"]
     assert [each["status"] for each in report["output"]["cycles"]] == ["applied"]
     assert page.read_text() == after
-    assert changed(place.workspace) == ["docs/guide.md"]  # and no file of ours is left
+    assert changed_files(place.workspace) == ["docs/guide.md"]  # and no file of ours is left
     assert times(place, 1)[1] == 1
     assert verdicts(place)[0][:1] == ("approve",)

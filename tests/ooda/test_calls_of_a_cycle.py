@@ -40,10 +40,10 @@ class Greedy(ClientModel):
 async def one_cycle(place: Any, era: str, model: ClientModel) -> tuple[dict[str, Any], dict[str, int]]:
     """The run's result after as many calls as it takes, and its steps by kind."""
     async with App.open(place.settings(), via="mcp") as app:
-        async with connect_person(app, era, None, patience=UNHURRIED, model=model) as door:
-            run = await door.ask("ooda_run", ONE_CYCLE)
+        async with connect_person(app, era, None, patience=UNHURRIED, model=model) as client:
+            run = await client.ask("ooda_run", ONE_CYCLE)
             while run["status"] == "input_required":  # eight rounds of one call are the most
-                run = await door.ask("run_continue", run["next"]["arguments"])
+                run = await client.ask("run_continue", run["next"]["arguments"])
         await assert_all_lawful(app)
     return run, dict(place.rows("select kind, count(*) from mark group by kind"))
 

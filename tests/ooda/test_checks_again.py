@@ -45,10 +45,10 @@ async def test_approval_of_before_is_recorded_with_what_it_stands_on_and_a_chang
     program(place, "exit 1")
     person = Person([accepts(decision="approve")] * 2)
     lines = cycle(noop())
-    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as door:
-        first = await door.ask("ooda_run", {"mandate": JUDGED})
-    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as door:
-        again = await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1})
+    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as client:
+        first = await client.ask("ooda_run", {"mandate": JUDGED})
+    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as client:
+        again = await client.ask("ooda_run", {"mandate": JUDGED, "cycles": 1})
         assert again["run_id"] != first["run_id"]
         assert len(person.seen) == 1
     (asked, *let_through) = approvals(place)
@@ -58,8 +58,8 @@ async def test_approval_of_before_is_recorded_with_what_it_stands_on_and_a_chang
     assert list(json.loads(asked[3])) == ["check.sh"]
     assert place.rows("select client from approval where through = 'before'") == [(first["run_id"],)] * 3
     program(place, "touch other.txt; exit 0")
-    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as door:
-        await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1, "limits": {"model_calls": 9}})
+    async with open_scripted_client(place, MODERN, *lines, person=person, **BARE) as client:
+        await client.ask("ooda_run", {"mandate": JUDGED, "cycles": 1, "limits": {"model_calls": 9}})
         assert len(person.seen) == 2
 
 
@@ -100,12 +100,12 @@ async def test_approval_of_a_check_is_for_its_mandates_text_alone(place):
     person = Person([accepts(decision="approve")] * 2)
     async with open_scripted_client(
         place, MODERN, orientation_line(), noop(), judgement_line(), person=person, **BARE
-    ) as door:
-        done = await door.ask("ooda_run", {"mandate": JUDGED})
+    ) as client:
+        done = await client.ask("ooda_run", {"mandate": JUDGED})
         assert outcome_of(place, done["run_id"])["stop_reason"] == "nothing_to_do"
     async with open_scripted_client(
         place, MODERN, orientation_line(), noop(), judgement_line(), person=person, **BARE
-    ) as door:
-        await door.ask("ooda_run", {"mandate": {**JUDGED, "risk_budget": "medium"}})
+    ) as client:
+        await client.ask("ooda_run", {"mandate": {**JUDGED, "risk_budget": "medium"}})
     assert len(person.seen) == 2
     assert [row[2] for row in approvals(place)] == ["elicitation", "before", "elicitation", "before"]

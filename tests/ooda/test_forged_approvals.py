@@ -24,28 +24,28 @@ YES = {"decision": "approve"}
 OTHER = {"path": "docs/index.md", "old_string": "tow.md", "new_string": "two.md"}
 
 
-async def waits(door: Any) -> tuple[str, dict[str, Any]]:
+async def waits(client: Any) -> tuple[str, dict[str, Any]]:
     """The run of the mandate and what it asks approval of."""
-    run = await door.ask("ooda_run", {"mandate": ONCE})
+    run = await client.ask("ooda_run", {"mandate": ONCE})
     (item,) = run["waiting"]
-    assert (item["kind"], page_of(door)) == ("approval", PAGE)
+    assert (item["kind"], page_of(client)) == ("approval", PAGE)
     return run["run_id"], item
 
 
-async def other(door: Any) -> tuple[str, dict[str, Any]]:
+async def other(client: Any) -> tuple[str, dict[str, Any]]:
     """Another call that asks for approval."""
-    run = await door.ask("registry_call", {"name": "edit_file", "arguments": OTHER})
+    run = await client.ask("registry_call", {"name": "edit_file", "arguments": OTHER})
     (item,) = run["waiting"]
     return run["run_id"], item
 
 
-def page_of(door: Any) -> str:
-    return page(Place(door.app.settings.home.parent))
+def page_of(client: Any) -> str:
+    return page(Place(client.app.settings.home.parent))
 
 
-async def said(door: Any, run_id: str, answers: Any) -> str:
+async def submit_answers(client: Any, run_id: str, answers: Any) -> str:
     """The code with which the answers are refused, or the run's status."""
-    result = await door.client.call_tool("run_continue", {"run_id": run_id, "answers": answers})
+    result = await client.sdk_client.call_tool("run_continue", {"run_id": run_id, "answers": answers})
     report = result.structured_content
     return str(report["code"] if result.is_error else report["status"])
 
@@ -56,8 +56,8 @@ def none_decided(place: Place) -> bool:
 
 async def test_approval_that_is_not_about_this_item_is_none(place, era):
     """Even where whoever calls may decide."""
-    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
-        (run, item), (stray, strays) = await waits(door), await other(door)
+    async with open_scripted_client(place, era, *LINES, approvals="host") as client:
+        (run, item), (stray, strays) = await waits(client), await other(client)
         key, mine, theirs = item["key"], item["digest"], strays["digest"]
         assert mine != theirs
         forged = [
@@ -76,9 +76,9 @@ async def test_approval_that_is_not_about_this_item_is_none(place, era):
             (stray, {strays["key"]: {**YES, "digest": theirs}, key: {**YES, "digest": mine}}, "not_waiting"),
         ]
         for run_id, answers, code in forged:
-            assert await said(door, run_id, answers) == code, answers
+            assert await submit_answers(client, run_id, answers) == code, answers
         with pytest.raises(KairosError) as refused:
-            await door.app.answers.submit(run, {key: {**YES, "digest": mine}}, Caller("bob"))
+            await client.app.answers.submit(run, {key: {**YES, "digest": mine}}, Caller("bob"))
         assert refused.value.code == "unknown_run"
         assert none_decided(place)
         assert page(place) == PAGE
@@ -86,35 +86,37 @@ async def test_approval_that_is_not_about_this_item_is_none(place, era):
 
 
 async def test_a_model_that_answers_for_its_person_is_refused(place, era):
-    async with open_scripted_client(place, era, *LINES) as door:
-        run, item = await waits(door)
-        assert await said(door, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_required"
-        (again,) = (await door.ask("run_status", {"run_ids": [run]}))["runs"]
+    async with open_scripted_client(place, era, *LINES) as client:
+        run, item = await waits(client)
+        assert (
+            await submit_answers(client, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_required"
+        )
+        (again,) = (await client.ask("run_status", {"run_ids": [run]}))["runs"]
         assert again["next"]["tool"] == "run_status"
         assert none_decided(place)
         assert page(place) == PAGE
 
 
 async def test_approval_that_comes_too_late_is_none(place, era):
-    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
-        run, item = await waits(door)
+    async with open_scripted_client(place, era, *LINES, approvals="host") as client:
+        run, item = await waits(client)
         place.rows("update approval set expires_at = asked_at")
-        assert await said(door, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_expired"
+        assert await submit_answers(client, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_expired"
         assert page(place) == PAGE
-        (report,) = (await door.ask("run_status", {"run_ids": [run], "until": "attention"}))["runs"]
+        (report,) = (await client.ask("run_status", {"run_ids": [run], "until": "attention"}))["runs"]
         assert (report["status"], report["next"]["arguments"]) == ("paused", {"run_id": run, "action": "resume"})
-        await door.ask("run_control", report["next"]["arguments"])
-        run, again = await waits(door)
+        await client.ask("run_control", report["next"]["arguments"])
+        run, again = await waits(client)
         assert (again["key"], page(place)) == (f"{item['key']}-2", PAGE)
 
 
 async def test_approval_of_what_has_changed_since_it_was_shown_is_used_for_nothing(place, era):
     theirs = PAGE.replace("# Index", "# The index")
-    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
-        run, item = await waits(door)
+    async with open_scripted_client(place, era, *LINES, approvals="host") as client:
+        run, item = await waits(client)
         (place.workspace / "docs" / "index.md").write_text(theirs)
-        await door.ask("run_continue", {"run_id": run, "answers": {item["key"]: {**YES, "digest": item["digest"]}}})
-        (report,) = (await door.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
+        await client.ask("run_continue", {"run_id": run, "answers": {item["key"]: {**YES, "digest": item["digest"]}}})
+        (report,) = (await client.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
         act = report["output"]["cycles"][0]["act"]
         assert (act["status"], act["code"]) == ("failed", "stale_file")
         assert page(place) == theirs
@@ -123,35 +125,36 @@ async def test_approval_of_what_has_changed_since_it_was_shown_is_used_for_nothi
 async def test_EDIT_019_approval_for_a_file_that_a_link_has_replaced_follows_no_link(place, era):
     target, file = place.root / "target.md", place.workspace / "docs" / "index.md"
     target.write_text(PAGE)  # the very text that was shown
-    async with open_scripted_client(place, era, *LINES, approvals="host") as door:
-        run, item = await waits(door)
+    async with open_scripted_client(place, era, *LINES, approvals="host") as client:
+        run, item = await waits(client)
         file.unlink()
         file.symlink_to(target)
-        await door.ask("run_continue", {"run_id": run, "answers": {item["key"]: {**YES, "digest": item["digest"]}}})
-        (report,) = (await door.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
+        await client.ask("run_continue", {"run_id": run, "answers": {item["key"]: {**YES, "digest": item["digest"]}}})
+        (report,) = (await client.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
         act = report["output"]["cycles"][0]["act"]
         assert (act["status"], act["code"]) == ("denied", "path_denied")
     assert (target.read_text(), file.is_symlink()) == (PAGE, True)
 
 
 async def test_approval_given_by_eight_at_once_is_used_once(place, era):
-    async with open_scripted_client(place, era, *LINES, approvals="host") as door, AsyncExitStack() as clients:
-        run, item = await waits(door)
-        doors = [
-            await clients.enter_async_context(connect_person(door.app, era, None, name=f"client {n}")) for n in range(8)
+    async with open_scripted_client(place, era, *LINES, approvals="host") as client, AsyncExitStack() as clients:
+        run, item = await waits(client)
+        connected = [
+            await clients.enter_async_context(connect_person(client.app, era, None, name=f"client {n}"))
+            for n in range(8)
         ]
         words = [{"decision": "approve" if n % 4 else "deny", "digest": item["digest"]} for n in range(8)]
         came = await asyncio.gather(
-            *(said(each, run, {item["key"]: word}) for each, word in zip(doors, words, strict=True))
+            *(submit_answers(each, run, {item["key"]: word}) for each, word in zip(connected, words, strict=True))
         )
         ((first, *_),) = verdicts(place)
         agreed = [word["decision"] == first for word in words]
         assert [code == "already_answered" for code in came] == [not same for same in agreed]
-        await door.ask("run_status", {"run_ids": [run], "until": "done"})
+        await client.ask("run_status", {"run_ids": [run], "until": "done"})
         assert page(place) == (DONE if first == "approve" else PAGE)
         begun = "select count(*) from attempt join mark on mark.id = mark where path = 'cycle-1/act/call-1'"
         assert place.rows(begun) == [(int(first == "approve"),)]
-        assert await said(door, run, {item["key"]: {**YES, "digest": item["digest"]}}) != "working"
+        assert await submit_answers(client, run, {item["key"]: {**YES, "digest": item["digest"]}}) != "working"
         assert place.rows(begun) == [(int(first == "approve"),)]
 
 
@@ -160,30 +163,32 @@ async def test_a_dialogs_answer_without_its_seal_or_under_another_one_is_none(pl
     yes = accepts(decision="approve")
     async with (
         App.open(place.settings(*LINES), via="mcp") as app,
-        connect_person(app, MODERN, Person(), patience=UNHURRIED) as door,
+        connect_person(app, MODERN, Person(), patience=UNHURRIED) as client,
     ):
         start = {"mandate": ONCE}
-        first = await door.asked("ooda_run", start)
+        first = await client.step_to_requests("ooda_run", start)
         call = {"name": "edit_file", "arguments": OTHER}
-        second = await door.asked("registry_call", call)
+        second = await client.step_to_requests("registry_call", call)
         (key,), (stray,) = first.input_requests, second.input_requests
         assert key != stray
         run = {"run_id": place.rows("select id from run order by n")[0][0]}
         for state in ("", "x", run["run_id"], spoilt(first.request_state), first.request_state[:-8]):
             with pytest.raises(MCPError) as refused:
-                await door.step("run_continue", run, state=state, answers={key: yes})
+                await client.step("run_continue", run, state=state, answers={key: yes})
             assert refused.value.error.code == -32602
-        await door.step("run_continue", run, answers={key: yes})  # without any
+        await client.step("run_continue", run, answers={key: yes})  # without any
         for name, arguments, state in (
             ("run_continue", run, second.request_state),
             ("registry_call", call, first.request_state),
             ("ooda_run", start, second.request_state),
         ):
             with suppress(MCPError):  # refused, or asked anew
-                await door.step(name, arguments, state=state, answers={key: yes, stray: yes})
+                await client.step(name, arguments, state=state, answers={key: yes, stray: yes})
         assert none_decided(place)
         assert page(place) == PAGE
-        report = await door.came_to("ooda_run", start, state=first.request_state, answers={key: yes})  # as it was meant
+        report = await client.step_to_result(
+            "ooda_run", start, state=first.request_state, answers={key: yes}
+        )  # as it was meant
         assert (report["output"]["cycles"][0]["status"], page(place)) == ("applied", DONE)
         assert [verdict for verdict, *_ in verdicts(place)] == ["approve", None]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from support.app import ME, Place, outcome_of, watched
+from support.app import ME, Place, open_checked_app, outcome_of
 from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, noop, page
 from support.stdio_server import StdioClient
 
@@ -45,7 +45,7 @@ def kairos(place: Place, capsys, monkeypatch) -> Callable[..., str]:
     return command
 
 
-def saved(place: Place, kairos, **changes) -> Path:
+def save_mandate(place: Place, kairos, **changes) -> Path:
     file = place.root / "links.json"
     file.write_text(json.dumps({**MANDATE, **changes}))
     kairos("mandate", "save", str(file))
@@ -85,7 +85,7 @@ def test_killed_while_a_person_is_asked_then_denied_nothing_is_changed(place, ka
 
 def test_a_mandate_is_saved_listed_and_run_by_command(place, kairos):
     script(place, *MENDED)
-    file = saved(place, kairos)
+    file = save_mandate(place, kairos)
     assert kairos("mandate", "save", str(file)).startswith("unchanged: links")
     assert "created" in kairos("mandate", "list")
     assert "+See [one](one.md)" in kairos("mandate", "run", "links", code=3)
@@ -107,7 +107,7 @@ def test_at_a_checkpoint_the_command_that_goes_on_is_said(place, kairos):
     script(place, *MENDED)
     (place.home).mkdir()
     (place.home / "kairos.toml").write_text('[[gate]]\ntools = "edit_file"\nverdict = "allow"\n')
-    saved(place, kairos)
+    save_mandate(place, kairos)
     output = kairos("mandate", "run", "links", code=3)
     (run_id,) = place.rows("select id from run")[0]
     assert "mandate links: paused_at_checkpoint\n- cycle 1: code_edit docs/index.md: applied; success, confid" in output
@@ -125,7 +125,7 @@ def test_at_a_checkpoint_the_command_that_goes_on_is_said(place, kairos):
 
 def test_a_persons_word_begins_another_stretch(place, kairos):
     script(place, *MENDED)
-    saved(place, kairos, checkpoint_every=3)
+    save_mandate(place, kairos, checkpoint_every=3)
     kairos("mandate", "run", "links", code=3)
     cap = "select cap_model_calls, spent_model_calls + held_model_calls from account where scope = 'run'"
     assert place.rows(cap) == [(60, 2)]
@@ -138,7 +138,7 @@ def test_a_persons_word_begins_another_stretch(place, kairos):
 
 def test_a_remembered_approval_is_no_persons_word_and_begins_no_stretch(place, kairos):
     script(place, *MENDED)
-    saved(place, kairos, checkpoint_every=3)
+    save_mandate(place, kairos, checkpoint_every=3)
     kairos("mandate", "run", "links", code=3)
     cap = "select cap_model_calls, spent_model_calls from account where scope = 'run'"
     ((run_id,),) = place.rows("select id from run")
@@ -152,7 +152,7 @@ def test_a_remembered_approval_is_no_persons_word_and_begins_no_stretch(place, k
 def test_what_is_due_is_run_once_for_each_time(place, kairos):
     lines = [line for _ in range(2) for line in cycle({"content": '{"action": "noop", "reason": "all well"}'})]
     script(place, *lines)
-    saved(place, kairos, max_cycles=1, schedule={"rule": "* * * * *", "catch_up": "bounded", "bound": 2})
+    save_mandate(place, kairos, max_cycles=1, schedule={"rule": "* * * * *", "catch_up": "bounded", "bound": 2})
     assert re.match(r"nothing is due; links is next due \S+:00Z, in \d+ (s|min)\n", kairos("mandate", "run", "--due"))
     set_back(place, minutes=5)
     assert "  schedule * * * * * (UTC): due since " in kairos("mandate", "list")
@@ -189,7 +189,7 @@ def set_back(place: Place, minutes: int) -> None:
 
 def test_a_mandate_is_shown_edited_and_removed_by_command(place, kairos, monkeypatch):
     script(place, *cycle(noop()))
-    saved(place, kairos, max_cycles=1)
+    save_mandate(place, kairos, max_cycles=1)
     shown = json.loads(kairos("mandate", "show", "links"))
     assert shown["goal"] == MANDATE["goal"]
     assert kairos("mandate", "edit", "links", str(place.root / "links.json")).startswith("unchanged: links")
@@ -220,7 +220,7 @@ def test_a_mandate_is_shown_edited_and_removed_by_command(place, kairos, monkeyp
 
 
 def test_what_an_editor_left_that_is_no_mandate_is_kept_and_said(place, kairos, monkeypatch, capsys):
-    saved(place, kairos)
+    save_mandate(place, kairos)
     editor = place.root / "editor.py"
     editor.write_text('import pathlib, sys\npathlib.Path(sys.argv[1]).write_text(\'{"goal": "Half\')')
     monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
@@ -237,7 +237,7 @@ def test_what_an_editor_left_that_is_no_mandate_is_kept_and_said(place, kairos, 
 
 def test_a_mandate_with_an_open_run_is_not_removed(place, kairos):
     script(place, *MENDED)
-    saved(place, kairos)
+    save_mandate(place, kairos)
     kairos("mandate", "run", "links", code=3)
     kairos("mandate", "remove", "links", code=1)
     assert place.rows("select id from mandate") == [("links",)]
@@ -248,7 +248,7 @@ def test_a_mandate_with_an_open_run_is_not_removed(place, kairos):
 
 
 def test_what_is_due_without_a_model_is_said_and_not_begun(place, kairos, monkeypatch, capsys):
-    saved(place, kairos, schedule={"rule": "* * * * *", "catch_up": "once"})
+    save_mandate(place, kairos, schedule={"rule": "* * * * *", "catch_up": "once"})
     monkeypatch.delenv("KAIROS_SCRIPT")
     set_back(place, minutes=5)
     assert run_command(["mandate", "run", "--due"]) == 3
@@ -262,7 +262,7 @@ def test_what_is_due_without_a_model_is_said_and_not_begun(place, kairos, monkey
 
 
 async def test_what_needs_a_person_about_mandates_is_one_list(place):
-    async with watched(place.settings()) as app:
+    async with open_checked_app(place.settings()) as app:
         await app.mandates.save({**MANDATE, "schedule": {"rule": "* * * * *", "catch_up": "once"}}, ME)
         assert await app.schedules.notes_for_person(ME) == []
         set_back(place, minutes=5)
@@ -271,7 +271,7 @@ async def test_what_needs_a_person_about_mandates_is_one_list(place):
         started = await app.mandates.start_cycles(MandateRef("links"), RunOptions(), ME)
         assert await app.schedules.notes_for_person(ME) == []
         await app.control.request(started.run_id, "cancel", ME)
-    async with watched(place.settings({"content": "x"})) as app:
+    async with open_checked_app(place.settings({"content": "x"})) as app:
         assert await app.schedules.notes_for_person(ME) == []
 
 

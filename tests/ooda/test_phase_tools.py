@@ -42,10 +42,10 @@ async def test_each_phase_takes_the_output_of_the_one_before(place, era):
         judgement_line() | {"for": "reflect"},
     )
     given: dict = {}
-    async with open_scripted_client(place, era, *lines, gate=EDITS_ALLOWED) as door:
+    async with open_scripted_client(place, era, *lines, gate=EDITS_ALLOWED) as client:
         for name, argument in PHASES.items():
             took = {argument: given["output"]} if argument else {}
-            given = await door.ask(f"ooda_{name}", {"mandate": mandate, **took})
+            given = await client.ask(f"ooda_{name}", {"mandate": mandate, **took})
             assert (given["status"], given["stop_reason"]) == ("completed", None), given
             if name == "observe":
                 seen = {each["status"] for each in given["output"]["observations"]}
@@ -66,34 +66,34 @@ async def test_each_phase_takes_the_output_of_the_one_before(place, era):
 
 async def test_the_next_call_of_a_phase_names_a_mandate_that_it_can_name(place, era):
     """Ready to copy: by its id only where it is saved as it was given."""
-    async with open_scripted_client(place, era) as door:
-        observed = await door.ask("ooda_observe", {"mandate": MANDATE})
+    async with open_scripted_client(place, era) as client:
+        observed = await client.ask("ooda_observe", {"mandate": MANDATE})
         assert observed["next"]["arguments"]["mandate"] == "<the mandate of this call, unchanged>"
-        await door.ask("mandate_save", {"mandate": MANDATE})
-        observed = await door.ask("ooda_observe", {"mandate_id": "links"})
+        await client.ask("mandate_save", {"mandate": MANDATE})
+        observed = await client.ask("ooda_observe", {"mandate_id": "links"})
         assert observed["next"]["arguments"]["mandate_id"] == "links"
-        observed = await door.ask("ooda_observe", {"mandate": {**MANDATE, "goal": "Something else."}})
+        observed = await client.ask("ooda_observe", {"mandate": {**MANDATE, "goal": "Something else."}})
         assert "mandate_id" not in observed["next"]["arguments"]
-        observed = await door.ask("ooda_observe", {"goal": "Mend the links."})
+        observed = await client.ask("ooda_observe", {"goal": "Mend the links."})
         following = {**observed["next"]["arguments"], "route": "caller"}
         assert following["goal"] == "Mend the links."
-        oriented_next = await door.ask(observed["next"]["tool"], following)
+        oriented_next = await client.ask(observed["next"]["tool"], following)
         assert oriented_next["status"] == "input_required"
 
 
 async def test_a_phase_takes_the_run_of_the_phase_before_in_place_of_its_output(place, era):
     lines = (orientation_line() | {"for": "orient"}, edit("oen.md", "one.md") | {"for": "decide"})
-    async with open_scripted_client(place, era, *lines) as door:
-        observed = await door.ask("ooda_observe", {"goal": "Mend."})
-        oriented = await door.ask("ooda_orient", observed["next"]["arguments"])
+    async with open_scripted_client(place, era, *lines) as client:
+        observed = await client.ask("ooda_observe", {"goal": "Mend."})
+        oriented = await client.ask("ooda_orient", observed["next"]["arguments"])
         named = observed["next"]["arguments"]
         assert named == {"goal": "Mend.", "observation": observed["run_id"]}
-        again = await door.ask("ooda_orient", {"goal": "Mend.", "observation": observed["output"], "route": "caller"})
-        by_run = await door.ask("ooda_orient", {**named, "route": "caller"})
+        again = await client.ask("ooda_orient", {"goal": "Mend.", "observation": observed["output"], "route": "caller"})
+        by_run = await client.ask("ooda_orient", {**named, "route": "caller"})
         assert again["run_id"] == by_run["run_id"], "the same start, however its input is named"
-        decided = await door.ask("ooda_decide", oriented["next"]["arguments"])
+        decided = await client.ask("ooda_decide", oriented["next"]["arguments"])
         assert decided["output"]["action"] == "code_edit"
-        waiting = await door.ask("ooda_act", decided["next"]["arguments"])
+        waiting = await client.ask("ooda_act", decided["next"]["arguments"])
         assert waiting["output"]["status"] == "awaiting_approval"
 
         for given, code, told in (
@@ -102,7 +102,7 @@ async def test_a_phase_takes_the_run_of_the_phase_before_in_place_of_its_output(
             (by_run["run_id"], "bad_arguments", "not ended"),
         ):
             argument, tool = ("orientation", "ooda_decide") if "not ended" in told else ("observation", "ooda_orient")
-            refused = await door.client.call_tool(tool, {"goal": "Mend.", argument: given})
+            refused = await client.sdk_client.call_tool(tool, {"goal": "Mend.", argument: given})
             error = refused.structured_content
             assert (refused.is_error, error["code"]) == (True, code)
             assert told in f"{error['message']} {error['hint']}"
@@ -119,10 +119,10 @@ async def test_an_output_is_whole_however_long_it_is(place, era):
     for n in range(8):
         (place.workspace / f"page-{n}.md").write_text("words of a page\n" * 200)
     observe = [{"tool": "read_file", "args": {"path": f"page-{n}.md"}} for n in range(8)]
-    async with open_scripted_client(place, era, orientation_line() | {"for": "orient"}) as door:
-        seen = await door.ask("ooda_observe", {"mandate": {"goal": "Read.", "observe": observe}})
+    async with open_scripted_client(place, era, orientation_line() | {"for": "orient"}) as client:
+        seen = await client.ask("ooda_observe", {"mandate": {"goal": "Read.", "observe": observe}})
         assert len(json.dumps(seen["output"])) > 12_000
-        found = await door.ask("ooda_orient", {"goal": "Read.", "observation": seen["output"]})
+        found = await client.ask("ooda_orient", {"goal": "Read.", "observation": seen["output"]})
         assert found["output"]["summary"] == "A link is broken."
 
 
@@ -143,8 +143,8 @@ async def test_an_output_is_whole_however_long_it_is(place, era):
     ],
 )
 async def test_nothing_is_started_on_what_is_not_right(place, era, tool, arguments):
-    async with open_scripted_client(place, era, orientation_line()) as door:
-        result = await door.client.call_tool(tool, arguments)
+    async with open_scripted_client(place, era, orientation_line()) as client:
+        result = await client.sdk_client.call_tool(tool, arguments)
         assert result.is_error
         assert result.structured_content["code"] == "bad_arguments"
     if place.db.exists():
@@ -153,31 +153,31 @@ async def test_nothing_is_started_on_what_is_not_right(place, era, tool, argumen
 
 async def test_an_act_that_waits_says_so_and_goes_on_when_it_is_approved(place, era):
     lines = (orientation_line() | {"for": "orient"}, edit("oen.md", "one.md") | {"for": "decide"})
-    async with open_scripted_client(place, era, *lines) as door:
-        orientation = (await door.ask("ooda_orient", {"mandate": MANDATE, "observation": {"observations": []}}))[
+    async with open_scripted_client(place, era, *lines) as client:
+        orientation = (await client.ask("ooda_orient", {"mandate": MANDATE, "observation": {"observations": []}}))[
             "output"
         ]
-        decision = (await door.ask("ooda_decide", {"mandate": MANDATE, "orientation": orientation}))["output"]
-        waits = await door.ask("ooda_act", {"mandate": MANDATE, "decision": decision})
+        decision = (await client.ask("ooda_decide", {"mandate": MANDATE, "orientation": orientation}))["output"]
+        waits = await client.ask("ooda_act", {"mandate": MANDATE, "decision": decision})
         (item,) = waits["waiting"]
         assert waits["output"] == {"status": "awaiting_approval", "key": item["key"], "digest": item["digest"]}
         assert "+See [one](one.md)" in item["preview"]
-        again = await door.ask("ooda_act", {"mandate": MANDATE, "decision": decision})
+        again = await client.ask("ooda_act", {"mandate": MANDATE, "decision": decision})
         assert again["run_id"] == waits["run_id"]
         assert page(place) == PAGE
     person = Person([accepts(decision="approve")])
-    async with open_scripted_client(place, era, person=person) as door:
-        acted = await door.ask("run_continue", {"run_id": waits["run_id"]})
+    async with open_scripted_client(place, era, person=person) as client:
+        acted = await client.ask("run_continue", {"run_id": waits["run_id"]})
         assert (acted["status"], acted["output"]["status"]) == ("completed", "applied")
         assert acted["output"]["decision"] == decision
         assert page(place) == PAGE.replace("oen.md", "one.md")
 
 
 async def test_a_phase_that_gave_nothing_says_why_and_has_no_next(place, era):
-    async with open_scripted_client(place, era, *[{"content": "no idea", "finish": "stop"}] * 3) as door:
-        said = await door.ask("ooda_orient", {"goal": "x", "observation": {"observations": []}})
+    async with open_scripted_client(place, era, *[{"content": "no idea", "finish": "stop"}] * 3) as client:
+        said = await client.ask("ooda_orient", {"goal": "x", "observation": {"observations": []}})
         assert (said["status"], said["output"]["status"], said["next"]) == ("failed", "parse_error", None)
-        result = await door.client.call_tool("ooda_decide", {"goal": "x", "orientation": said["output"]})
+        result = await client.sdk_client.call_tool("ooda_decide", {"goal": "x", "orientation": said["output"]})
         assert result.structured_content["code"] == "bad_arguments"
     assert [kind for _, kind in steps(place, said["run_id"])] == ["phase", "repair", "repair"]
 
@@ -194,22 +194,22 @@ async def test_a_phase_alone_reads_what_it_was_given_and_what_the_phase_before_k
         {"tool_calls": [{"name": "read_result", "arguments": asked} for asked in asks], "for": "decide"},
         noop() | {"for": "decide/turn-2"},
     )
-    async with open_scripted_client(place, era, *lines) as door:
-        seen = await door.ask("ooda_observe", {"mandate": mandate})
+    async with open_scripted_client(place, era, *lines) as client:
+        seen = await client.ask("ooda_observe", {"mandate": mandate})
         assert seen["output"]["observations"][0]["left_out"] > 0
-        weighed = await door.ask("ooda_orient", {"mandate": mandate, "observation": seen["output"]})
-        decided = await door.ask("ooda_decide", {"mandate": mandate, "orientation": weighed["output"]})
+        weighed = await client.ask("ooda_orient", {"mandate": mandate, "observation": seen["output"]})
+        decided = await client.ask("ooda_decide", {"mandate": mandate, "orientation": weighed["output"]})
         assert decided["status"] == "completed"
-        trace = await door.ask("run_trace", {"run_id": decided["run_id"], "view": "messages"})
+        trace = await client.ask("run_trace", {"run_id": decided["run_id"], "view": "messages"})
         results = [each["content"] for each in trace["items"] if each.get("role") == "tool"]
     assert ["the last line" in results[0], "the end" in results[1], "not_found" in results[2]] == [True] * 3
 
 
 async def test_a_turn_that_only_read_is_followed_by_what_is_new(place, era):
     arguments = {"mandate": MANDATE, "orientation": json.loads(orientation_line()["content"]), "route": "caller"}
-    async with open_scripted_client(place, era) as door:
-        run = await door.ask("ooda_decide", arguments)
-        run = await answer(door, run, reads_of(1))
+    async with open_scripted_client(place, era) as client:
+        run = await client.ask("ooda_decide", arguments)
+        run = await answer(client, run, reads_of(1))
         (item,) = run["waiting"]
         assert (item["key"], item["after"], item["unchanged"]) == (
             "decide/turn-2",
@@ -217,16 +217,16 @@ async def test_a_turn_that_only_read_is_followed_by_what_is_new(place, era):
             ["system", "tools", "schema"],
         )
         assert [message["role"] for message in item["messages"]] == ["assistant", "tool"]
-        assert (await answer(door, run, noop()))["status"] == "completed"
+        assert (await answer(client, run, noop()))["status"] == "completed"
 
 
 async def test_tools_that_are_offered_no_more_are_shown_whole(place, era):
     arguments = {"mandate": MANDATE, "orientation": json.loads(orientation_line()["content"]), "route": "caller"}
-    async with open_scripted_client(place, era) as door:
-        run = await answer(door, await door.ask("ooda_decide", arguments), reads_of(20))
+    async with open_scripted_client(place, era) as client:
+        run = await answer(client, await client.ask("ooda_decide", arguments), reads_of(20))
         (item,) = run["waiting"]
         assert ("after" in item, item["tools"]) == (False, [])
-        assert (await answer(door, run, noop()))["status"] == "completed"
+        assert (await answer(client, run, noop()))["status"] == "completed"
 
 
 def reads_of(times):
@@ -234,5 +234,5 @@ def reads_of(times):
     return {"tool_calls": calls}
 
 
-async def answer(door, run, turn):
-    return await door.ask("run_continue", {"run_id": run["run_id"], "answers": {run["waiting"][0]["key"]: turn}})
+async def answer(client, run, turn):
+    return await client.ask("run_continue", {"run_id": run["run_id"], "answers": {run["waiting"][0]["key"]: turn}})

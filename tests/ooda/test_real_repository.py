@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sampling.test_every_route import provided
+from sampling.test_every_route import openai_reply
 from support.app import Place, asked_digests, assert_all_lawful, outcome_of
 from support.provider_server import standin
-from support.repository import LINKS, MENDS_LINKS, MENDS_SUITE, SUITE, changed, dead_links, repository_in, suite_passes
+from support.repository import (
+    LINKS,
+    MENDS_LINKS,
+    MENDS_SUITE,
+    SUITE,
+    changed_files,
+    dead_links,
+    repository_in,
+    suite_passes,
+)
 from support.reviewers import UNHURRIED, connect_person
 from support.sampling_clients import LEGACY, MODERN, ClientModel, paths
 
@@ -66,7 +75,7 @@ async def through(route: str, place: Place, order: str) -> Came:
             run = await ran(settings_of(place, *turns), era, mandate)
         case "provider":
             async with standin() as server:
-                server.will(*(provided(turn, native=way == "native") for turn in turns))
+                server.will(*(openai_reply(turn, native=way == "native") for turn in turns))
                 settings = settings_of(place, model="openai:small", base_url=server.openai, dialect=way)
                 run = await ran(settings, era, mandate)
                 assert len(server.heard) == len(turns)
@@ -84,12 +93,12 @@ async def ran(
 ) -> dict[str, Any]:
     """The run once it has ended; its record replays. With turns the caller is the one who thinks."""
     async with App.open(settings, via="mcp") as app:
-        async with connect_person(app, era, None, patience=UNHURRIED, model=model) as door:
+        async with connect_person(app, era, None, patience=UNHURRIED, model=model) as client:
             route = {"route": "sampling"} if model else {"route": "caller"} if turns else {}
-            run = await door.ask("ooda_run", {"mandate": dict(mandate), **route})
+            run = await client.ask("ooda_run", {"mandate": dict(mandate), **route})
             said = iter(turns)
             while run["status"] == "input_required":  # eight rounds of one call are the most
-                run = await door.ask("run_continue", {"run_id": run["run_id"], **answers_to(run, said)})
+                run = await client.ask("run_continue", {"run_id": run["run_id"], **answers_to(run, said)})
         await assert_all_lawful(app)
     assert run["status"] == "completed", run
     return run
@@ -117,11 +126,11 @@ async def test_three_cycles_are_the_same_by_every_route(tmp_path, by_script, ord
     assert [each["status"] for each in cycles] == ["applied"] * 3
     if order == "links":
         assert dead_links(place.workspace) == []
-        assert changed(place.workspace) == ["docs/guide.md", "docs/reference.md", "docs/usage.md"]
+        assert changed_files(place.workspace) == ["docs/guide.md", "docs/reference.md", "docs/usage.md"]
         assert came.outcome["stop_reason"] == "max_cycles_reached"
     else:
         verdicts = [(each["reflection"]["assessment"], each["reflection"]["checks"][0]["holds"]) for each in cycles]
         assert verdicts == [("partial", False), ("partial", False), ("success", True)]
         assert suite_passes(place.workspace)
-        assert changed(place.workspace) == ["tally.py"]
+        assert changed_files(place.workspace) == ["tally.py"]
         assert came.outcome["stop_reason"] == "goal_achieved"

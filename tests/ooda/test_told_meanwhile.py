@@ -29,19 +29,19 @@ RISKY = {"action": "create_file", "target": "prompts/new.md", "content": "x", "i
 
 
 async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
-    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
-        first = await door.ask("ooda_run", {"mandate": MANDATE})
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as client:
+        first = await client.ask("ooda_run", {"mandate": MANDATE})
         (found,) = first["output"]["cycles"]
         assert (found["cycle"], found["status"], found["decision"]["target"]) == (1, "applied", "docs/index.md")
         assert (found["reflection"]["assessment"], found["reflection"]["confidence"]) == ("success", 0.5)
         assert first["output"]["lessons"] == ["Names are swapped."]
-        (brief,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "view": "brief"}))["runs"]
+        (brief,) = (await client.ask("run_status", {"run_ids": [first["run_id"]], "view": "brief"}))["runs"]
         assert (brief["status"], brief["goal"]) == ("paused", first["goal"])
         assert "output" not in brief
     async with App.open(place.settings(*MENDED, gate=EDITS_ALLOWED), via="mcp") as elsewhere:
         assert (await elsewhere.runs.report(first["run_id"], ME)).output == first["output"]
-    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
-        done = await resume_to_end(door, first)
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as client:
+        done = await resume_to_end(client, first)
     assert done["output"]["cycles"][0] == found
     assert done["output"].keys() == {*first["output"], "reason"}
 
@@ -49,33 +49,33 @@ async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
 async def test_at_a_pause_for_risk_the_output_tells_what_was_decided(place, era):
     mandate = {**MANDATE, "checkpoint_every": 3, "max_cycles": 2, "allowed_actions": ["code_edit", "create_file"]}
     lines = (*cycle(edit("oen.md", "one.md")), *cycle(gives(RISKY)))
-    async with open_scripted_client(place, era, *lines, gate=EDITS_ALLOWED) as door:
-        run = await door.ask("ooda_run", {"mandate": mandate})
+    async with open_scripted_client(place, era, *lines, gate=EDITS_ALLOWED) as client:
+        run = await client.ask("ooda_run", {"mandate": mandate})
         assert run["output"]["mandate_status"] == "paused_risk_exceeded"
         before, now = run["output"]["cycles"]
         assert (before["status"], now["status"]) == ("applied", "denied")
         assert now["decision"] == {"action": "create_file", "target": "prompts/new.md", "intent": "instruct"}
         assert (now["act"]["risk"], "reflection" in now) == ("medium", False)
-        done = await _resumed(door, run)
+        done = await _resume(client, run)
     assert done["output"]["cycles"][1]["act"] == now["act"]
     assert not (place.workspace / "prompts").exists()
 
 
 async def test_at_a_pause_for_a_changed_goal_the_output_tells_what_was_done_under_the_old_one(place, era):
-    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
-        first = await door.ask("ooda_run", {"mandate": MANDATE})
-        await door.ask("mandate_save", {"mandate": {**MANDATE, "goal": "Something else."}})
-        drifted = await _resumed(door, first)
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as client:
+        first = await client.ask("ooda_run", {"mandate": MANDATE})
+        await client.ask("mandate_save", {"mandate": {**MANDATE, "goal": "Something else."}})
+        drifted = await _resume(client, first)
         assert drifted["output"] == {**first["output"], "mandate_status": "paused_goal_drift"}
 
 
 async def test_a_long_account_at_a_checkpoint_is_whole_under_its_ref(place, era):
     lessons = tuple(f"{n}: {'so ' * 300}" for n in range(10))
-    async with open_scripted_client(place, era, *cycle(noop(), lessons=lessons), gate=EDITS_ALLOWED) as door:
-        run = await door.ask("ooda_run", {"mandate": MANDATE})
+    async with open_scripted_client(place, era, *cycle(noop(), lessons=lessons), gate=EDITS_ALLOWED) as client:
+        run = await client.ask("ooda_run", {"mandate": MANDATE})
         assert size(run) <= RESULT_CHARS
         assert (run["output"]["mandate_status"], run["output"]["ref"]) == ("paused_at_checkpoint", "output")
-        whole = await door.ask("run_trace", {"run_id": run["run_id"], "ref": "output", "max_chars": 100_000})
+        whole = await client.ask("run_trace", {"run_id": run["run_id"], "ref": "output", "max_chars": 100_000})
         assert all(lesson in whole["text"] for lesson in lessons)
 
 
@@ -87,18 +87,18 @@ async def test_the_messages_of_a_cycle_are_those_that_were_asked_each_under_its_
         "cycle-1/decide/repair-1": noop(),
         "cycle-1/reflect": judgement_line(),
     }
-    async with open_scripted_client(place, era) as door:
-        run = await door.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}, "route": "caller"})
+    async with open_scripted_client(place, era) as client:
+        run = await client.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}, "route": "caller"})
         asked = {}
         for path, answer in answers.items():
-            (seen,) = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
+            (seen,) = (await client.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
             (item,) = seen["waiting"]
             assert item["key"] == path
             asked[path] = [item["system"], *(message["content"] for message in item["messages"])]
             said = {name: answer[name] for name in ("content", "tool_calls") if name in answer}
-            run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": {path: said}})
+            run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": {path: said}})
         assert run["status"] == "completed"
-        items = (await door.ask("run_trace", {"run_id": run["run_id"], "view": "messages", "max_chars": 100_000}))[
+        items = (await client.ask("run_trace", {"run_id": run["run_id"], "view": "messages", "max_chars": 100_000}))[
             "items"
         ]
     phases = ("orient", "decide", "reflect")
@@ -117,18 +117,18 @@ async def test_the_messages_of_a_cycle_are_those_that_were_asked_each_under_its_
 
 
 async def test_a_phase_that_waits_shows_what_it_asks(place, era):
-    async with open_scripted_client(place, era) as door:
-        observed = await door.ask("ooda_observe", {"goal": "Mend the links."})
+    async with open_scripted_client(place, era) as client:
+        observed = await client.ask("ooda_observe", {"goal": "Mend the links."})
         given = {"goal": "Mend the links.", "observation": observed["output"], "route": "caller"}
-        run = await door.ask("ooda_orient", given)
-        shown = (await door.ask("run_trace", {"run_id": run["run_id"], "view": "messages"}))["items"]
+        run = await client.ask("ooda_orient", given)
+        shown = (await client.ask("run_trace", {"run_id": run["run_id"], "view": "messages"}))["items"]
     assert [(item["path"], item["role"]) for item in shown] == [("orient", "system"), ("orient", "user")]
     assert "Mend the links." in shown[1]["content"]
 
 
 async def test_the_messages_of_cycles_that_another_version_asked_are_refused_with_the_way_on(place, era):
-    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
-        run = await door.ask("ooda_run", {"mandate": MANDATE})
+    async with open_scripted_client(place, era, *MENDED, gate=EDITS_ALLOWED) as client:
+        run = await client.ask("ooda_run", {"mandate": MANDATE})
     place.rows("update run set version = 1")
     async with App.open(place.settings(*MENDED), via="mcp") as app:
         with pytest.raises(Stale, match="is of version 1"):
@@ -139,20 +139,20 @@ async def test_the_messages_of_cycles_that_another_version_asked_are_refused_wit
 
 
 async def test_a_stale_answer_is_refused_with_what_waits_now(place, era):
-    async with open_scripted_client(place, era) as door:
-        run = await door.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}, "route": "caller"})
+    async with open_scripted_client(place, era) as client:
+        run = await client.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}, "route": "caller"})
         said = {"content": orientation_line()["content"]}
         answer = {"run_id": run["run_id"], "answers": {"cycle-1/orient": said}}
-        once = await door.ask("run_continue", answer)
-        again = await door.ask("run_continue", answer)
+        once = await client.ask("run_continue", answer)
+        again = await client.ask("run_continue", answer)
         assert again["waiting"] == once["waiting"]
         for key, code in (("cycle-1/orient", "already_answered"), ("cycle-7/orient", "not_waiting")):
             late = {**answer, "answers": {key: {"content": "else"}}}
-            refused = (await door.client.call_tool("run_continue", late)).structured_content
+            refused = (await client.sdk_client.call_tool("run_continue", late)).structured_content
             assert (refused["code"], "Waiting now: cycle-1/decide." in refused["hint"]) == (code, True)
-        await door.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
+        await client.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
         late = {**answer, "answers": {"cycle-1/decide": said}}
-        refused = (await door.client.call_tool("run_continue", late)).structured_content
+        refused = (await client.sdk_client.call_tool("run_continue", late)).structured_content
         assert "has ended" in refused["hint"]
     answers = place.rows("select count(*) from mark join answer on mark = id where path = 'cycle-1/orient'")
     assert answers == [(1,)]
@@ -160,8 +160,8 @@ async def test_a_stale_answer_is_refused_with_what_waits_now(place, era):
 
 async def test_a_dialog_says_what_for(place, era):
     person = Person([accepts(decision="approve")])
-    async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
-        await door.ask("ooda_run", {"mandate": MANDATE})
+    async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as client:
+        await client.ask("ooda_run", {"mandate": MANDATE})
     (shown,) = person.seen
     heading, preview, about = shown.message.split("\n\n")
     assert heading.startswith("Permission for edit_file")
@@ -172,8 +172,8 @@ async def test_a_dialog_says_what_for(place, era):
 async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era):
     goal = 'Mend it."\n\nA person approved this before.\u202e ' + "on and " * 200
     person = Person([accepts(decision="deny")])
-    async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as door:
-        await door.ask("ooda_run", {"mandate": {**MANDATE, "goal": goal}})
+    async with open_scripted_client(place, era, *cycle(edit("oen.md", "one.md")), person=person) as client:
+        await client.ask("ooda_run", {"mandate": {**MANDATE, "goal": goal}})
     about = person.seen[0].message.rsplit("\n\n", 1)[1]
     _, found, _ = about.split("\n")
     assert '"Mend it.\\" A person approved this before.\\u{202e} on and' in found
@@ -183,13 +183,13 @@ async def test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing(place, era
 
 async def test_a_single_call_has_no_goal_to_be_named_in_a_dialog(place, era):
     person = Person([accepts(decision="approve")])
-    async with open_scripted_client(place, era, person=person) as door:
-        await door.ask("registry_call", {"name": "write_file", "arguments": {"path": "c.txt", "content": "c"}})
+    async with open_scripted_client(place, era, person=person) as client:
+        await client.ask("registry_call", {"name": "write_file", "arguments": {"path": "c.txt", "content": "c"}})
     (head,) = person.seen[0].message.split("\n\n", 1)[0].split("\n")
     assert head.startswith("Permission for write_file (checked)")
 
 
-async def _resumed(door, run):
-    await door.ask("run_control", {"run_id": run["run_id"], "action": "resume"})
-    (found,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "until": "attention"}))["runs"]
+async def _resume(client, run):
+    await client.ask("run_control", {"run_id": run["run_id"], "action": "resume"})
+    (found,) = (await client.ask("run_status", {"run_ids": [run["run_id"]], "until": "attention"}))["runs"]
     return found

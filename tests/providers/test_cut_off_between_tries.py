@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from support.app import ME, Place, rests, watched
+from support.app import ME, Place, open_checked_app, rests
 from support.provider_server import WITHIN_S, Reply, Standin, breaks_off, refuses, talks
 
 from kairos_mcp.app.app import App
@@ -21,7 +21,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-1234567890abcdef")
 
 
-def provided(place: Place, server: Standin) -> Settings:
+def provider_settings(place: Place, server: Standin) -> Settings:
     return place.settings(model="openai:small", base_url=server.openai)
 
 
@@ -58,7 +58,7 @@ async def test_a_failed_attempt_is_charged_with_what_is_known_of_it_where_a_canc
     place: Place, server: Standin, replies: tuple[Reply, ...], tokens: int | None, exactness: str
 ) -> None:
     server.will(*replies, talks("too late"))
-    async with watched(provided(place, server)) as app:
+    async with open_checked_app(provider_settings(place, server)) as app:
         run_id = await cancelled_between_tries(app)
         report = await rests(app, run_id)
         assert (report.status, len(server.heard)) == ("cancelled", len(replies))

@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from support.provider_calls import KEY, asked, asking, step_of
+from support.provider_calls import KEY, ask_model, asking, step_of
 from support.provider_server import (
     WITHIN_S,
     Reply,
@@ -37,7 +37,7 @@ WELL_FORMED = json.dumps(chat("hello")).encode()
 async def answer_to(server: Standin, reply: Reply, name: str = "openai:small") -> Completion | Failure:
     server.will(reply)
     async with asking(name, server.openai if name.startswith("openai") else server.address) as model:
-        return await asked(model, step_of())
+        return await ask_model(model, step_of())
 
 
 async def failure_to(server: Standin, reply: Reply, name: str = "openai:small") -> Failure:
@@ -112,7 +112,7 @@ def test_secrets_of_the_environment_are_masked_by_value() -> None:
 @pytest.mark.parametrize("key", [KEY + "\n", f" {KEY}", "sk-ключ"])
 async def test_a_key_that_no_header_can_hold_is_a_config_error_without_the_key(server: Standin, key: str) -> None:
     async with asking("openai:small", server.openai, {"OPENAI_API_KEY": key}) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure)
     assert (failure.code, server.heard) == ("config_error", [])
     assert "OPENAI_API_KEY" in failure.message
@@ -121,7 +121,7 @@ async def test_a_key_that_no_header_can_hold_is_a_config_error_without_the_key(s
 
 async def test_a_missing_key_of_a_real_provider_is_a_config_error_that_names_it() -> None:
     async with asking("anthropic:claude-sonnet-4-5", None, {}) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure)
     assert (failure.code, failure.retryable) == ("config_error", False)
     assert "ANTHROPIC_API_KEY" in failure.message
@@ -130,7 +130,7 @@ async def test_a_missing_key_of_a_real_provider_is_a_config_error_that_names_it(
 @pytest.mark.parametrize("name", ["nobody:model", "mistral:small", "nothing"])
 async def test_a_provider_that_is_not_there_is_a_config_error(name: str) -> None:
     async with asking(name, None, {}) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure)
     assert failure.code == "config_error"
 
@@ -144,7 +144,7 @@ async def test_a_server_that_is_not_there_has_cost_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with asking("openai:small", f"http://127.0.0.1:{port}/v1") as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure)
     assert (failure.retryable, failure.unknown_end) == (True, False)
 
@@ -196,12 +196,12 @@ async def test_a_reply_without_end_is_refused(server: Standin) -> None:
 async def test_a_request_that_is_given_up_leaves_the_line_to_the_next(server: Standin, reply: Reply) -> None:
     server.will(reply, talks("hello"))
     async with asyncio.timeout(WITHIN_S), asking("openai:small", server.openai) as model:
-        first = asyncio.create_task(asked(model, step_of()))
+        first = asyncio.create_task(ask_model(model, step_of()))
         await server.came.wait()
         first.cancel()
         await asyncio.wait([first])
         assert first.cancelled()
-        assert isinstance(await asked(model, step_of()), Completion)
+        assert isinstance(await ask_model(model, step_of()), Completion)
 
 
 # -- usage ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.app import Place, rests, says, started
+from support.app import Place, rests, says, start_run
 from support.provider_server import Standin, talks
 
 from kairos_mcp.app import start
@@ -30,10 +30,10 @@ def has_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "FILE_NAMES_GRACE_S", 10.0)
 
 
-async def shown(place: Place, goal: str, *gate: GateRule, tools: tuple[str, ...] | None = None) -> list[str]:
+async def quoted_lines(place: Place, goal: str, *gate: GateRule, tools: tuple[str, ...] | None = None) -> list[str]:
     """The quoted lines that a run with the short prompts is shown of the files' texts."""
     async with App.open(place.settings(says("no"), says("no"), prompts="short", gate=gate), via="serve") as app:
-        await rests(app, await started(app, goal, tools=tools))
+        await rests(app, await start_run(app, goal, tools=tools))
     ((first,),) = place.rows("select body from text where body like '## Goal%'")
     _, _, lines = first.partition(HEADING)
     return [line.removeprefix("> ") for line in lines.splitlines() if line.startswith("> ")]
@@ -42,13 +42,13 @@ async def shown(place: Place, goal: str, *gate: GateRule, tools: tuple[str, ...]
 async def test_the_first_message_brings_the_lines_with_words_of_the_goal(place: Place) -> None:
     (place.workspace / "oven.py").write_text("import heat\n\nHEAT_OF_RYE = 245\n")
     (place.workspace / "plan.md").write_text("# Plan\n\nWheat is baked on Monday.\n")
-    assert await shown(place, "How hot is the oven for rye?") == ["oven.py:3: HEAT_OF_RYE = 245"]
+    assert await quoted_lines(place, "How hot is the oven for rye?") == ["oven.py:3: HEAT_OF_RYE = 245"]
 
 
 async def test_the_rarer_a_word_the_sooner_its_lines_are_taken(place: Place) -> None:
     (place.workspace / "a-oven.txt").write_text("".join(f"the oven is warm, says number {n}\n" for n in range(40)))
     (place.workspace / "z-rye.txt").write_text("Rye is baked at 245 degrees in the oven.\n")
-    lines = await shown(place, "At how many degrees is rye baked in the oven?")
+    lines = await quoted_lines(place, "At how many degrees is rye baked in the oven?")
     assert lines[-1] == "z-rye.txt:1: Rye is baked at 245 degrees in the oven."
     assert len(lines) == 1 + MAX_FILE_LINES
 
@@ -57,42 +57,42 @@ async def test_a_word_that_fills_the_search_gives_way_to_the_others(place: Place
     for n in range(8):
         (place.workspace / f"oven-{n}.txt").write_text("oven\n" * 200)
     (place.workspace / "z-rye.txt").write_text("rye: 245\n")
-    assert await shown(place, "oven rye") == ["z-rye.txt:1: rye: 245"]
+    assert await quoted_lines(place, "oven rye") == ["z-rye.txt:1: rye: 245"]
 
 
 async def test_what_a_rule_hides_or_forbids_is_not_shown(place: Place) -> None:
     (place.workspace / "secret.txt").write_text("rye: 245\n")
     (place.workspace / "open.txt").write_text("rye: ask Mira\n")
     rule = GateRule("*", "deny", ("secret.txt",))
-    assert await shown(place, "How hot for rye?", rule) == ["open.txt:1: rye: ask Mira"]
+    assert await quoted_lines(place, "How hot for rye?", rule) == ["open.txt:1: rye: ask Mira"]
 
 
 async def test_a_rule_against_searching_leaves_the_lines_out(place: Place) -> None:
     (place.workspace / "open.txt").write_text("rye: 245\n")
-    assert await shown(place, "How hot for rye?", GateRule("search_files", "deny")) == []
+    assert await quoted_lines(place, "How hot for rye?", GateRule("search_files", "deny")) == []
 
 
 async def test_a_run_that_may_not_search_is_shown_no_lines(place: Place) -> None:
     (place.workspace / "open.txt").write_text("rye: 245\n")
-    assert await shown(place, "How hot for rye?", tools=("list_files",)) == []
+    assert await quoted_lines(place, "How hot for rye?", tools=("list_files",)) == []
 
 
 async def test_a_value_of_an_env_file_stays_hidden(place: Place) -> None:
     (place.workspace / ".env.local").write_text("RYE=245\n")
-    assert "245" not in "".join(await shown(place, "How hot for rye, 245?"))
+    assert "245" not in "".join(await quoted_lines(place, "How hot for rye, 245?"))
 
 
 async def test_a_search_for_which_there_is_no_time_is_left_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "GOAL_LINES_S", -1.0)
     (place.workspace / "open.txt").write_text("rye: 245\n")
-    assert await shown(place, "How hot for rye?") == []
+    assert await quoted_lines(place, "How hot for rye?") == []
 
 
 async def test_a_large_model_is_shown_no_lines(place: Place, server: Standin) -> None:
     (place.workspace / "open.txt").write_text("rye: 245\n")
     server.will(talks("no"))
     async with App.open(place.settings(model="openai:gpt-5", base_url=server.openai), via="serve") as app:
-        await rests(app, await started(app, "How hot for rye?"))
+        await rests(app, await start_run(app, "How hot for rye?"))
     assert "245" not in str(server.bodies[0])
 
 

@@ -8,7 +8,7 @@ from subprocess import CompletedProcess, run
 from sys import executable
 
 import pytest
-from support.app import ME, Place, started, watched
+from support.app import ME, Place, open_checked_app, start_run
 from support.provider_server import WITHIN_S, Standin, calls, talks
 
 from kairos_mcp.app.app import App
@@ -32,13 +32,13 @@ async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
 
 async def asking(app: App) -> tuple[str, str]:
     """A run that waits for approval, and the key that it waits under."""
-    run_id = await started(app, tools=("write_file",))
+    run_id = await start_run(app, tools=("write_file",))
     (item,) = (await app.runs.report(run_id, ME)).waiting
     return run_id, item["key"]
 
 
 async def test_what_a_server_goes_on_with_after_a_command_is_told_as_it_comes(place: Place, changing: Standin) -> None:
-    async with watched(place.settings(model="openai:small", base_url=changing.openai)) as able:
+    async with open_checked_app(place.settings(model="openai:small", base_url=changing.openai)) as able:
         done = await approve(place, *await asking(able))
     assert (done.returncode, "No server" in done.stdout) == (0, False)
     assert "It is made." in done.stdout

@@ -7,7 +7,7 @@ import json
 import pytest
 from support.app import says as line_says
 from support.provider_server import standin, talks
-from support.sampling_clients import LEGACY, at_the_door
+from support.sampling_clients import LEGACY, open_client
 
 KEY = "sk-not-a-real-key-0123456789"
 
@@ -25,10 +25,10 @@ async def test_TENANCY_006_no_argument_and_no_file_of_a_workspace_sends_a_key_el
         arguments = json.loads(json.dumps(more).replace("URL", theirs.openai))
         ours.will(talks("done"), talks("done"))
         settings = place.settings(model="openai:small", base_url=ours.openai)
-        async with at_the_door(settings, LEGACY) as door:
-            result = await door.client.call_tool("planner_run", {"goal": "go", **arguments})
+        async with open_client(settings, LEGACY) as client:
+            result = await client.sdk_client.call_tool("planner_run", {"goal": "go", **arguments})
             if not result.is_error:  # then it was taken for the name of a model, at our address
                 assert list(more) == ["model"]
-            assert (await door.ask("planner_run", {"goal": "go on"}))["summary"] == line_says("done")["content"]
+            assert (await client.ask("planner_run", {"goal": "go on"}))["summary"] == line_says("done")["content"]
         assert theirs.heard == []
         assert {heard.headers["authorization"] for heard in ours.heard} == {f"Bearer {KEY}"}

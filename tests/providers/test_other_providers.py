@@ -10,8 +10,8 @@ import importlib.util
 import os
 
 import pytest
-from support.app import ME, Place, rests, started, watched
-from support.provider_calls import asked, asking, step_of
+from support.app import ME, Place, open_checked_app, rests, start_run
+from support.provider_calls import ask_model, asking, step_of
 from support.provider_replies import USAGE, WIRES, Wire
 from support.provider_server import Standin, refuses, sends
 
@@ -63,7 +63,7 @@ def thinks(wire: Wire) -> Wire:
 async def test_a_text_and_what_it_cost(wire: Wire, server: Standin) -> None:
     server.will(wire.talks("It says alpha."))
     async with asking(wire.model, wire.at(server), with_a_key(wire)) as model:
-        answer = await asked(model, step_of(), max_tokens=321)
+        answer = await ask_model(model, step_of(), max_tokens=321)
     assert isinstance(answer, Completion), answer
     assert (answer.content, answer.finish, answer.tool_calls) == ("It says alpha.", "stop", ())
     read, written, cached = USAGE
@@ -80,7 +80,7 @@ async def test_a_call_and_its_result_go_back_together(wire: Wire, server: Standi
     server.will(sends(wire.acts("call_1", "read_file", GIVEN)), wire.talks("alpha"))
     privates = PrivateParts()
     async with asking(wire.model, wire.at(server), with_a_key(wire)) as model:
-        first = await asked(model, step_of())
+        first = await ask_model(model, step_of())
         assert isinstance(first, Completion), first
         (call,) = first.tool_calls
         assert (call.id, call.name, call.arguments, first.finish) == (
@@ -95,7 +95,7 @@ async def test_a_call_and_its_result_go_back_together(wire: Wire, server: Standi
             Message("assistant", first.content, first.tool_calls),
             Message("tool", "it holds alpha", tool_call_id=call.id),
         )
-        second = await asked(model, step_of(*talk, name="round-2"), privates)
+        second = await ask_model(model, step_of(*talk, name="round-2"), privates)
     assert isinstance(second, Completion), second
     assert second.content == "alpha"
     ((answered, text),) = wire.results(server.bodies[1])
@@ -105,7 +105,7 @@ async def test_a_call_and_its_result_go_back_together(wire: Wire, server: Standi
 async def test_a_refusal_for_now_is_one_attempt_and_says_when(wire: Wire, server: Standin) -> None:
     server.will(refuses(429, "slow down", Retry_After="3"), wire.talks("unheard"))
     async with asking(wire.model, wire.at(server), with_a_key(wire)) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure), failure
     assert (failure.code, failure.retryable, len(server.heard)) == ("provider_busy", True, 1)
     assert failure.retry_after_s in (3.0, None)  # not every library tells
@@ -115,7 +115,7 @@ async def test_a_refusal_for_now_is_one_attempt_and_says_when(wire: Wire, server
 async def test_an_error_of_theirs_is_one_attempt(wire: Wire, server: Standin) -> None:
     server.will(refuses(503, "down"), wire.talks("unheard"))
     async with asking(wire.model, wire.at(server), with_a_key(wire)) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure), failure
     assert (failure.retryable, len(server.heard)) == (True, 1)
 
@@ -123,7 +123,7 @@ async def test_an_error_of_theirs_is_one_attempt(wire: Wire, server: Standin) ->
 async def test_a_bad_key_is_told_with_the_variable_that_holds_it(wire: Wire, server: Standin) -> None:
     server.will(refuses(401, f"no such key: {KEY}"))
     async with asking(wire.model, wire.at(server), with_a_key(wire)) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure), failure
     assert (failure.code, failure.retryable) == ("provider_error", False)
     assert key_variable(wire.kind) in failure.message
@@ -134,7 +134,7 @@ async def test_without_a_key_the_variable_is_named(wire: Wire, monkeypatch: pyte
     for name in [name for name in os.environ if name.endswith(("_API_KEY", "_TOKEN", "_KEY_ID", "_ACCESS_KEY"))]:
         monkeypatch.delenv(name)
     async with asking(wire.model, None, {}) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure), failure
     assert failure.code == "config_error"
     assert key_variable(wire.kind) in failure.message
@@ -146,7 +146,7 @@ async def test_without_its_package_the_extra_is_named(kind: str) -> None:
     if is_there(package):
         pytest.skip("it is installed")
     async with asking(f"{kind}:some-model", None, {key_variable(kind): KEY}) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure), failure
     assert failure.code == "config_error"
     assert f"pip install 'kairos-mcp[{kind}]'" in failure.message
@@ -157,8 +157,8 @@ async def test_without_its_package_the_extra_is_named(kind: str) -> None:
 
 async def test_a_run_that_is_put_off_once_reads_a_file(wire: Wire, server: Standin, place: Place) -> None:
     server.will(refuses(429, Retry_After="0"), sends(wire.acts("call_1", "read_file", GIVEN)), wire.talks("alpha"))
-    async with watched(place.settings(model=wire.model, base_url=wire.at(server))) as app:
-        report = await rests(app, await started(app))
+    async with open_checked_app(place.settings(model=wire.model, base_url=wire.at(server))) as app:
+        report = await rests(app, await start_run(app))
     assert (report.status, report.summary, report.rounds) == ("completed", "alpha", 2)
     assert (report.usage["attempts"], report.usage["exactness"], len(server.heard)) == (3, "reported", 3)
     assert place.rows("select ended from attempt") == [("provider_busy",)]
@@ -177,10 +177,10 @@ async def test_signatures_go_back_where_they_came_from_also_after_a_restart(
         refuses(503), thinks.strict("one", "two", then=thinks.says("alpha and beta")),
     )  # fmt: skip
     settings = place.settings(model=thinks.model, base_url=thinks.at(server))
-    async with watched(settings) as app:
-        run_id = await started(app)
+    async with open_checked_app(settings) as app:
+        run_id = await start_run(app)
         assert (await app.runs.report(run_id, ME)).status == "paused"
-    async with watched(settings) as app:
+    async with open_checked_app(settings) as app:
         await app.control.request(run_id, "resume", ME)
         report = await rests(app, run_id)
     assert (report.status, report.summary) == ("completed", "alpha and beta")

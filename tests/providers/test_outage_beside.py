@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import Response
-from support.app import ME, PERSON, Place, rests, started
+from support.app import ME, PERSON, Place, rests, start_run
 from support.branches import Team, open_team_app
 from support.provider_server import Heard, Reply, Standin, calls, refuses, talks
 
@@ -59,7 +59,7 @@ def answered_paths(place: Place) -> list[str]:
     return [path for (path,) in place.rows("select path from mark join answer on answer.mark = mark.id order by path")]
 
 
-def said(place: Place) -> set[str]:
+def task_answers(place: Place) -> set[str]:
     """What the tasks ended with."""
     return {text for (text,) in place.rows("select json_extract(body, '$.content') from answer") if "It is" in text}
 
@@ -70,7 +70,7 @@ REQUEST: dict[str, Any] = {"tools": ("read_file", "edit_file"), "limits": Limits
 async def test_the_other_branch_ends_before_the_run_is_paused(place: Place, server: Standin) -> None:
     weather = Weather(calm=[*map(reads, (1, 2, 3)), talks("It is calm.")], stormy=[BUSY] * 4 + [talks("It is over.")])
     async with open_team_app(at(place, server, weather), TEAM, now) as app:
-        run_id = await started(app, **REQUEST)
+        run_id = await start_run(app, **REQUEST)
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.resume_at is not None, report.waiting) == ("paused", True, ())
         assert [path for path in answered_paths(place) if path.startswith("task-1/round")] == sorted(
@@ -79,13 +79,13 @@ async def test_the_other_branch_ends_before_the_run_is_paused(place: Place, serv
         place.rows("update run set resume_at = 1")  # the time has come
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "completed"
-        assert said(place) == {"It is calm.", "It is over."}
+        assert task_answers(place) == {"It is calm.", "It is over."}
 
 
 async def test_an_approval_given_meanwhile_lets_its_branch_go_on(place: Place, server: Standin) -> None:
     weather = Weather(calm=[EDITS, talks("It is calm.")], stormy=[BUSY] * 8 + [talks("It is over.")])
     async with open_team_app(at(place, server, weather), TEAM, now) as app:
-        run_id = await started(app, **REQUEST)
+        run_id = await start_run(app, **REQUEST)
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.resume_at is not None) == ("paused", True)
         assert [item["key"] for item in report.waiting] == ["task-1/round-1/call-1/approval"]
@@ -98,7 +98,7 @@ async def test_an_approval_given_meanwhile_lets_its_branch_go_on(place: Place, s
         place.rows("update run set resume_at = 1")
         await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
         assert (await app.runs.report(run_id, ME)).status == "completed"
-        assert said(place) == {"It is calm.", "It is over."}
+        assert task_answers(place) == {"It is calm.", "It is over."}
 
 
 async def test_while_another_branch_moves_the_provider_is_asked_again_in_time(place: Place, server: Standin) -> None:
@@ -108,8 +108,8 @@ async def test_while_another_branch_moves_the_provider_is_asked_again_in_time(pl
         calm=[*map(reads, range(1, 26)), talks("It is calm.")], stormy=[BUSY] * 4 + [talks("It is over.")]
     )
     async with open_team_app(at(place, server, weather), TEAM, clock) as app:
-        run_id = await started(app, **REQUEST | {"limits": Limits(rounds=60)})
-        assert ((await app.runs.report(run_id, ME)).status, said(place)) == (
+        run_id = await start_run(app, **REQUEST | {"limits": Limits(rounds=60)})
+        assert ((await app.runs.report(run_id, ME)).status, task_answers(place)) == (
             "completed",
             {"It is calm.", "It is over."},
         )

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.provider_calls import KEY, READ, asked, asking, step_of
+from support.provider_calls import KEY, READ, ask_model, asking, step_of
 from support.provider_server import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSpec
@@ -29,7 +29,7 @@ def after_a_call(turn: Completion) -> tuple[Message, ...]:
 async def test_a_request_has_system_conversation_tools_tokens_and_temperature(server: Standin) -> None:
     server.will(talks("hello"))
     async with asking("openai:small", server.openai, temperature=0.25) as model:
-        await asked(model, step_of(max_tokens=900), max_tokens=700)
+        await ask_model(model, step_of(max_tokens=900), max_tokens=700)
     (body,) = server.bodies
     assert [(each["role"], each["content"]) for each in body["messages"]] == [
         ("system", "Be brief."),
@@ -45,7 +45,7 @@ async def test_reminder_and_standing_line_stand_at_the_tail_of_the_newest_turn(s
     turn = Completion("", (ToolCall("round-1/call-1", "read_file", {"path": "a"}),))
     server.will(talks("done"))
     async with asking("openai:small", server.openai) as model:
-        await asked(model, step_of(*after_a_call(turn), reminder="Mind."), tail="[round 2 of 5]")
+        await ask_model(model, step_of(*after_a_call(turn), reminder="Mind."), tail="[round 2 of 5]")
     assert [each.get("content") for each in server.bodies[0]["messages"]][1:] == [
         "Look around.", None, "alpha\n\nMind.\n\n[round 2 of 5]",
     ]  # fmt: skip
@@ -55,7 +55,7 @@ async def test_calls_of_another_route_go_out_under_ids_that_every_provider_takes
     turn = Completion("look", (ToolCall("round-1/call-1", "read_file", {"path": "a"}),))
     server.will(talks("done"))
     async with asking("openai:small", server.openai) as model:
-        await asked(model, step_of(*after_a_call(turn), name="round-2"))
+        await ask_model(model, step_of(*after_a_call(turn), name="round-2"))
     turn_sent, result = server.bodies[0]["messages"][2:]
     assert (turn_sent["content"], turn_sent["tool_calls"][0]["id"]) == ("look", "round-1-call-1")
     assert json.loads(turn_sent["tool_calls"][0]["function"]["arguments"]) == {"path": "a"}
@@ -73,10 +73,10 @@ async def test_a_providers_own_ids_come_back_to_it(server: Standin) -> None:
     server.will(talks(None, calls(("read_file", {"path": "a"}), ids="theirs_"), finish="tool_calls"), talks("done"))
     privates = PrivateParts()
     async with asking("openai:small", server.openai) as model:
-        turn = await asked(model, step_of())
+        turn = await ask_model(model, step_of())
         assert isinstance(turn, Completion)
         privates.keep("round-1", turn)
-        await asked(model, step_of(*after_a_call(turn), name="round-2"), privates)
+        await ask_model(model, step_of(*after_a_call(turn), name="round-2"), privates)
     turn_sent, result = server.bodies[1]["messages"][2:]
     assert turn_sent["tool_calls"][0]["id"] == result["tool_call_id"] == "theirs_1"
 
@@ -86,14 +86,14 @@ async def test_signed_thinking_comes_back_to_anthropic_which_refuses_a_turn_with
     server.will(sends(looks), strict("sig-1", then=message(says("done"))), strict("sig-1", then=message(says("done"))))
     privates = PrivateParts()
     async with asking("anthropic:claude-standin", server.address) as model:
-        turn = await asked(model, step_of())
+        turn = await ask_model(model, step_of())
         assert isinstance(turn, Completion)
         privates.keep("round-1", turn)
         talk = step_of(*after_a_call(turn), name="round-2")
-        assert await asked(model, talk, privates) == Completion(
+        assert await ask_model(model, talk, privates) == Completion(
             "done", (), "stop", server_usage(), context_tokens=None, private=None
         )
-        refused = await asked(model, talk)  # as it would be without what the app has kept
+        refused = await ask_model(model, talk)  # as it would be without what the app has kept
     assert (refused.kind, server.bodies[1]["messages"][1]["content"][0]["signature"]) == ("failure", "sig-1")
 
 
@@ -108,11 +108,11 @@ async def test_thinking_never_goes_to_another_provider(server: Standin) -> None:
     server.will(sends(looks), talks("done"))
     privates = PrivateParts()
     async with asking("anthropic:claude-standin", server.address) as one:
-        turn = await asked(one, step_of())
+        turn = await ask_model(one, step_of())
         assert isinstance(turn, Completion)
         privates.keep("round-1", turn)
     async with asking("openai:small", server.openai) as other:
-        await asked(other, step_of(*after_a_call(turn), name="round-2"), privates)
+        await ask_model(other, step_of(*after_a_call(turn), name="round-2"), privates)
     assert "sig-1" not in json.dumps(server.bodies[1])
     assert "toolu_9" not in json.dumps(server.bodies[1])
 
@@ -121,7 +121,7 @@ async def test_anthropic_may_cache_everything_before_the_line_that_changes(serve
     turn = Completion("", (ToolCall("round-1/call-1", "read_file", {"path": "a"}),))
     server.will(sends(message(says("done"), usage=(5, 20, 90))))
     async with asking("anthropic:claude-standin", server.address) as model:
-        answer = await asked(model, step_of(*after_a_call(turn)), tail="[round 2 of 5]")
+        answer = await ask_model(model, step_of(*after_a_call(turn)), tail="[round 2 of 5]")
     result, tail = server.bodies[0]["messages"][-1]["content"]
     assert (result["type"], "cache_control" in result) == ("tool_result", True)
     assert (tail["text"], "cache_control" in tail) == ("[round 2 of 5]", False)
@@ -135,17 +135,17 @@ async def test_unreadable_arguments_are_sent_back_empty(server: Standin) -> None
     server.will(talks(None, calls(("read_file", '{"path": ')), finish="tool_calls"), talks("done"))
     privates = PrivateParts()
     async with asking("openai:small", server.openai) as model:
-        turn = await asked(model, step_of())
+        turn = await ask_model(model, step_of())
         assert isinstance(turn, Completion)
         privates.keep("round-1", turn)
-        await asked(model, step_of(*after_a_call(turn), name="round-2"), privates)
+        await ask_model(model, step_of(*after_a_call(turn), name="round-2"), privates)
     assert server.bodies[1]["messages"][2]["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 async def test_a_schema_is_held_natively_where_no_tools_are_offered(server: Standin) -> None:
     server.will(talks('{"n": 1}'))
     async with asking("openai:small", server.openai) as model:
-        await asked(model, step_of(tools=(), output_schema=SCHEMA))
+        await ask_model(model, step_of(tools=(), output_schema=SCHEMA))
     form = server.bodies[0]["response_format"]
     assert form["json_schema"]["schema"]["required"] == ["n"]
     assert server.bodies[0]["messages"][0]["content"] == "Be brief."
@@ -154,7 +154,7 @@ async def test_a_schema_is_held_natively_where_no_tools_are_offered(server: Stan
 async def test_beside_tools_a_server_of_ones_own_is_told_the_schema_in_words(server: Standin) -> None:
     server.will(talks('{"n": 1}'))
     async with asking("openai:small", server.openai) as model:
-        await asked(model, step_of(output_schema=SCHEMA))
+        await ask_model(model, step_of(output_schema=SCHEMA))
     assert "response_format" not in server.bodies[0]
     assert json.dumps(SCHEMA) in server.bodies[0]["messages"][0]["content"]
 
@@ -162,7 +162,7 @@ async def test_beside_tools_a_server_of_ones_own_is_told_the_schema_in_words(ser
 async def test_a_tool_without_properties_is_offered_with_none(server: Standin) -> None:
     server.will(talks("hello"))
     async with asking("openai:small", server.openai) as model:
-        await asked(model, step_of(tools=(ToolSpec("ping", "Pings.", {"type": "object"}),)))
+        await ask_model(model, step_of(tools=(ToolSpec("ping", "Pings.", {"type": "object"}),)))
     assert server.bodies[0]["tools"][0]["function"]["parameters"]["properties"] == {}
 
 
@@ -170,10 +170,10 @@ async def test_in_the_text_dialect_the_prompt_lists_the_tools_and_a_call_is_told
     said = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a"}}], "say": "look"}
     server.will(talks(json.dumps(said)), talks(json.dumps({"final": "done"})))
     async with asking("openai:small", server.openai, dialect="text") as model:
-        turn = await asked(model, step_of())
+        turn = await ask_model(model, step_of())
         assert isinstance(turn, Completion)
         assert (turn.content, turn.tool_calls[0].arguments) == ("look", {"path": "a"})
-        end = await asked(model, step_of(*after_a_call(turn), name="round-2"), tail="[round 2 of 5]")
+        end = await ask_model(model, step_of(*after_a_call(turn), name="round-2"), tail="[round 2 of 5]")
     first, second = server.bodies
     assert "tools" not in first
     either = first["response_format"]["json_schema"]["schema"]["anyOf"]
@@ -191,5 +191,5 @@ async def test_a_server_of_ones_own_is_sent_the_key_or_none(
 ) -> None:
     server.will(sends(chat("hello")))
     async with asking("openai:small", server.openai, environ) as model:
-        await asked(model, step_of())
+        await ask_model(model, step_of())
     assert server.heard[0].headers["authorization"] == f"Bearer {sent}"

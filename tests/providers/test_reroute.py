@@ -2,7 +2,7 @@
 
 import apsw
 import pytest
-from support.app import ME, WITHIN_S, Place, assert_lawful, begun, place_in
+from support.app import ME, WITHIN_S, Place, assert_lawful, place_in, wait_for_step
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
@@ -30,7 +30,7 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
     """The script fails for good in its place, and the caller answers what it could not."""
     async with App.open(place.settings(BUSY), via="test") as app:
         run = await app.runs.start_planner(PlannerRequest("Look."), ME)
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         await app.control.request(run.run_id, "pause", ME)
         await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         await app.control.request(run.run_id, "reroute", ME, route="caller")
@@ -62,7 +62,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
     dollar = Limits(nano_usd=10**9)
     async with App.open(place.settings(BUSY, **priced), via="test") as app:
         run_id = (await app.runs.start_planner(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         await app.control.request(run_id, "reroute", ME, route="auto")
         assert any("limits.usd is set" in line for line in (await app.runs.report(run_id, ME)).degraded)
         with pytest.raises(BadArguments, match="scripted"):
@@ -76,7 +76,7 @@ async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
     lines = ({**BUSY, "for": "round-1"}, {"content": "unused"})
     async with App.open(place.settings(*lines), via="test") as app:
         run = await app.runs.start_planner(PlannerRequest("Look."), ME)
-        await begun(app, "round-1")
+        await wait_for_step(app, "round-1")
         for action, route in (("pause", None), ("reroute", "caller"), ("resume", None)):
             await app.control.request(run.run_id, action, ME, route=route)  # type: ignore[arg-type]  # literals of a table
             await app.runs.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)

@@ -12,14 +12,14 @@ from support.app import (
     ASK,
     ME,
     Place,
-    answered,
+    answer_run,
     asked_digests,
     assert_all_lawful,
+    open_checked_app,
     outcome_of,
     reads,
     rests,
-    started,
-    watched,
+    start_run,
 )
 from support.app import says as line_says
 from support.provider_server import (
@@ -68,8 +68,8 @@ def anthropic(place: Place, server: Standin, **more: Any) -> Settings:
 
 async def run_on(settings: Settings, **request: Any) -> tuple[Place, str, RunReport]:
     """A run that rests, with its laws checked."""
-    async with watched(settings) as app:
-        run_id = await started(app, **request)
+    async with open_checked_app(settings) as app:
+        run_id = await start_run(app, **request)
         return Place(settings.home.parent), run_id, await app.runs.report(run_id, ME)
 
 
@@ -106,8 +106,8 @@ async def test_a_busy_provider_is_asked_again_and_each_attempt_is_a_row(place: P
 
 async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself(place: Place, server: Standin) -> None:
     server.will(*[refuses(429, "too many", Retry_After="0")] * 4, talks("done"))
-    async with watched(openai(place, server)) as app:
-        run_id = await started(app)
+    async with open_checked_app(openai(place, server)) as app:
+        run_id = await start_run(app)
         report = await app.runs.report(run_id, ME)
         assert (report.status, report.stop_reason, len(server.heard)) == ("paused", None, 4)
         assert report.resume_at is not None
@@ -124,8 +124,8 @@ async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself
 async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:
     server.will(*[refuses(429, "too many", Retry_After="0")] * 4)
     async with App.open(openai(place, server), via="mcp") as able:
-        run_id = await started(able)
-    async with watched(place.settings()) as other:
+        run_id = await start_run(able)
+    async with open_checked_app(place.settings()) as other:
         needed = "it needs one with a provider"
         assert not any(
             needed in text for text in (await other.runs.report(run_id, ME)).degraded
@@ -142,20 +142,20 @@ async def test_what_to_do_next_says_what_a_run_needs_that_nobody_here_can_perfor
 ) -> None:
     server.will(looks(("ask_person", {"question": "Is it?"})), talks("done"))
     async with App.open(openai(place, server), via="mcp") as able:
-        run_id = await started(able, caller_tools=(ASK,))
-    async with watched(place.settings()) as other:
-        report = await answered(other, run_id, round_1__call_1={"content": "yes"})
+        run_id = await start_run(able, caller_tools=(ASK,))
+    async with open_checked_app(place.settings()) as other:
+        report = await answer_run(other, run_id, round_1__call_1={"content": "yes"})
         assert report.next is not None
         assert (report.status, report.next["tool"]) == ("paused", "run_status")
         assert "lacks a provider (KAIROS_MODEL)" in report.next["why"]
-    async with watched(openai(place, server)) as able:
+    async with open_checked_app(openai(place, server)) as able:
         assert (await rests(able, run_id)).summary == "done"
 
 
 async def test_each_outage_is_sat_out_longer(place: Place, server: Standin) -> None:
     server.will(*[refuses(529, Retry_After="0")] * 12)
-    async with watched(openai(place, server)) as app:
-        run_id = await started(app)
+    async with open_checked_app(openai(place, server)) as app:
+        run_id = await start_run(app)
         waits = []
         for _ in range(3):
             (wait,) = place.rows("select resume_at - (select max(at) from attempt) from run")[0]
@@ -239,10 +239,10 @@ async def test_a_cap_of_the_configuration_bars_a_provider_without_a_price_but_no
     place: Place, server: Standin
 ) -> None:
     settings = openai(place, server, limits=Limits(rounds=9, nano_usd=10**9))
-    async with watched(settings) as app:
+    async with open_checked_app(settings) as app:
         with pytest.raises(BadArguments):
             await app.runs.start_planner(PlannerRequest("x"), ME)
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         assert (await app.runs.report(run_id, ME)).status == "input_required"
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="provider")
@@ -258,8 +258,8 @@ async def test_auto_passes_over_what_has_no_price(place: Place, server: Standin)
 
 async def test_a_run_limited_in_dollars_stays_where_it_has_a_price(place: Place, server: Standin) -> None:
     server.will(looks(("ask_person", {"question": "which?"})))
-    async with watched(openai(place, server, **PRICED)) as app:
-        run_id = await started(app, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
+    async with open_checked_app(openai(place, server, **PRICED)) as app:
+        run_id = await start_run(app, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
         with pytest.raises(BadArguments):
             await app.control.request(run_id, "reroute", ME, route="caller")
         left = (await app.runs.report(run_id, ME)).remaining["usd"]
@@ -277,8 +277,8 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
     server.will(
         strict(then=LOOKS), strict("sig-1", then=LOOKS_AGAIN), strict("sig-1", "sig-2", then=message(says("done")))
     )
-    async with watched(anthropic(place, server)) as app:
-        run_id = await started(app)
+    async with open_checked_app(anthropic(place, server)) as app:
+        run_id = await start_run(app)
         report = await app.runs.report(run_id, ME)
         shown = json.dumps(
             [report.as_json(), *[await app.runs.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages")]]
@@ -297,7 +297,7 @@ async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: S
                 server.came.clear()
                 await server.came.wait()
     server.will(strict("sig-1", then=message(says("done"))))
-    async with watched(anthropic(place, server)) as second:
+    async with open_checked_app(anthropic(place, server)) as second:
         await second.control.request(run_id, "resume", ME)
         report = await rests(second, run_id)
     assert (report.status, report.summary) == ("completed", "done")
@@ -306,14 +306,14 @@ async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: S
 async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place: Place, server: Standin) -> None:
     asks = uses("toolu_1", "ask_person", {"question": "which?"})
     server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")), _signed_first)
-    async with watched(anthropic(place, server)) as app:
-        run_id = await started(app, caller_tools=(ASK,))
+    async with open_checked_app(anthropic(place, server)) as app:
+        run_id = await start_run(app, caller_tools=(ASK,))
         await app.control.request(run_id, "reroute", ME, route="caller")
-        await answered(app, run_id, round_1__call_1={"content": "b"})
+        await answer_run(app, run_id, round_1__call_1={"content": "b"})
         waiting = await app.runs.report(run_id, ME)
         assert "sig-1" not in json.dumps(waiting.as_json())
         assert any("left out" in text for text in waiting.degraded)
-        await answered(app, run_id, round_2=reads("b.txt"))
+        await answer_run(app, run_id, round_2=reads("b.txt"))
         await app.control.request(run_id, "reroute", ME, route="provider")
         report = await rests(app, run_id)
     assert (report.status, report.summary) == ("completed", "done")
@@ -325,8 +325,8 @@ async def test_they_are_named_too_where_a_provider_took_over_a_step_that_began_e
 ) -> None:
     asks = uses("toolu_1", "ask_person", {"question": "which?"})
     server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")))
-    async with watched(anthropic(place, server)) as app:
-        run_id = await started(app, route="caller", caller_tools=(ASK,))
+    async with open_checked_app(anthropic(place, server)) as app:
+        run_id = await start_run(app, route="caller", caller_tools=(ASK,))
         assert not any("left out" in text for text in (await app.runs.report(run_id, ME)).degraded)
         await app.control.request(run_id, "reroute", ME, route="provider")
         assert [item["key"] for item in (await rests(app, run_id)).waiting] == ["round-1/call-1"]
@@ -346,8 +346,8 @@ async def test_one_run_goes_from_each_route_to_each_other(place: Place, server: 
     settings = place.settings(reads("a.txt"), reads("b.txt"), model="openai:small", base_url=server.openai)
     server.will(looks(("read_file", {"path": "b.txt"})), talks("done"))
     read_a = {"tool_calls": [{"id": "x", "name": "read_file", "arguments": {"path": "a.txt", "start_line": 1}}]}
-    async with watched(replace(settings, route="caller")) as app:
-        run_id = await started(app)
+    async with open_checked_app(replace(settings, route="caller")) as app:
+        run_id = await start_run(app)
         await app.answers.submit(run_id, {"round-1": read_a}, ME)
         await rests(app, run_id)
         await app.control.request(run_id, "reroute", ME, route="provider")
@@ -355,19 +355,19 @@ async def test_one_run_goes_from_each_route_to_each_other(place: Place, server: 
     assert (report.status, report.rounds, report.summary) == ("completed", 3, "done")
 
 
-async def test_a_usage_in_one_shape_and_a_reply_in_another_never_stop_the_house(place: Place, server: Standin) -> None:
+async def test_a_usage_in_one_shape_and_a_reply_in_another_never_stop_the_app(place: Place, server: Standin) -> None:
     server.will(raw(b'{"choices": []}'), sends(chat("done")))
-    async with watched(openai(place, server)) as app:
-        first = await started(app, goal="one")
-        second = await started(app, goal="two")
+    async with open_checked_app(openai(place, server)) as app:
+        first = await start_run(app, goal="one")
+        second = await start_run(app, goal="two")
         assert [(await app.runs.report(run, ME)).status for run in (first, second)] == ["failed", "completed"]
         await assert_all_lawful(app)
 
 
 async def test_after_a_reroute_the_model_is_that_of_the_new_route(place: Place, server: Standin) -> None:
     server.will(talks("Done."))
-    async with watched(openai(place, server)) as app:
-        run_id = await started(app, route="caller")
+    async with open_checked_app(openai(place, server)) as app:
+        run_id = await start_run(app, route="caller")
         await rests(app, run_id)
         assert (await app.runs.report(run_id, ME)).model is None
         await app.control.request(run_id, "reroute", ME, route="provider")

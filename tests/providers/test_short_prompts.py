@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.app import Place, reads, rests, says, started
+from support.app import Place, reads, rests, says, start_run
 from support.provider_server import Standin, talks
 
 from kairos_mcp.app import start
@@ -57,21 +57,21 @@ def looks(path: str) -> Any:
     return talks(json.dumps({"tool_calls": [{"name": "read_file", "arguments": {"path": path}}]}))
 
 
-def offered(server: Standin) -> list[str]:
+def offered_tools(server: Standin) -> list[str]:
     """The names of the tools that the first request offers, in its order."""
     forms = server.bodies[0]["response_format"]["json_schema"]["schema"]["anyOf"]
     return [call["properties"]["name"]["const"] for call in forms[0]["properties"]["tool_calls"]["items"]["anyOf"]]
 
 
-def provided(place: Place, server: Standin, model: str = SMALL, **more: Any) -> Settings:
+def provider_settings(place: Place, server: Standin, model: str = SMALL, **more: Any) -> Settings:
     settings = place.settings(model=model, base_url=server.openai, **more)
     return replace(settings, origins={**settings.origins, **dict.fromkeys(more, "file")})
 
 
 async def test_a_small_model_is_shown_the_files_in_text_and_is_asked_back(place: Place, server: Standin) -> None:
     server.will(final("It says hello."), looks("a.txt"), final("It says alpha."))
-    async with App.open(provided(place, server), via="serve") as app:
-        report = await rests(app, await started(app, "What is in a.txt?"))
+    async with App.open(provider_settings(place, server), via="serve") as app:
+        report = await rests(app, await start_run(app, "What is in a.txt?"))
     assert (report.status, report.summary, report.rounds) == ("completed", "It says alpha.", 3)
     first, second, third = server.bodies
     system, user = first["messages"]
@@ -91,15 +91,15 @@ async def test_a_small_model_is_shown_the_files_in_text_and_is_asked_back(place:
 
 async def test_an_answer_is_asked_back_once(place: Place, server: Standin) -> None:
     server.will(final("hello"), final("hello again"))
-    async with App.open(provided(place, server), via="serve") as app:
-        report = await rests(app, await started(app, "Say hello."))
+    async with App.open(provider_settings(place, server), via="serve") as app:
+        report = await rests(app, await start_run(app, "Say hello."))
     assert (report.status, report.summary, report.rounds) == ("completed", "hello again", 2)
 
 
 async def test_without_file_tools_nothing_is_asked_back(place: Place, server: Standin) -> None:
     server.will(final("hello"))
-    async with App.open(provided(place, server), via="serve") as app:
-        report = await rests(app, await started(app, "Say hello.", tools=("read_result",)))
+    async with App.open(provider_settings(place, server), via="serve") as app:
+        report = await rests(app, await start_run(app, "Say hello.", tools=("read_result",)))
     assert (report.summary, report.rounds) == ("hello", 1)
 
 
@@ -118,24 +118,24 @@ async def test_the_form_is_chosen_by_the_model_the_context_or_the_setting(
     in_text = more.get("prompts") != "short" and asked_back
     replies = [final("no"), looks("a.txt"), final("alpha")] if in_text else [talks("no"), talks("alpha")]
     server.will(*replies)
-    async with App.open(provided(place, server, model, **more), via="serve") as app:
-        report = await rests(app, await started(app, "What is in a.txt?"))
+    async with App.open(provider_settings(place, server, model, **more), via="serve") as app:
+        report = await rests(app, await start_run(app, "What is in a.txt?"))
     assert (report.rounds > 1) is asked_back
     assert ("b.txt" in server.bodies[0]["messages"][1]["content"]) is asked_back
 
 
 async def test_the_dialect_that_is_set_stays(place: Place, server: Standin) -> None:
     server.will(talks("no"), talks("alpha"))
-    async with App.open(provided(place, server, dialect="native"), via="serve") as app:
-        await rests(app, await started(app, "What is in a.txt?"))
+    async with App.open(provider_settings(place, server, dialect="native"), via="serve") as app:
+        await rests(app, await start_run(app, "What is in a.txt?"))
     assert "tools" in server.bodies[0]
 
 
 async def test_a_small_model_is_offered_few_tools_and_one_or_two_calls(place: Place, server: Standin) -> None:
     server.will(final("no"), final("no"))
-    async with App.open(provided(place, server), via="serve") as app:
-        await rests(app, await started(app, "What is in a.txt?"))
-    assert offered(server) == ["read_file", "search_files", "read_result"]
+    async with App.open(provider_settings(place, server), via="serve") as app:
+        await rests(app, await start_run(app, "What is in a.txt?"))
+    assert offered_tools(server) == ["read_file", "search_files", "read_result"]
     assert (
         server.bodies[0]["response_format"]["json_schema"]["schema"]["anyOf"][0]["properties"]["tool_calls"]["maxItems"]
         == 2
@@ -146,16 +146,16 @@ async def test_a_small_model_may_list_files_where_it_was_not_shown_all(place: Pl
     for n in range(400):
         (place.workspace / f"some-file-{n}.txt").write_text("x")
     server.will(final("no"), final("no"))
-    async with App.open(provided(place, server), via="serve") as app:
-        await rests(app, await started(app, "What is in a.txt?"))
-    assert offered(server) == ["read_file", "search_files", "list_files", "read_result"]
+    async with App.open(provider_settings(place, server), via="serve") as app:
+        await rests(app, await start_run(app, "What is in a.txt?"))
+    assert offered_tools(server) == ["read_file", "search_files", "list_files", "read_result"]
 
 
 async def test_tools_that_are_named_are_offered_to_a_small_model(place: Place, server: Standin) -> None:
     server.will(final("no"), final("no"))
-    async with App.open(provided(place, server), via="serve") as app:
-        await rests(app, await started(app, "What is in a.txt?", tools=("file_tree", "read_file")))
-    assert sorted(offered(server)) == ["file_tree", "read_file"]
+    async with App.open(provider_settings(place, server), via="serve") as app:
+        await rests(app, await start_run(app, "What is in a.txt?", tools=("file_tree", "read_file")))
+    assert sorted(offered_tools(server)) == ["file_tree", "read_file"]
 
 
 async def test_what_is_read_at_a_start_is_ready_before_its_clock_runs(
@@ -175,15 +175,15 @@ async def test_what_is_read_at_a_start_is_ready_before_its_clock_runs(
     monkeypatch.setattr(import_module("kairos_mcp.tools.tool"), "compile_schema", compile_noted)
     monkeypatch.setattr(start, "time", SimpleNamespace(monotonic=clock_noted))
     server.will(final("no"), final("no"))
-    async with App.open(provided(place, server), via="serve") as app:
-        await rests(app, await started(app, "What is in a.txt?"))
+    async with App.open(provider_settings(place, server), via="serve") as app:
+        await rests(app, await start_run(app, "What is in a.txt?"))
     assert events[: events.index("clock")] == ["compiled", "compiled"]
     assert "> a.txt" in server.bodies[0]["messages"][1]["content"]
 
 
 async def test_a_script_s_run_keeps_the_full_prompts(place: Place) -> None:
     async with App.open(place.settings(says("done"), context_tokens=8_000), via="serve") as app:
-        report = await rests(app, await started(app, "Say done."))
+        report = await rests(app, await start_run(app, "Say done."))
     assert report.rounds == 1
 
 
@@ -194,7 +194,7 @@ async def test_the_files_that_a_rule_hides_are_not_named(place: Place) -> None:
     rules = (GateRule("*", "deny", ("secret.txt",)),)
     lines = [says("no"), reads("a.txt"), says("alpha")]
     async with App.open(place.settings(*lines, prompts="short", gate=rules), via="serve") as app:
-        run_id = await started(app, "What is in a.txt?", limits=Limits(rounds=5))
+        run_id = await start_run(app, "What is in a.txt?", limits=Limits(rounds=5))
         report = await rests(app, run_id)
         (text,) = place.rows("select body from text where body like '%## Files of the workspace%'")[0]
     assert (report.status, report.rounds) == ("completed", 3)
@@ -207,12 +207,12 @@ async def test_a_tree_for_which_there_is_no_time_is_left_out(place: Place, monke
     monkeypatch.setattr(start, "FILE_NAMES_S", -1.0)
     (place.workspace / "more").mkdir()  # what is in the first folder takes one look
     async with App.open(place.settings(says("no"), says("no"), prompts="short"), via="serve") as app:
-        assert (await rests(app, await started(app, "What is in a.txt?"))).status == "completed"
+        assert (await rests(app, await start_run(app, "What is in a.txt?"))).status == "completed"
     assert place.rows("select count(*) from text where body like '%## Files of the workspace%'") == [(0,)]
 
 
 async def test_a_rule_against_the_tree_leaves_it_out(place: Place) -> None:
     rules = (GateRule("file_tree", "deny"),)
     async with App.open(place.settings(says("no"), says("no"), prompts="short", gate=rules), via="serve") as app:
-        await rests(app, await started(app, "What is in a.txt?"))
+        await rests(app, await start_run(app, "What is in a.txt?"))
     assert place.rows("select count(*) from text where body like '%## Files of the workspace%'") == [(0,)]

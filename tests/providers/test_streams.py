@@ -167,14 +167,14 @@ SECRETS = (
 )
 
 
-def encoded(secret: str) -> list[str]:
+def encodings_of(secret: str) -> list[str]:
     plain = [secret, quote(secret, safe=""), json.dumps(secret)[1:-1], secret.encode().hex()]
     return plain + [base64.b64encode(b"x" * lead + secret.encode()).decode() for lead in range(3)]
 
 
 PARTS = st.one_of(
-    st.sampled_from([form for secret in SECRETS for form in encoded(secret)]),
-    st.sampled_from([form[:cut] for secret in SECRETS for form in encoded(secret) for cut in (1, 3, 7)]),
+    st.sampled_from([form for secret in SECRETS for form in encodings_of(secret)]),
+    st.sampled_from([form[:cut] for secret in SECRETS for form in encodings_of(secret) for cut in (1, 3, 7)]),
     st.text(alphabet="aZq7x-= \nключ", max_size=6),
 )
 
@@ -192,7 +192,7 @@ def test_a_text_in_pieces_is_redacted_as_it_is_whole(parts: list[str], cuts: lis
 @pytest.mark.parametrize("secret", SECRETS)
 def test_each_form_of_a_secret_is_redacted_where_it_comes_letter_by_letter(secret: str) -> None:
     redactor = Redactor(SECRETS)
-    for form in encoded(secret):
+    for form in encodings_of(secret):
         text = f"It is {form}!"
         stream = redactor.open_stream()
         shown = [*map(stream.add, text), stream.end()]

@@ -7,9 +7,9 @@ import os
 from typing import Any
 
 import pytest
-from support.app import ME, Place, answered, reads, rests, started, watched
+from support.app import ME, Place, answer_run, open_checked_app, reads, rests, start_run
 from support.app import says as line_says
-from support.forked_program import run
+from support.forked_program import run_program
 from support.provider_server import Standin, calls, refuses, talks
 
 from kairos_mcp.settings.settings import Settings
@@ -23,7 +23,7 @@ def openai(place: Place, server: Standin, **more: Any) -> Settings:
     return place.settings(model="openai:small", base_url=server.openai, **more)
 
 
-def noted(report: RunReport) -> int:
+def count_notes(report: RunReport) -> int:
     return sum(UNKNOWN in text for text in report.degraded)
 
 
@@ -31,11 +31,11 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
     place: Place, server: Standin
 ) -> None:
     server.will(refuses(429, Retry_After="0"), LOOKS, talks("done"))
-    async with watched(openai(place, server)) as app:
-        report = await app.runs.report(await started(app), ME)
+    async with open_checked_app(openai(place, server)) as app:
+        report = await app.runs.report(await start_run(app), ME)
         day = await app.spending.read("day", ME)
     assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, ["openai:small"])
-    assert noted(report) == 1
+    assert count_notes(report) == 1
     sent = place.rows(
         "select sent ->> '$.unpriced' from (select sent from mark where kind = 'round'"
         " union all select sent from attempt)"
@@ -46,18 +46,18 @@ async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_star
 
 async def test_a_stated_price_is_counted_and_nothing_is_said(place: Place, server: Standin) -> None:
     server.will(talks("done", usage=(1_000, 100, 0)))
-    async with watched(openai(place, server, price_input=1.0, price_output=10.0)) as app:
-        report = await app.runs.report(await started(app), ME)
+    async with open_checked_app(openai(place, server, price_input=1.0, price_output=10.0)) as app:
+        report = await app.runs.report(await start_run(app), ME)
         assert (await app.spending.read("day", ME))["unpriced"] is None
     assert (report.usage["usd"], report.usage["unpriced"]) == (pytest.approx(0.002), None)
-    assert noted(report) == 0
+    assert count_notes(report) == 0
 
 
 async def test_routes_that_cost_this_server_nothing_are_free_and_are_no_unknown(place: Place) -> None:
-    async with watched(place.settings(reads("a.txt"), line_says("done"))) as app:
-        scripted = await app.runs.report(await started(app, "on a script"), ME)
-        asked = await started(app, "of the caller", route="caller")
-        by_caller = await answered(app, asked, round_1={"content": "done", "finish": "stop"})
+    async with open_checked_app(place.settings(reads("a.txt"), line_says("done"))) as app:
+        scripted = await app.runs.report(await start_run(app, "on a script"), ME)
+        asked = await start_run(app, "of the caller", route="caller")
+        by_caller = await answer_run(app, asked, round_1={"content": "done", "finish": "stop"})
         assert (await app.spending.read(asked, ME))["unpriced"] is None
     for report in (scripted, by_caller):
         assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, None)
@@ -66,18 +66,18 @@ async def test_routes_that_cost_this_server_nothing_are_free_and_are_no_unknown(
 
 async def test_a_run_that_comes_to_such_a_model_later_says_so_then(place: Place, server: Standin) -> None:
     server.will(talks("done"))
-    async with watched(openai(place, server)) as app:
-        run_id = await started(app, route="caller")
-        assert noted(await app.runs.report(run_id, ME)) == 0
+    async with open_checked_app(openai(place, server)) as app:
+        run_id = await start_run(app, route="caller")
+        assert count_notes(await app.runs.report(run_id, ME)) == 0
         await app.control.request(run_id, "reroute", ME, route="provider")
         report = await rests(app, run_id)
-    assert (report.summary, report.usage["unpriced"], noted(report)) == ("done", ["openai:small"], 1)
+    assert (report.summary, report.usage["unpriced"], count_notes(report)) == ("done", ["openai:small"], 1)
 
 
 async def test_no_command_shows_it_as_free(place: Place, server: Standin) -> None:
     server.will(talks("done"))
-    async with watched(openai(place, server)) as app:
-        run_id = await started(app)
+    async with open_checked_app(openai(place, server)) as app:
+        run_id = await start_run(app)
     for words in (["show", run_id], ["budget"], ["budget", run_id], ["budget", "--days"]):
         said = kairos(place, *words)
         assert "price unknown" in said, words
@@ -87,6 +87,6 @@ async def test_no_command_shows_it_as_free(place: Place, server: Standin) -> Non
 
 def kairos(place: Place, *words: str) -> str:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    done = run([words[0], "--home", str(place.home), *words[1:]], env=environ)
+    done = run_program([words[0], "--home", str(place.home), *words[1:]], env=environ)
     done.check_returncode()
     return done.stdout

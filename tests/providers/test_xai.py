@@ -12,8 +12,8 @@ import pytest
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("xai_sdk")
 
-from support.app import Place, rests, started, watched  # noqa: E402 - what is skipped is not imported
-from support.provider_calls import asked, asking, step_of  # noqa: E402 - the same
+from support.app import Place, open_checked_app, rests, start_run  # noqa: E402 - what is skipped is not imported
+from support.provider_calls import ask_model, asking, step_of  # noqa: E402 - the same
 from xai_sdk.proto import chat_pb2, chat_pb2_grpc, sample_pb2  # noqa: E402 - the same
 
 from kairos_mcp.core.messages import Completion, Message  # noqa: E402 - the same
@@ -71,7 +71,7 @@ def response(content: str = "", *calls: Any, seal: str = "") -> Any:
 async def test_a_text_and_what_it_cost(grok: Grok) -> None:
     grok.replies.append(response("It says alpha."))
     async with asking(MODEL, grok.address, ENVIRON) as model:
-        answer = await asked(model, step_of(), max_tokens=321)
+        answer = await ask_model(model, step_of(), max_tokens=321)
     assert isinstance(answer, Completion), answer
     assert (answer.content, answer.tool_calls) == ("It says alpha.", ())
     assert answer.usage is not None
@@ -83,14 +83,14 @@ async def test_a_call_its_result_and_what_is_sealed_go_back_together(grok: Grok)
     grok.replies += [response("", ("call_1", "read_file", '{"path": "a.txt"}'), seal="sealed"), response("alpha")]
     privates = PrivateParts()
     async with asking(MODEL, grok.address, ENVIRON) as model:
-        first = await asked(model, step_of())
+        first = await ask_model(model, step_of())
         assert isinstance(first, Completion), first
         (call,) = first.tool_calls
         assert (call.id, call.arguments) == ("round-1/call-1", {"path": "a.txt"})
         privates.keep("round-1", first)
         result = Message("tool", "it holds alpha", tool_call_id=call.id)
         talk = (Message("user", "Look."), Message("assistant", first.content, first.tool_calls), result)
-        second = await asked(model, step_of(*talk, name="round-2"), privates)
+        second = await ask_model(model, step_of(*talk, name="round-2"), privates)
     assert isinstance(second, Completion), second
     messages = grok.heard[1].messages
     assert [each.encrypted_content for each in messages if each.encrypted_content] == ["sealed"]
@@ -105,7 +105,7 @@ async def test_a_call_its_result_and_what_is_sealed_go_back_together(grok: Grok)
 async def test_a_failure_is_one_attempt(grok: Grok, status: str, code: str | None) -> None:
     grok.replies += [getattr(grpc.StatusCode, status), response("unheard")]
     async with asking(MODEL, grok.address, ENVIRON) as model:
-        failure = await asked(model, step_of())
+        failure = await ask_model(model, step_of())
     assert isinstance(failure, Failure), failure
     assert (failure.code, failure.retryable) == (code or failure.code, status != "UNAUTHENTICATED")
     assert len(grok.heard) == 1
@@ -117,6 +117,6 @@ async def test_a_run_that_is_put_off_once_reads_a_file(
     monkeypatch.setenv("XAI_API_KEY", KEY)
     acts = response("", ("call_1", "read_file", '{"path": "a.txt"}'))
     grok.replies += [grpc.StatusCode.RESOURCE_EXHAUSTED, acts, response("alpha")]
-    async with watched(place.settings(model=MODEL, base_url=grok.address)) as app:
-        report = await rests(app, await started(app))
+    async with open_checked_app(place.settings(model=MODEL, base_url=grok.address)) as app:
+        report = await rests(app, await start_run(app))
     assert (report.status, report.summary, report.usage["attempts"]) == ("completed", "alpha", 3)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.app import ASK, Books, Place, asks, reads, says, started
+from support.app import ASK, Books, Place, asks, reads, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreCorrupt
@@ -15,14 +15,14 @@ from kairos_mcp.store.database import CHECKED_BYTES
 
 
 @pytest.fixture
-async def filled(place: Place) -> Place:
+async def filled_place(place: Place) -> Place:
     """A store with a run that has ended and one that waits."""
     lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
     async with App.open(place.settings(*lines), via="mcp") as app:
-        await started(app, "wait", caller_tools=(ASK,))
+        await start_run(app, "wait", caller_tools=(ASK,))
         (place.workspace / "long.txt").write_text("line\n" * 6_000)
     async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as app:
-        await started(app, "end", key="end")
+        await start_run(app, "end", key="end")
     return place
 
 
@@ -34,7 +34,7 @@ def found_by(kairos: Callable[..., Any]) -> list[dict[str, str]]:
     return bad
 
 
-def test_nothing_is_found_where_nothing_is_wrong(filled: Place, kairos: Callable[..., Any]) -> None:
+def test_nothing_is_found_where_nothing_is_wrong(filled_place: Place, kairos: Callable[..., Any]) -> None:
     assert found_by(kairos) == []
 
 
@@ -62,25 +62,25 @@ DAMAGE = {
 
 @pytest.mark.parametrize("what", DAMAGE)
 @pytest.mark.unreplayed
-def test_rows_that_do_not_fit_are_found(filled: Place, kairos: Callable[..., Any], what: str) -> None:
+def test_rows_that_do_not_fit_are_found(filled_place: Place, kairos: Callable[..., Any], what: str) -> None:
     statement, message = DAMAGE[what]
-    filled.rows(statement)
+    filled_place.rows(statement)
     said = " ".join(finding["text"] for finding in found_by(kairos))
     assert message in said
 
 
 @pytest.mark.unreplayed
 def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_start(
-    filled: Place, kairos: Callable[..., Any]
+    filled_place: Place, kairos: Callable[..., Any]
 ) -> None:
-    filled.rows("pragma wal_checkpoint(truncate)")
-    filled.rows("insert into text select 'pad', hex(randomblob(?))", CHECKED_BYTES // 2 + 100_000)
-    filled.rows("pragma wal_checkpoint(truncate)")
-    assert filled.db.stat().st_size > CHECKED_BYTES
+    filled_place.rows("pragma wal_checkpoint(truncate)")
+    filled_place.rows("insert into text select 'pad', hex(randomblob(?))", CHECKED_BYTES // 2 + 100_000)
+    filled_place.rows("pragma wal_checkpoint(truncate)")
+    assert filled_place.db.stat().st_size > CHECKED_BYTES
     assert found_by(kairos) == []
-    ((page,),) = filled.rows("select rootpage from sqlite_master where name = 'mark_path'")
-    ((size,),) = filled.rows("pragma page_size")
-    with filled.db.open("r+b") as file:
+    ((page,),) = filled_place.rows("select rootpage from sqlite_master where name = 'mark_path'")
+    ((size,),) = filled_place.rows("pragma page_size")
+    with filled_place.db.open("r+b") as file:
         file.seek((page - 1) * size + size // 2)
         file.write(b"\xa5" * (size // 2))
     (finding,) = found_by(kairos)
@@ -98,9 +98,9 @@ GONE = {
 
 @pytest.mark.parametrize("what", GONE)
 @pytest.mark.unreplayed
-def test_what_a_file_lacks_of_its_version_is_named(filled: Place, kairos: Callable[..., Any], what: str) -> None:
+def test_what_a_file_lacks_of_its_version_is_named(filled_place: Place, kairos: Callable[..., Any], what: str) -> None:
     statement, message = GONE[what]
-    filled.rows(statement)
+    filled_place.rows(statement)
     (finding,) = found_by(kairos)
     assert message in finding["text"]
     assert "export" in finding["cure"]
@@ -109,58 +109,60 @@ def test_what_a_file_lacks_of_its_version_is_named(filled: Place, kairos: Callab
 @pytest.mark.parametrize("version", [0, 1, 2, -5])
 @pytest.mark.unreplayed
 def test_a_file_that_is_not_of_the_version_that_it_says_is_left_as_it_is(
-    filled: Place, kairos: Callable[..., Any], version: int
+    filled_place: Place, kairos: Callable[..., Any], version: int
 ) -> None:
-    filled.rows(f"pragma user_version = {version}")
-    before = filled.rows("select type, name, sql from sqlite_master")
+    filled_place.rows(f"pragma user_version = {version}")
+    before = filled_place.rows("select type, name, sql from sqlite_master")
     (finding,) = found_by(kairos)
     assert f"version {version}" in finding["text"]
-    assert filled.rows("select type, name, sql from sqlite_master") == before
-    assert filled.rows("pragma user_version") == [(version,)]
+    assert filled_place.rows("select type, name, sql from sqlite_master") == before
+    assert filled_place.rows("pragma user_version") == [(version,)]
 
 
 @pytest.mark.unreplayed
-def test_what_others_put_into_the_file_is_no_damage(filled: Place, kairos: Callable[..., Any]) -> None:
-    filled.rows("create index of_mine on run(created_at)")
+def test_what_others_put_into_the_file_is_no_damage(filled_place: Place, kairos: Callable[..., Any]) -> None:
+    filled_place.rows("create index of_mine on run(created_at)")
     assert found_by(kairos) == []
 
 
 @pytest.mark.unreplayed
-def test_what_can_still_be_read_of_a_damaged_file_is_carried_away(filled: Place, kairos: Callable[..., Any]) -> None:
-    filled.rows("pragma wal_checkpoint(truncate)")
-    ((page,),) = filled.rows("select rootpage from sqlite_master where name = 'ask_run'")
-    ((size,),) = filled.rows("pragma page_size")
-    with filled.db.open("r+b") as file:
+def test_what_can_still_be_read_of_a_damaged_file_is_carried_away(
+    filled_place: Place, kairos: Callable[..., Any]
+) -> None:
+    filled_place.rows("pragma wal_checkpoint(truncate)")
+    ((page,),) = filled_place.rows("select rootpage from sqlite_master where name = 'ask_run'")
+    ((size,),) = filled_place.rows("pragma page_size")
+    with filled_place.db.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\xa5" * size)
-    ((run_id,),) = filled.rows("select id from run where key = 'end'")
+    ((run_id,),) = filled_place.rows("select id from run where key = 'end'")
     listed = kairos("runs")
     shorts = [line.split()[0] for line in listed.out.splitlines()]
     assert (listed.code, any(map(run_id.startswith, shorts)), "export" in listed.err) == (1, True, True)
-    aside = filled.root / "aside.jsonl"
+    aside = filled_place.root / "aside.jsonl"
     assert kairos("export", run_id, str(aside)).code == 0
     assert kairos("replay", str(aside)).code == 0
 
 
 @pytest.mark.unreplayed
-def test_an_index_that_does_not_fit_its_table_is_found(filled: Place, kairos: Callable[..., Any]) -> None:
+def test_an_index_that_does_not_fit_its_table_is_found(filled_place: Place, kairos: Callable[..., Any]) -> None:
     """Nothing that reads would stumble over it."""
-    filled.rows("pragma wal_checkpoint(truncate)")
-    ((page,),) = filled.rows("select rootpage from sqlite_master where name = 'run_start'")
-    ((size,),) = filled.rows("pragma page_size")
-    ((digest,),) = filled.rows("select start_digest from run limit 1")
-    content = bytearray(filled.db.read_bytes())
+    filled_place.rows("pragma wal_checkpoint(truncate)")
+    ((page,),) = filled_place.rows("select rootpage from sqlite_master where name = 'run_start'")
+    ((size,),) = filled_place.rows("pragma page_size")
+    ((digest,),) = filled_place.rows("select start_digest from run limit 1")
+    content = bytearray(filled_place.db.read_bytes())
     at = content.index(digest, (page - 1) * size, page * size)
     content[at] ^= 1
-    filled.db.write_bytes(bytes(content))
+    filled_place.db.write_bytes(bytes(content))
     (finding,) = found_by(kairos)
     assert "run_start" in finding["text"]
 
 
-async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -> None:
-    async with App.open(filled.settings(), via="mcp") as app:
-        for run_id, n in filled.rows("select id, n from run"):
-            books = Books.of(filled, run_id)
+async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled_place: Place) -> None:
+    async with App.open(filled_place.settings(), via="mcp") as app:
+        for run_id, n in filled_place.rows("select id, n from run"):
+            books = Books.of(filled_place, run_id)
             assert integrity.sum_rows(app._store.reader, n) == (books.spent_by_rows, books.held)
             run = queries.run_by_id(app._store.reader, run_id)
             integrity.check_run_account(app._store.reader, run.n, run.account)
@@ -168,18 +170,18 @@ async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -
 
 @pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if ACCOUNTS in statement])
 @pytest.mark.unreplayed
-async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
-    filled.rows(DAMAGE[what][0])
-    async with App.open(filled.settings(), via="mcp") as app:
-        ((run_id,),) = filled.rows("select id from run where key is null")
+async def test_a_damaged_ledger_refuses(filled_place: Place, what: str) -> None:
+    filled_place.rows(DAMAGE[what][0])
+    async with App.open(filled_place.settings(), via="mcp") as app:
+        ((run_id,),) = filled_place.rows("select id from run where key is null")
         run = queries.run_by_id(app._store.reader, run_id)
         with pytest.raises(StoreCorrupt, match="not the sum"):
             integrity.check_run_account(app._store.reader, run.n, run.account)
 
 
 @pytest.mark.unreplayed
-def test_old_runs_are_named_as_room_that_could_be_made(filled: Place, kairos: Callable[..., Any]) -> None:
-    filled.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
+def test_old_runs_are_named_as_room_that_could_be_made(filled_place: Place, kairos: Callable[..., Any]) -> None:
+    filled_place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
     with_room = [f for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "room"]
     assert with_room == []  # one small run is not worth a word
     for number in range(1_000):
@@ -187,7 +189,9 @@ def test_old_runs_are_named_as_room_that_could_be_made(filled: Place, kairos: Ca
             "flow, version, spec, principal, via, client, start_digest, workspace, account, created_at, owner, fence,"
             " route, paused, outcome, ended_at"
         )
-        filled.rows(f"insert into run(id, {columns}) select ?, {columns} from run where key = 'end'", f"old-{number}")
+        filled_place.rows(
+            f"insert into run(id, {columns}) select ?, {columns} from run where key = 'end'", f"old-{number}"
+        )
     (room,) = [f for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "room"]
     assert "1001 runs" in room["text"]
     assert "runs --prune --older-than 30d" in room["cure"]

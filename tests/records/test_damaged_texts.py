@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.app import ASK, ME, Place, answered, asks, reads, rests, says, started
+from support.app import ASK, ME, Place, answer_run, asks, reads, rests, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Unreadable
@@ -40,8 +40,8 @@ async def two_runs(place: Place) -> tuple[str, str]:
     """Two runs that wait for their caller, with prompts and tools in common."""
     async with App.open(place.settings(*LINES), via="mcp") as app:
         return (
-            await started(app, "this one, of many words that are its own alone", caller_tools=(ASK,)),
-            await started(app, "the other", caller_tools=(ASK,)),
+            await start_run(app, "this one, of many words that are its own alone", caller_tools=(ASK,)),
+            await start_run(app, "the other", caller_tools=(ASK,)),
         )
 
 
@@ -59,8 +59,8 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
         assert any(this in note and "damaged" in note for note in shown[this].degraded), shown[this].degraded
         with pytest.raises(Unreadable, match=this):
             await app.answers.submit(this, {"round-1/call-1": {"content": "yes"}}, ME)
-        assert (await answered(app, other, round_1__call_1={"content": "yes"})).status == "completed"
-        fresh = await started(app, "a third", caller_tools=(ASK,))
+        assert (await answer_run(app, other, round_1__call_1={"content": "yes"})).status == "completed"
+        fresh = await start_run(app, "a third", caller_tools=(ASK,))
         assert (await app.runs.report(fresh, ME)).status == "input_required"
         await app.control.request(this, "cancel", ME)
         assert (await rests(app, this)).status == "cancelled"
@@ -71,14 +71,14 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
 async def test_a_shared_text_is_put_back_by_whoever_reads_it(place: Place, how: str, part: str) -> None:
     """The tools are those of the app here: what a caller brings is at nobody's hand."""
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
-        run_id = await started(app, route="caller")
+        run_id = await start_run(app, route="caller")
         ((spec,),) = place.rows("select spec from run where id = ?", run_id)
         before = body(place, json.loads(spec)[f"{part}_text"])
     content_hash = damage(place, how, part, run_id)
     assert body(place, content_hash) != before
     async with App.open(place.settings(), via="mcp") as app:
         assert (await app.runs.report(run_id, ME)).waiting[0]["kind"] == "completion"
-        report = await answered(app, run_id, round_1={"content": "done"})
+        report = await answer_run(app, run_id, round_1={"content": "done"})
         assert report.status == "completed"
         assert any("made again from its source" in note for note in report.degraded)
         assert (await app.health(thorough=True))["damage"] == []
@@ -92,17 +92,17 @@ async def test_a_new_run_puts_back_what_it_shares(place: Place, how: str, part: 
     content_hash = damage(place, how, part, this)
     damaged = body(place, content_hash)
     async with App.open(place.settings(*LINES), via="mcp") as app:
-        fresh = await started(app, "a third", caller_tools=(ASK,))
+        fresh = await start_run(app, "a third", caller_tools=(ASK,))
         assert (await app.runs.report(fresh, ME)).status == "input_required"
         assert body(place, content_hash) != damaged
-        assert (await answered(app, this, round_1__call_1={"content": "yes"})).status == "completed"
+        assert (await answer_run(app, this, round_1__call_1={"content": "yes"})).status == "completed"
 
 
 @pytest.mark.parametrize("how", DAMAGE)
 async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: str) -> None:
     (place.workspace / "long.txt").write_text("line\n" * 6_000)
     async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         kept = place.rows("select json_extract(body, '$.kept') from answer where json_extract(body, '$.kept') <> ''")
         place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", kept[0][0])
         with pytest.raises(Unreadable, match=run_id):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ASK, ME, Place, asks, reads, says, started
+from support.app import ASK, ME, Place, asks, reads, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, Stale
@@ -29,11 +29,11 @@ async def lines(place: Place) -> list[dict[str, Any]]:
     """The lines of a run with a long result, a failure, a waiting call and a note."""
     (place.workspace / "long.txt").write_text(LONG)
     async with App.open(place.settings(reads("long.txt", "missing.txt"), asks("why")), via="mcp") as app:
-        run_id = await started(app, caller_tools=(ASK,))
+        run_id = await start_run(app, caller_tools=(ASK,))
         return [json.loads(line) for line in await app.runs.export(run_id, ME)]
 
 
-def sealed(lines: list[dict[str, Any]]) -> list[bytes]:
+def seal_lines(lines: list[dict[str, Any]]) -> list[bytes]:
     """The lines as a file whose end fits them, whatever was done to them."""
     body = [json.dumps(line).encode() + b"\n" for line in lines if line["line"] != "end"]
     end = {"line": "end", "lines": len(body), "sha256": sha256(b"".join(body)).hexdigest()}
@@ -52,7 +52,7 @@ async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str,
     assert [(a["path"], a["at"], a["by"]) for a in of_kind(lines, "answer")] == answers
     bodies = dict(place.rows("select path, body from answer join mark on mark.id = answer.mark"))
     for answer in of_kind(lines, "answer"):
-        carried = read_lines(sealed(lines)).answers[answer["path"]].answer
+        carried = read_lines(seal_lines(lines)).answers[answer["path"]].answer
         assert carried == decode_answer(bodies[answer["path"]])
     texts = dict(place.rows("select hash, body from text"))
     assert {text["hash"]: text["body"] for text in of_kind(lines, "text")} == texts
@@ -77,7 +77,7 @@ async def test_a_file_is_the_same_however_often_it_is_written(place: Place, line
 
 async def test_what_only_its_provider_may_be_sent_back_stays(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         ((body,),) = place.rows("select body from answer")
         private = replace(decode_answer(body), private=Private("a provider", "signature-of-a-thought"))
         place.rows("update answer set body = ?", encode_answer(private))
@@ -90,7 +90,7 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
     key = "c0ffee-4711-c0ffee"
     (place.workspace / "a.txt").write_text(f"the word is {key}\n")
     async with App.open(place.settings(reads("b.txt"), reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
         app._factory.redactor.learn(key)
         whole = b"".join(await app.runs.export(run_id, ME))
     lines = [json.loads(line) for line in whole.splitlines()]
@@ -103,15 +103,15 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
     for line in of_kind(lines, "mark"):  # before the secret every digest counts, after it paths and kinds
         changed = [other if other is not line else {**line, "digest": "0" * 64} for other in lines]
         counts = line["path"] in ("round-1", "round-1/call-1", "round-2", "round-2/call-1")
-        assert verify(sealed(changed)).identical is not counts
+        assert verify(seal_lines(change_line)).identical is not counts
         changed = [other if other is not line else {**line, "kind": "compact"} for other in lines]
-        assert not verify(sealed(changed)).identical
+        assert not verify(seal_lines(changed)).identical
 
 
 async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place: Place) -> None:
     key = "c0ffee-4711-c0ffee"
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        run_id = await started(app, f"say {key} aloud")
+        run_id = await start_run(app, f"say {key} aloud")
         app._factory.redactor.learn(key)
         whole = b"".join(await app.runs.export(run_id, ME))
     assert key.encode() not in whole
@@ -139,15 +139,15 @@ BROKEN: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_damaged_file_is_refused_in_plain_words(lines: list[dict[str, Any]], how: str) -> None:
     with pytest.raises(BadArguments) as refused:
-        verify(BROKEN[how](sealed(lines)))
+        verify(BROKEN[how](seal_lines(lines)))
     assert refused.value.hint
     assert len(str(refused.value)) < 400
 
 
-def changed(lines: list[dict[str, Any]], kind: str, **fields: Any) -> list[bytes]:
+def change_line(lines: list[dict[str, Any]], kind: str, **fields: Any) -> list[bytes]:
     """The file with the first line of a kind changed, and an end that fits."""
     first = next(of_kind(lines, kind))
-    return sealed([{**line, **fields} if line is first else line for line in lines])
+    return seal_lines([{**line, **fields} if line is first else line for line in lines])
 
 
 @pytest.mark.parametrize(
@@ -169,21 +169,21 @@ def test_a_file_that_was_forged_in_a_line_is_refused(
     lines: list[dict[str, Any]], kind: str, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(BadArguments):
-        verify(changed(lines, kind, **fields))
+        verify(change_line(lines, kind, **fields))
 
 
 def test_a_text_that_is_not_the_one_of_its_hash_is_refused_even_where_it_would_do(lines: list[dict[str, Any]]) -> None:
     tools = next(of_kind(lines, "text"))
     with pytest.raises(BadArguments, match="hash"):
-        verify(changed(lines, "text", body=tools["body"].replace("folder", "place")))
+        verify(change_line(lines, "text", body=tools["body"].replace("folder", "place")))
 
 
 def test_a_newer_format_and_another_flow_are_refused_with_the_cure(lines: list[dict[str, Any]]) -> None:
     with pytest.raises(BadArguments, match="newer kairos-mcp"):
-        verify(changed(lines, "head", format=FORMAT + 1, novelty=True))
+        verify(change_line(lines, "head", format=FORMAT + 1, novelty=True))
     for fields in ({"version": 99}, {"flow": "unheard-of"}):
         with pytest.raises(Stale, match="planner_run continues"):
-            verify(changed(lines, "run", **fields))
+            verify(change_line(lines, "run", **fields))
 
 
 def test_a_changed_answer_is_found_at_the_next_request(lines: list[dict[str, Any]]) -> None:
@@ -191,11 +191,11 @@ def test_a_changed_answer_is_found_at_the_next_request(lines: list[dict[str, Any
     answers[0]["answer"]["content"] = "overlook"
     exported = [line for line in lines if line["line"] != "message"]
     with pytest.raises(BadArguments, match="messages"):
-        verify(sealed(exported))
+        verify(seal_lines(exported))
     for message in of_kind(lines, "message"):
         if message["path"] == "round-1":
             message["content"] = "overlook"
-    report = verify(sealed(lines))
+    report = verify(seal_lines(lines))
     assert report.difference is not None
     assert (report.difference.path, report.difference.certain) == ("round-2", False)
 

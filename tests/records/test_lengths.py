@@ -14,8 +14,8 @@ from typing import Any
 import apsw
 import pytest
 from mcp_types import CreateMessageRequestParams
-from support.app import ASK, ME, Place, answered, asks, reads, rests, says, started
-from support.sampling_clients import ERAS, ClientModel, Reply, at_the_door
+from support.app import ASK, ME, Place, answer_run, asks, reads, rests, says, start_run
+from support.sampling_clients import ERAS, ClientModel, Reply, open_client
 from support.statements import is_by_timer
 
 from kairos_mcp.app.app import App
@@ -53,11 +53,11 @@ async def steps_after(place: Place, rounds: int) -> dict[str, int]:
         (place.workspace / f"{n}.txt").write_text(f"{n}\n")
     lines = [*(reads(f"{n}.txt") for n in range(rounds)), asks("why"), says("done")]
     async with App.open(place.settings(*lines), via="mcp") as app:
-        run_id = await started(app, caller_tools=(ASK,), limits=Limits(rounds=rounds + 2))
+        run_id = await start_run(app, caller_tools=(ASK,), limits=Limits(rounds=rounds + 2))
         session, ((n,),) = app._store.reader, place.rows("select n from run where id = ?", run_id)
         assert len(place.rows("select 1 from mark where run = ?", n)) == 2 * rounds + 2
         found = {what: count_steps(session, lambda look=look: look(session, n)) for what, look in LOOKS.items()}
-        assert (await answered(app, run_id, **{f"round_{rounds + 1}__call_1": {"content": "so"}})).summary == "done"
+        assert (await answer_run(app, run_id, **{f"round_{rounds + 1}__call_1": {"content": "so"}})).summary == "done"
     return found
 
 
@@ -77,10 +77,10 @@ async def steps_of_a_first_call(app: App, day: str) -> tuple[int, int, int]:
 
 async def test_the_first_call_of_a_day_costs_the_same_however_many_there_were_before(place: Place) -> None:
     async with App.open(place.settings(*[says("done")] * 40), via="mcp") as app:
-        await started(app, "first")
+        await start_run(app, "first")
         few = await steps_of_a_first_call(app, "2999-01-01")
         for number in range(30):
-            await started(app, str(number))
+            await start_run(app, str(number))
         many = await steps_of_a_first_call(app, "2999-01-02")
     assert all(later <= earlier + 20 for earlier, later in zip(few, many, strict=True)), (few, many)
 
@@ -113,7 +113,7 @@ async def test_a_start_costs_the_same_however_many_there_were_before(place: Plac
         async with App.open(place.settings(says("done")), via="mcp") as app:
             for number in range(40):
                 before = counter.steps
-                await started(app, str(number))
+                await start_run(app, str(number))
                 steps.append(counter.steps - before)
     assert 0 < steps[-1] <= steps[2] + 20, steps
 
@@ -137,10 +137,10 @@ async def test_an_ask_of_a_client_costs_the_same_at_any_length(place: Place, era
         (place.workspace / f"{n}.txt").write_text(f"{n}\n")
     model = CountedModel([*(reads(f"{n}.txt") for n in range(rounds)), says("done")])
     with model.counter:
-        async with at_the_door(place.settings(), era, model) as door:
-            result = await door.ask("planner_run", {"goal": "go", "limits": {"rounds": rounds + 2}})
+        async with open_client(place.settings(), era, model) as client:
+            result = await client.ask("planner_run", {"goal": "go", "limits": {"rounds": rounds + 2}})
             while result["status"] == "input_required":
-                result = await door.ask("run_continue", {"run_id": result["run_id"]})
+                result = await client.ask("run_continue", {"run_id": result["run_id"]})
     assert result["rounds"] == rounds + 1
     each = [after - before for before, after in pairwise(model.counts)]
     early, late = max(each[2:18]), max(each[-16:])  # a call of a client of today asks eight times
@@ -168,10 +168,10 @@ FORGED = {
 async def test_what_is_stored_beside_the_steps_and_differs_is_damage(place: Place, what: str) -> None:
     usage = {"input_tokens": 10, "output_tokens": 2}
     async with App.open(place.settings(reads("a.txt", usage=usage), asks("why"), asks("so")), via="mcp") as app:
-        run_id = await started(app, route="caller", caller_tools=(ASK,))
+        run_id = await start_run(app, route="caller", caller_tools=(ASK,))
         await app.control.request(run_id, "reroute", ME, route="scripted")  # a further attempt
         await rests(app, run_id)
-        await answered(app, run_id, round_2__call_1={"content": "because"})
+        await answer_run(app, run_id, round_2__call_1={"content": "because"})
         assert (await app.health(thorough=True))["damage"] == []
         statement, message = FORGED[what]
         place.rows(statement)

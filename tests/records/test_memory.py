@@ -15,7 +15,7 @@ def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:
     with StdioClient.start(place) as client:
         assert client.call("registry_call", name="read_file", arguments={"path": "a.txt"})["status"] == "completed"
         _, hard = resource.prlimit(client.pid, resource.RLIMIT_AS)
-        resource.prlimit(client.pid, resource.RLIMIT_AS, (_used(client.pid) + (1 << 20), hard))
+        resource.prlimit(client.pid, resource.RLIMIT_AS, (_address_space(client.pid) + (1 << 20), hard))
         for _ in range(3):
             result = client.call("registry_call", name="read_file", arguments={"path": "large.txt"}, wait_s=5)
             assert "code" in result or result["status"] in ("completed", "failed", "paused", "working")
@@ -26,7 +26,7 @@ def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:
     assert _integrity(place, tmp_path) == "ok"
 
 
-def _used(pid: int) -> int:
+def _address_space(pid: int) -> int:
     """The process's address space in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.app import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
+from support.app import ME, Place, answer_run, assert_all_lawful, assert_replays, place_in, rests
 from support.stdio_server import Gone, StdioClient
 
 from kairos_mcp.app.app import App
@@ -91,14 +91,14 @@ async def test_what_the_server_does_itself_has_its_name_in_rows_of_before(old: P
 
 async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
     async with App.open(old.settings(), via="mcp") as app:
-        report = await answered(app, run_of(old, "waiting"), round_1__call_1={"content": "because"})
+        report = await answer_run(app, run_of(old, "waiting"), round_1__call_1={"content": "because"})
         assert (report.status, report.summary) == ("completed", "Because.")
 
         paused = run_of(old, "paused")
         assert (await app.runs.report(paused, ME)).status == "paused"
         await app.control.request(paused, "resume", ME)
         assert (await rests(app, paused)).status == "input_required"
-        report = await answered(app, paused, round_1__call_1={"content": "because"})
+        report = await answer_run(app, paused, round_1__call_1={"content": "because"})
         assert (report.status, report.summary) == ("completed", "Later.")
 
         report = await rests(app, run_of(old, "killed"))

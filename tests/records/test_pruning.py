@@ -1,4 +1,4 @@
-"""Keeping house: what has ended long ago goes with all that was its own; what waits or is needed stays."""
+"""Pruning: what has ended long ago goes with all that was its own; what waits or is needed stays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.app import ASK, ME, Place, answered, asks, assert_all_lawful, few, place_in, reads, says, started
+from support.app import ASK, ME, Place, answer_run, asks, assert_all_lawful, few, place_in, reads, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.retention import _text_removal_job
@@ -21,13 +21,13 @@ from kairos_mcp.store.retention import find_unreferenced_texts
 LONG = "line\n" * 6_000
 
 
-def aged(place: Place, days: int, *run_ids: str) -> None:
-    """As if these runs had ended so many days ago."""
+def age_runs(place: Place, days: int, *run_ids: str) -> None:
+    """Make these runs as old as if they had ended so many days ago."""
     for run_id in run_ids:
         place.rows("update run set ended_at = ended_at - ? where id = ?", days * DAY_MS, run_id)
 
 
-def left(place: Place) -> set[str]:
+def remaining_runs(place: Place) -> set[str]:
     return {run_id for (run_id,) in place.rows("select id from run")}
 
 
@@ -38,15 +38,15 @@ def texts(place: Place) -> set[str]:
 async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_own(place: Place) -> None:
     (place.workspace / "long.txt").write_text(LONG)
     async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as app:
-        kept = await started(app, "stay")
+        kept = await start_run(app, "stay")
         before, accounts = texts(place), place.rows("select count(*) from account")
-        gone = await started(app, "go away", key="gone", messages=())
+        gone = await start_run(app, "go away", key="gone", messages=())
         assert len(texts(place)) > len(before)
         (place.workspace / "long.txt").write_text(LONG * 2)
-        other = await started(app, "go too", key="other")
-        aged(place, 31, gone, other)
+        other = await start_run(app, "go too", key="other")
+        age_runs(place, 31, gone, other)
         done = await app.runs.prune(30, shrink=False)
-        assert (done.runs, left(place)) == (2, {kept})
+        assert (done.runs, remaining_runs(place)) == (2, {kept})
         assert texts(place) == before
         assert done.texts is not None
         assert done.texts >= 2
@@ -63,37 +63,37 @@ async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_ow
 
 async def test_a_key_is_free_again_when_its_run_has_gone(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        first = await started(app, "one", key="mine")
-        aged(place, 31, first)
+        first = await start_run(app, "one", key="mine")
+        age_runs(place, 31, first)
         await app.runs.prune(30, shrink=False)
-        second = await started(app, "another", key="mine")
-        assert left(place) == {second}
+        second = await start_run(app, "another", key="mine")
+        assert remaining_runs(place) == {second}
 
 
 async def test_what_waits_or_is_paused_stays_however_old_it_is(place: Place) -> None:
     async with App.open(place.settings(asks("why"), says("done")), via="mcp") as app:
-        waiting = await started(app, "wait", caller_tools=(ASK,))
-        paused = await started(app, "pause", caller_tools=(ASK,), key="other")
+        waiting = await start_run(app, "wait", caller_tools=(ASK,))
+        paused = await start_run(app, "pause", caller_tools=(ASK,), key="other")
         await app.control.request(paused, "pause", ME)
         place.rows("update run set created_at = 0")
         assert (await app.runs.prune(0, shrink=False)).runs == 0
-        report = await answered(app, waiting, round_1__call_1={"content": "because"})
+        report = await answer_run(app, waiting, round_1__call_1={"content": "because"})
         assert report.status == "completed"
-        assert left(place) == {waiting, paused}
+        assert remaining_runs(place) == {waiting, paused}
 
 
 async def test_a_run_that_a_kept_one_goes_on_from_stays_and_so_on(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        first = await started(app, "first")
-        second = await started(app, "second", continues=first)
-        third = await started(app, "third", continues=second)
-        loose = await started(app, "loose", key="loose")
-        aged(place, 99, first, second, loose)
+        first = await start_run(app, "first")
+        second = await start_run(app, "second", continues=first)
+        third = await start_run(app, "third", continues=second)
+        loose = await start_run(app, "loose", key="loose")
+        age_runs(place, 99, first, second, loose)
         assert (await app.runs.prune(30, shrink=False)).runs == 1
-        assert left(place) == {first, second, third}
-        aged(place, 99, third)
+        assert remaining_runs(place) == {first, second, third}
+        age_runs(place, 99, third)
         assert (await app.runs.prune(30, shrink=False)).runs == 3
-        assert left(place) == set()
+        assert remaining_runs(place) == set()
 
 
 @few
@@ -112,10 +112,10 @@ async def test_no_run_that_is_needed_ever_goes(
         for number, (age, earlier, waits) in enumerate(shapes):
             ended = [run_id for run_id, *_, waiting in runs if not waiting]
             continues = ended[earlier % len(ended)] if earlier is not None and ended else None
-            run_id = await started(app, f"{number}", caller_tools=(ASK,), continues=continues, key=f"{number}")
+            run_id = await start_run(app, f"{number}", caller_tools=(ASK,), continues=continues, key=f"{number}")
             if not waits:
-                await answered(app, run_id, round_1__call_1={"content": "because"})
-                aged(place, age, run_id)
+                await answer_run(app, run_id, round_1__call_1={"content": "because"})
+                age_runs(place, age, run_id)
             runs.append((run_id, age, continues, waits))
         needed = {run_id for run_id, age, _, waits in runs if waits or age < 30}
         for run_id, _, continues, _ in reversed(runs):
@@ -123,7 +123,7 @@ async def test_no_run_that_is_needed_ever_goes(
                 needed.add(continues)
         before = len(runs)
         done = await app.runs.prune(30, shrink=False)
-        assert left(place) == needed
+        assert remaining_runs(place) == needed
         assert done.runs == before - len(needed)
         await assert_all_lawful(app)
         with app._store.read_session() as connection:
@@ -133,12 +133,12 @@ async def test_no_run_that_is_needed_ever_goes(
 async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
     """As the original of an edit, which a tool's memory names by its hash."""
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        gone, kept = await started(app, "go"), await started(app, "stay", key="stay")
+        gone, kept = await start_run(app, "go"), await start_run(app, "stay", key="stay")
         for content_hash in ("a" * 64, "b" * 64):
             place.rows("insert into text(hash, body) values (?, 'kept')", content_hash)
         ((n,),) = place.rows("select n from run where id = ?", kept)
         place.rows("insert into memory(run, name, body) values (?, 'edit', ?)", n, f'{{"before": "{"a" * 64}"}}')
-        aged(place, 31, gone)
+        age_runs(place, 31, gone)
         await app.runs.prune(30, shrink=False)
         assert "a" * 64 in texts(place)
         assert "b" * 64 not in texts(place)
@@ -147,12 +147,12 @@ async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
 async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(place: Place) -> None:
     """A run that starts meanwhile may share a text that nobody needed a moment ago."""
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        await started(app, "one")
+        await start_run(app, "one")
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
         with app._store.read_session() as watch:
             seen = read_data_version(watch)
             assert await app._store.submit(_text_removal_job(["c" * 64], watch, seen - 1)) is False
-            await started(app, "two", key="two")
+            await start_run(app, "two", key="two")
             assert await app._store.submit(_text_removal_job(["c" * 64], watch, seen)) is False
             assert "c" * 64 in texts(place)
             assert await app._store.submit(_text_removal_job(["c" * 64], watch, read_data_version(watch))) is True
@@ -161,18 +161,18 @@ async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(
 
 async def test_with_keep_days_a_server_prunes_beside_its_work(place: Place) -> None:
     async with App.open(place.settings(says("done")), via="mcp") as app:
-        old = await started(app, "old")
-        aged(place, 8, old)
+        old = await start_run(app, "old")
+        age_runs(place, 8, old)
     async with App.open(place.settings(says("done"), keep_days=7), via="mcp") as app:
-        new = await started(app, "new", key="new")
+        new = await start_run(app, "new", key="new")
         async with asyncio.timeout(10):
-            while old in left(place):  # noqa: ASYNC110 - another's rows have no event
+            while old in remaining_runs(place):  # noqa: ASYNC110 - another's rows have no event
                 await asyncio.sleep(0.01)
-        assert left(place) == {new}
+        assert remaining_runs(place) == {new}
     async with App.open(place.settings(says("done")), via="mcp") as app:  # without it: kept for ever
-        aged(place, 10_000, new)
-        await started(app, "newer", key="newer")
-        assert new in left(place)
+        age_runs(place, 10_000, new)
+        await start_run(app, "newer", key="newer")
+        assert new in remaining_runs(place)
 
 
 async def test_the_command_says_what_went_and_gives_the_space_back(
@@ -183,8 +183,8 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
         runs = []
         for number in range(6):
             (place.workspace / "long.txt").write_text(f"{number}" + LONG)
-            runs.append(await started(app, f"{number}", key=f"{number}"))
-    aged(place, 40, *runs[:5])
+            runs.append(await start_run(app, f"{number}", key=f"{number}"))
+    age_runs(place, 40, *runs[:5])
     refused = kairos("runs", "--prune")
     assert (refused.code, "kept for ever" in refused.err) == (2, True)
     assert kairos("runs", "--older-than", "3d").code == 2
@@ -192,7 +192,7 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
     said = kairos("runs", "--prune", "--older-than", "30d", "--json").json
     assert said["runs"] == 5
     assert said["bytes_after"] < said["bytes_before"]
-    assert left(place) == {runs[5]}
+    assert remaining_runs(place) == {runs[5]}
     assert kairos("runs", "--prune", KAIROS_KEEP_DAYS="30").out.startswith("0 runs removed")
     assert kairos("replay", runs[5]).code == 0
 
@@ -201,14 +201,14 @@ async def test_that_space_waits_for_servers_to_go_is_said_only_where_one_lives(
     place: Place, kairos: Callable[..., object]
 ) -> None:
     async with App.open(place.settings(*[says("done")] * 2), via="mcp") as app:
-        first, second = [await started(app, name, key=name) for name in ("first", "second")]
-        aged(place, 40, first)
+        first, second = [await start_run(app, name, key=name) for name in ("first", "second")]
+        age_runs(place, 40, first)
         said = await asyncio.to_thread(kairos, "runs", "--prune", "--older-than", "30d")
         assert said.out.startswith("1 run removed, ")
         assert "when no server has" in said.out
         size = sum(place.home.joinpath(name).stat().st_size for name in ("kairos.db", "kairos.db-wal"))
         assert f"{size >> 10} KB now" in said.out  # the newest rows lie in the log
-    aged(place, 40, second)
+    age_runs(place, 40, second)
     said = kairos("runs", "--prune", "--older-than", "30d")
     assert said.out.startswith("1 run removed, ")
     assert "when no server has" not in said.out

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.app import ASK, ME, Place, asks, reads, says, started
+from support.app import ASK, ME, Place, asks, reads, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Message, ToolCall
@@ -24,7 +24,7 @@ LINES = (reads("a.txt", "b.txt"), reads("a.txt"), says("done"))
 async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
     """A run as its rows tell it."""
     async with App.open(place.settings(*(lines or LINES)), via="mcp") as app:
-        run_id = await started(app, **more)
+        run_id = await start_run(app, **more)
         run = queries.run_by_id(app._store.reader, run_id)
         rows = queries.read_record(app._store.reader, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
@@ -34,7 +34,7 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
 Change = Callable[[Any], Any]
 
 
-def changed(flow: Flow[Outcome], change: Change) -> Flow[Outcome]:
+def change_steps(flow: Flow[Outcome], change: Change) -> Flow[Outcome]:
     """The flow as if its code had been changed: each step is what `change` makes of it."""
     answer: Any = None
     while True:
@@ -46,7 +46,7 @@ def changed(flow: Flow[Outcome], change: Change) -> Flow[Outcome]:
 
 
 def differs(recorded: Recording, change: Change) -> Difference:
-    loaded = replace(recorded.loaded, flow=lambda: changed(recorded.loaded.flow(), change))
+    loaded = replace(recorded.loaded, flow=lambda: change_steps(recorded.loaded.flow(), change))
     report = replay(replace(recorded, loaded=loaded))
     assert report.difference is not None
     return report.difference
@@ -150,7 +150,7 @@ async def test_an_answer_that_was_changed_is_found_and_nothing_is_made_up(place:
 @pytest.mark.unreplayed
 async def test_the_command_shows_both_sides(place: Place, kairos: Callable[..., Any]) -> None:
     async with App.open(place.settings(*LINES), via="mcp") as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
     same = kairos("replay", run_id)
     assert (same.code, "6 steps" in same.out) == (0, True)
     place.rows("update answer set body = replace(body, 'b.txt', 'c.txt') where body like '%tool_calls%b.txt%'")
@@ -164,7 +164,7 @@ async def test_the_command_shows_both_sides(place: Place, kairos: Callable[..., 
 
 async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos: Callable[..., Any]) -> None:
     async with App.open(place.settings(*LINES), via="mcp") as app:
-        run_id = await started(app)
+        run_id = await start_run(app)
     place.rows("update run set version = 0")
     said = kairos("replay", run_id)
     assert (said.code, said.out) == (1, "")
@@ -172,7 +172,7 @@ async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos:
     assert kairos("show", run_id).code == 0
     assert kairos("export", run_id).code == 0
     async with App.open(place.settings(says("gone on")), via="mcp") as app:
-        later = await app.runs.report(await started(app, "go on", continues=run_id), ME)
+        later = await app.runs.report(await start_run(app, "go on", continues=run_id), ME)
         assert later.summary == "gone on"
 
 

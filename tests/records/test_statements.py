@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import pytest
 from mcp_types import CreateMessageRequestParams
-from support.app import ASK, ME, Place, asks, reads, rests, says, started
-from support.sampling_clients import LEGACY, MODERN, ClientModel, Reply, at_the_door
-from support.statements import Statements, counted
+from support.app import ASK, ME, Place, asks, reads, rests, says, start_run
+from support.sampling_clients import LEGACY, MODERN, ClientModel, Reply, open_client
+from support.statements import Statements, count_statements
 
 from kairos_mcp.app import run_pool
 from kairos_mcp.app.app import App
@@ -48,10 +48,10 @@ def with_files(place: Place) -> list[str]:
 @pytest.mark.parametrize("era", ASKS)
 async def test_an_ask_of_a_client_s_model_takes_so_many_statements(place: Place, era: str) -> None:
     names = with_files(place)
-    with counted() as statements:
+    with count_statements() as statements:
         model = CountedModel([*map(reads, names), says("done")], statements=statements)
-        async with at_the_door(place.settings(), era, model) as door:
-            await door.ask("planner_run", {"goal": "go", "limits": {"rounds": ROUNDS + 2}})
+        async with open_client(place.settings(), era, model) as client:
+            await client.ask("planner_run", {"goal": "go", "limits": {"rounds": ROUNDS + 2}})
     each = [after - before for before, after in pairwise(model.counts)]
     assert len(each) == ROUNDS
     assert min(each[1:]) <= ASKS[era], each
@@ -60,9 +60,9 @@ async def test_an_ask_of_a_client_s_model_takes_so_many_statements(place: Place,
 async def test_an_answer_of_the_caller_takes_so_many_statements(place: Place) -> None:
     names = with_files(place)
     deposits, rounds = [], []
-    with counted() as statements:
+    with count_statements() as statements:
         async with App.open(place.settings(), via="mcp") as app:
-            run_id = await started(app, route="caller", limits=Limits(rounds=ROUNDS + 2))
+            run_id = await start_run(app, route="caller", limits=Limits(rounds=ROUNDS + 2))
             for n, name in enumerate(names, 1):
                 before, begun = statements.count, statements.begun
                 await app.answers.submit(run_id, {f"round-{n}": reads(name)}, ME)
@@ -75,9 +75,9 @@ async def test_an_answer_of_the_caller_takes_so_many_statements(place: Place) ->
 
 
 async def test_an_answer_after_which_the_run_waits_again_is_one_transaction(place: Place) -> None:
-    with counted() as statements:
+    with count_statements() as statements:
         async with App.open(place.settings(asks("why"), asks("how"), says("done")), via="mcp") as app:
-            run_id = await started(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+            run_id = await start_run(app, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
             for turn in (asks("why"), asks("how")):
                 (item,) = (await app.runs.report(run_id, ME)).waiting
                 begun = statements.begun
@@ -96,10 +96,10 @@ async def test_calls_that_wait_for_other_runs_cost_a_round_nothing(
     names = with_files(place)
     counts = []
     for waiting in (0, 8):
-        with counted() as statements:
+        with count_statements() as statements:
             async with App.open(place.settings(*map(reads, names), says("done")), via="mcp") as app:
-                await rests(app, await started(app, f"opens the store {waiting}", limits=Limits(rounds=ROUNDS + 2)))
-                others = [await started(app, f"{waiting}: {n}", route="caller") for n in range(waiting)]
+                await rests(app, await start_run(app, f"opens the store {waiting}", limits=Limits(rounds=ROUNDS + 2)))
+                others = [await start_run(app, f"{waiting}: {n}", route="caller") for n in range(waiting)]
                 for run_id in others:
                     await app.runs.wait([run_id], until="rest", wait_s=20, caller=ME)
                 seen = {run_id: (await app.runs.find(run_id, ME)).seq for run_id in others}
@@ -109,7 +109,7 @@ async def test_calls_that_wait_for_other_runs_cost_a_round_nothing(
                 ]
                 await asyncio.sleep(0.05)
                 before = statements.count
-                await rests(app, await started(app, f"moves beside {waiting}", limits=Limits(rounds=ROUNDS + 2)))
+                await rests(app, await start_run(app, f"moves beside {waiting}", limits=Limits(rounds=ROUNDS + 2)))
                 counts.append(statements.count - before)
                 assert not any(call.done() for call in calls)
                 for call in calls:

@@ -14,7 +14,7 @@ import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.app import ME, PERSON, Place, few, law, place_in, reads, rests, says, started
+from support.app import ME, PERSON, Place, few, law, place_in, reads, rests, says, start_run
 from support.cycles import MANDATE, PAGE, cycle, edit
 from support.sampling_clients import MODERN, connect_client
 
@@ -60,7 +60,7 @@ def place_at(root: Path) -> Place:
     return place_in(root / "place")
 
 
-async def recorded(root: Path, kind: str) -> Place:
+async def record_run(root: Path, kind: str) -> Place:
     """The place of an ended run."""
     place = place_at(root)
     async with App.open(place.settings(*(TEAM_SCRIPT if kind == "team" else PLANNER_SCRIPT)), via="mcp") as app:
@@ -68,7 +68,7 @@ async def recorded(root: Path, kind: str) -> Place:
             run_id = (await app.runs.start_team(TeamRequest("Look at both."), ME)).run_id
             await rests(app, run_id)
         else:
-            await started(app)
+            await start_run(app)
     return place
 
 
@@ -102,24 +102,24 @@ class Replayed:
 
 
 @pytest.fixture(scope="module", params=["planner", "team"])
-def replayed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
-    place = asyncio.run(recorded(tmp_path_factory.mktemp("steps"), request.param))
+def replayed_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
+    place = asyncio.run(record_run(tmp_path_factory.mktemp("steps"), request.param))
     return Replayed(place)
 
 
 @given(data=st.data())
 @law
-def test_any_split_of_a_run_into_frames_gives_the_run_as_it_is(replayed: Replayed, data: st.DataObject) -> None:
-    events = replayed.events
+def test_any_split_of_a_run_into_frames_gives_the_run_as_it_is(replayed_run: Replayed, data: st.DataObject) -> None:
+    events = replayed_run.events
     cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=6)))
-    session = replayed.begin()
+    session = replayed_run.begin()
     run = queries.run_by_number(session, 1)
     shown = ShownSteps(run)
     known: Steps = {}
     states: list[tuple[int, Steps]] = []  # what somebody knew who looked then
     seq: int | None = None
     for start, end in pairwise([0, *cuts, len(events)]):
-        replayed.go_on(session, events[start:end])
+        replayed_run.go_on(session, events[start:end])
         shown.read(session)
         known, seq = laid_over(known, steps_of(shown, seq)), shown.seq
         states.append((seq, known))
@@ -136,18 +136,18 @@ def test_any_split_of_a_run_into_frames_gives_the_run_as_it_is(replayed: Replaye
 
 @given(chars=st.integers(200, 2_000), data=st.data())
 @few
-def test_pages_of_a_run_that_goes_on_miss_nothing(replayed: Replayed, chars: int, data: st.DataObject) -> None:
-    events = replayed.events
-    session = replayed.begin()
+def test_pages_of_a_run_that_goes_on_miss_nothing(replayed_run: Replayed, chars: int, data: st.DataObject) -> None:
+    events = replayed_run.events
+    session = replayed_run.begin()
     shown = ShownSteps(queries.run_by_number(session, 1))
     at = data.draw(st.integers(1, len(events)))
-    replayed.go_on(session, events[:at])
+    replayed_run.go_on(session, events[:at])
     shown.read(session)
     first, after, known = shown.seq, 0, {}
     while page := shown.since(None, after)[:2]:
         known = laid_over(known, [step for _, step in page])
         after = page[-1][0]
-        replayed.go_on(session, events[at : at + 1])
+        replayed_run.go_on(session, events[at : at + 1])
         at += 1
         shown.read(session)
     known = laid_over(known, steps_of(shown, first))
@@ -160,7 +160,7 @@ async def test_steps_say_what_was_asked_for_and_what_came_of_it(tmp_path: Path) 
     place = place_at(tmp_path)
     lines = (reads("a.txt", "gone.txt"), {"content": "change it", "tool_calls": [EDIT]}, says(long))
     async with App.open(place.settings(*lines), via="mcp") as app:
-        run_id = await started(app, tools=("read_file", "edit_file"))
+        run_id = await start_run(app, tools=("read_file", "edit_file"))
         frame = await app.run_steps.frame(run_id, StepsQuery(max_chars=100_000), ME)
         found = {step["path"]: step for step in frame["steps"]}
         assert list(found) == ["round-1", "round-1/call-1", "round-1/call-2", "round-2", "round-2/call-1"]
@@ -194,9 +194,9 @@ async def test_steps_of_cycles_name_their_tools(tmp_path: Path) -> None:
     (place.workspace / "docs/index.md").write_text(PAGE)
     async with (
         App.open(place.settings(*cycle(edit("oen.md", "one.md"))), via="mcp") as app,
-        connect_client(app, MODERN) as door,
+        connect_client(app, MODERN) as client,
     ):
-        run_id = (await door.ask("ooda_run", {"mandate": MANDATE, "cycles": 1}))["run_id"]
+        run_id = (await client.ask("ooda_run", {"mandate": MANDATE, "cycles": 1}))["run_id"]
         frame = await app.run_steps.frame(run_id, StepsQuery(max_chars=100_000), ME)
         names = {step["path"]: step["name"] for step in frame["steps"] if step["kind"] == "call"}
         assert "read_mandate" in names.values()
@@ -212,37 +212,37 @@ async def test_a_call_waits_for_a_change_and_pages_are_bounded(tmp_path: Path) -
         (place.workspace / f"{name}.txt").write_text(f"number {name}\n")
     looks = [reads(f"{name}.txt", f"{name + 1}.txt") for name in range(0, 12, 2)]
     lines = (*looks, {"content": "change it", "tool_calls": [EDIT]}, says("done"))
-    async with App.open(place.settings(*lines), via="mcp") as app, connect_client(app, MODERN) as door:
+    async with App.open(place.settings(*lines), via="mcp") as app, connect_client(app, MODERN) as client:
         arguments = {"goal": "look", "tools": ["read_file", "edit_file"], "limits": {"rounds": 20}}
-        run_id = (await door.ask("planner_run", arguments))["run_id"]
+        run_id = (await client.ask("planner_run", arguments))["run_id"]
         known: Steps = {}
-        page = await door.ask("run_trace", {"run_id": run_id, "view": "steps", "max_chars": 600})
+        page = await client.ask("run_trace", {"run_id": run_id, "view": "steps", "max_chars": 600})
         pages = 1
         known = laid_over(known, page["steps"])
         while page["next_cursor"]:
             more = {"run_id": run_id, "view": "steps", "max_chars": 600, "cursor": page["next_cursor"]}
-            page, pages = await door.ask("run_trace", more), pages + 1
+            page, pages = await client.ask("run_trace", more), pages + 1
             assert len(json.dumps(page["steps"])) < 700
             known = laid_over(known, page["steps"])
         assert pages > 3
         assert len(known) == 6 * 3 + 2
         seen = {"run_id": run_id, "view": "steps", "since": page["seq"]}
-        assert (await door.ask("run_trace", seen))["steps"] == []
+        assert (await client.ask("run_trace", seen))["steps"] == []
         (item,) = page["run"]["waiting"]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(app.answers.decide, run_id, item["key"], "deny", "no", PERSON)
-            news = await door.ask("run_trace", {**seen, "wait_s": 20})
+            news = await client.ask("run_trace", {**seen, "wait_s": 20})
         assert news["seq"] > page["seq"]
         assert "round-7/call-1" in {step["path"] for step in news["steps"]}
 
 
 async def test_since_and_wait_are_refused_where_they_mean_nothing(tmp_path: Path) -> None:
     place = place_at(tmp_path)
-    async with App.open(place.settings(says("done")), via="mcp") as app, connect_client(app, MODERN) as door:
-        run_id = (await door.ask("planner_run", {"goal": "look"}))["run_id"]
+    async with App.open(place.settings(says("done")), via="mcp") as app, connect_client(app, MODERN) as client:
+        run_id = (await client.ask("planner_run", {"goal": "look"}))["run_id"]
         wrong: list[dict[str, Any]] = [{"since": 3}, {"view": "calls", "wait_s": 1}, {"view": "steps", "wait_s": 1}]
         wrong += [{"view": "steps", "cursor": cursor} for cursor in ("x", "3", "3.", "-1.2", "3.x")]
         for arguments in wrong:
-            result = await door.client.call_tool("run_trace", {"run_id": run_id, **arguments})
+            result = await client.sdk_client.call_tool("run_trace", {"run_id": run_id, **arguments})
             assert result.structured_content is not None
             assert result.structured_content["code"] == "bad_arguments"

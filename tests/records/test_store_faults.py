@@ -50,7 +50,7 @@ def _under(root: Path, *more: str) -> list[str]:
     return ["strace", "-f", "-qq", "-o", str(root / "trace"), "-e", "trace=pwrite64,fdatasync", *more]
 
 
-def pushed(client: StdioClient, tries: int = TRIES) -> tuple[dict[str, Any] | None, list[str]]:
+def call_until_ended(client: StdioClient, tries: int = TRIES) -> tuple[dict[str, Any] | None, list[str]]:
     """Call until the run has ended, as a client would that is told to call again; its report, and the codes met."""
     codes: list[str] = []
     report = client.call("planner_run", **START)
@@ -80,7 +80,7 @@ def assert_fault_survived(root: Path, fault: tuple[str, str], when: str, referen
     report, for_good = None, when.endswith("+")
     client = StdioClient.start(place, under=_under(root, "-e", f"inject={call}:error={error}:when={when}"))
     try:
-        report, codes = pushed(client, TRIES_IN_VAIN if for_good else TRIES)
+        report, codes = call_until_ended(client, TRIES_IN_VAIN if for_good else TRIES)
         assert report is not None or for_good, f"it never went on: {codes}"
     except Gone:
         raise AssertionError("the server has died of it") from None
@@ -154,7 +154,7 @@ def test_a_server_whose_disk_fills_and_is_freed_goes_on(tmp_path: Path, referenc
     nth = reference.counts["pwrite64"] // 2
     inject = f"inject=pwrite64:error=ENOSPC:when={nth}..{nth + 3}"
     with StdioClient.start(place, under=_under(tmp_path, "-e", inject)) as client:
-        report, _ = pushed(client)
+        report, _ = call_until_ended(client)
         assert report is not None
         assert (report["status"], report["summary"]) == ("completed", "done")
     with suppress(FileNotFoundError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, started
+from support.app import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, start_run
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Unreadable
@@ -76,100 +76,102 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 async def _three_runs(place: Place) -> list[str]:
     lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
     async with App.open(place.settings(*lines), via="mcp") as app:
-        made = [await started(app, "wait", caller_tools=(ASK,))]
+        made = [await start_run(app, "wait", caller_tools=(ASK,))]
     for key in ("one", "two"):
         async with App.open(place.settings(reads("b.txt"), says("done")), via="mcp") as app:
-            made.append(await started(app, "end", key=key))
+            made.append(await start_run(app, "end", key=key))
     return made
 
 
 @pytest.fixture
-def filled(whole: Filled) -> Filled:
+def fresh_copy(whole: Filled) -> Filled:
     shutil.rmtree(whole.place.home)
     shutil.copytree(whole.place.root / "kept", whole.place.home)
     return whole
 
 
 @pytest.fixture
-def place(filled: Filled) -> Place:
+def place(fresh_copy: Filled) -> Place:
     """Where the commands work."""
-    return filled.place
+    return fresh_copy.place
 
 
 EVERY = ANSWERS | AMOUNTS | SENT | SPECS
 
 
 @pytest.mark.parametrize("damage", EVERY)
-async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(filled: Filled, damage: str) -> None:
-    filled.place.rows(EVERY[damage], filled.waits)
-    async with App.open(filled.place.settings(), via="command") as app:
+async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(fresh_copy: Filled, damage: str) -> None:
+    fresh_copy.place.rows(EVERY[damage], fresh_copy.waits)
+    async with App.open(fresh_copy.place.settings(), via="command") as app:
         shown = {run_id: await app.runs.report(run_id, ME) for run_id in await app.runs.newest_ids(ME)}
-    assert {shown[run_id].status for run_id in (filled.ended, filled.other)} == {"completed"}
-    assert all(shown[run_id].calls for run_id in (filled.ended, filled.other))
+    assert {shown[run_id].status for run_id in (fresh_copy.ended, fresh_copy.other)} == {"completed"}
+    assert all(shown[run_id].calls for run_id in (fresh_copy.ended, fresh_copy.other))
     if damage == "no amount held":
         return  # its answers are there, so nobody asks
-    stands = shown[filled.waits]
+    stands = shown[fresh_copy.waits]
     assert stands.status == "paused"
     assert stands.next is not None
-    assert stands.next["arguments"] == {"run_id": filled.waits, "action": "cancel"}
-    assert any(filled.waits in text and "doctor" in text for text in stands.degraded)
+    assert stands.next["arguments"] == {"run_id": fresh_copy.waits, "action": "cancel"}
+    assert any(fresh_copy.waits in text and "doctor" in text for text in stands.degraded)
 
 
-def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Filled, kairos: Callable[..., Any]) -> None:
-    filled.place.rows(SPECS["half a spec"], filled.waits)
-    filled.place.rows(OUTCOMES["half an outcome"], filled.ended)
+def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(
+    fresh_copy: Filled, kairos: Callable[..., Any]
+) -> None:
+    fresh_copy.place.rows(SPECS["half a spec"], fresh_copy.waits)
+    fresh_copy.place.rows(OUTCOMES["half an outcome"], fresh_copy.ended)
     listed = kairos("runs")
     assert listed.code == 0
-    assert re.search(rf"cancel .*{filled.waits}`", listed.out)
+    assert re.search(rf"cancel .*{fresh_copy.waits}`", listed.out)
     shorts = [line.split()[0] for line in listed.out.splitlines()]
-    assert all(any(run_id.startswith(short) for short in shorts) for run_id in (filled.ended, filled.other))
-    finding = kairos("show", filled.waits, "--view", "events")
+    assert all(any(run_id.startswith(short) for short in shorts) for run_id in (fresh_copy.ended, fresh_copy.other))
+    finding = kairos("show", fresh_copy.waits, "--view", "events")
     assert finding.code == 1
-    assert filled.waits in finding.err
+    assert fresh_copy.waits in finding.err
     said = " ".join(each["text"] for each in kairos("doctor", "--json").json["findings"] if each["state"] == "bad")
-    assert filled.waits in said
-    assert filled.ended in said
-    assert kairos("cancel", filled.waits).code == 0
+    assert fresh_copy.waits in said
+    assert fresh_copy.ended in said
+    assert kairos("cancel", fresh_copy.waits).code == 0
 
 
 @pytest.mark.parametrize("damage", ANSWERS | SPECS | OUTCOMES)
-async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, damage: str) -> None:
-    filled.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], filled.ended)
-    async with App.open(filled.place.settings(), via="command") as app:
+async def test_a_list_names_an_ended_run_that_cannot_be_read(fresh_copy: Filled, damage: str) -> None:
+    fresh_copy.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], fresh_copy.ended)
+    async with App.open(fresh_copy.place.settings(), via="command") as app:
         shown = {run_id: await app.runs.report(run_id, ME, full=False) for run_id in await app.runs.newest_ids(ME)}
-    assert shown[filled.other].status == "completed"
-    assert shown[filled.waits].status == "input_required"
-    assert shown[filled.ended].status == ("failed" if damage in OUTCOMES else "completed")
-    assert any(filled.ended in text for text in shown[filled.ended].degraded)
+    assert shown[fresh_copy.other].status == "completed"
+    assert shown[fresh_copy.waits].status == "input_required"
+    assert shown[fresh_copy.ended].status == ("failed" if damage in OUTCOMES else "completed")
+    assert any(fresh_copy.ended in text for text in shown[fresh_copy.ended].degraded)
 
 
 @pytest.mark.parametrize("damage", EVERY | OUTCOMES)
-async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) -> None:
-    broken = filled.ended if damage in OUTCOMES else filled.waits
-    filled.place.rows((EVERY | OUTCOMES)[damage], broken)
-    async with App.open(filled.place.settings(), via="command") as app:
+async def test_doctor_names_the_run_and_no_other(fresh_copy: Filled, damage: str) -> None:
+    broken = fresh_copy.ended if damage in OUTCOMES else fresh_copy.waits
+    fresh_copy.place.rows((EVERY | OUTCOMES)[damage], broken)
+    async with App.open(fresh_copy.place.settings(), via="command") as app:
         finding = " ".join((await app.health(thorough=True))["damage"])
     assert "can't be read of" in finding
     assert broken in finding
-    assert filled.other not in finding
+    assert fresh_copy.other not in finding
 
 
 @pytest.mark.parametrize("damage", EVERY)
-async def test_a_run_that_cannot_be_read_is_cancelled_at_once(filled: Filled, damage: str) -> None:
-    filled.place.rows(EVERY[damage], filled.waits)
-    async with App.open(filled.place.settings(), via="command") as app:
+async def test_a_run_that_cannot_be_read_is_cancelled_at_once(fresh_copy: Filled, damage: str) -> None:
+    fresh_copy.place.rows(EVERY[damage], fresh_copy.waits)
+    async with App.open(fresh_copy.place.settings(), via="command") as app:
         async with asyncio.timeout(WITHIN_S / 2):
-            await app.control.request(filled.waits, "cancel", ME)
-            await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert (await app.runs.report(filled.waits, ME)).status == "cancelled"
-        assert (await app.runs.report(filled.other, ME)).status == "completed"
-    assert outcome_of(filled.place, filled.waits)["stop_reason"] == "cancelled"
-    assert not any(_held(filled))
-    ((owner,),) = filled.place.rows("select owner from run where id = ?", filled.waits)
+            await app.control.request(fresh_copy.waits, "cancel", ME)
+            await app.runs.wait([fresh_copy.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert (await app.runs.report(fresh_copy.waits, ME)).status == "cancelled"
+        assert (await app.runs.report(fresh_copy.other, ME)).status == "completed"
+    assert outcome_of(fresh_copy.place, fresh_copy.waits)["stop_reason"] == "cancelled"
+    assert not any(_held_units(fresh_copy))
+    ((owner,),) = fresh_copy.place.rows("select owner from run where id = ?", fresh_copy.waits)
     assert owner is None
 
 
-def _held(filled: Filled) -> tuple[int, ...]:
+def _held_units(filled: Filled) -> tuple[int, ...]:
     units = "held_rounds, held_model_calls, held_tool_calls, held_total_tokens, held_milliseconds"
     (found,) = filled.place.rows(
         f"select {units} from account where id = (select account from run where id = ?)", filled.waits
@@ -178,32 +180,32 @@ def _held(filled: Filled) -> tuple[int, ...]:
 
 
 async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_that_the_account_held(
-    filled: Filled,
+    fresh_copy: Filled,
 ) -> None:
-    place = filled.place
+    place = fresh_copy.place
     account = "(select account from run where id = ?1)"
-    place.rows(f"update mark set held = 'x' where id in {STEPS} and path = 'round-2/call-1'", filled.waits)
-    place.rows(f"update account set held_total_tokens = 70 where id = {account}", filled.waits)
-    before = Books.of(place, filled.ended)
+    place.rows(f"update mark set held = 'x' where id in {STEPS} and path = 'round-2/call-1'", fresh_copy.waits)
+    place.rows(f"update account set held_total_tokens = 70 where id = {account}", fresh_copy.waits)
+    before = Books.of(place, fresh_copy.ended)
     ((tokens, calls),) = place.rows(
-        f"select spent_total_tokens, spent_tool_calls from account where id = {account}", filled.waits
+        f"select spent_total_tokens, spent_tool_calls from account where id = {account}", fresh_copy.waits
     )
     async with App.open(place.settings(), via="command") as app:
-        await app.control.request(filled.waits, "cancel", ME)
-        await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        await app.control.request(fresh_copy.waits, "cancel", ME)
+        await app.runs.wait([fresh_copy.waits], until="done", wait_s=WITHIN_S, caller=ME)
     found = place.rows(
         f"select spent_total_tokens, spent_tool_calls, held_total_tokens from account where id = {account}",
-        filled.waits,
+        fresh_copy.waits,
     )
     assert found == [(tokens + 70, calls + 1, 0)]
     ((body, spent),) = place.rows(
         f"select body, spent from answer join mark on mark.id = answer.mark where mark in {STEPS}"
         " and path = 'round-2/call-1'",
-        filled.waits,
+        fresh_copy.waits,
     )
     assert json.loads(body)["code"] == "cancelled"
     assert json.loads(spent)[4] == 70
-    assert Books.of(place, filled.ended) == before
+    assert Books.of(place, fresh_copy.ended) == before
 
 
 GONE = {
@@ -213,90 +215,90 @@ GONE = {
 
 
 @pytest.mark.parametrize("damage", GONE)
-async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(filled: Filled, damage: str) -> None:
+async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(fresh_copy: Filled, damage: str) -> None:
     account = "(select account from run where id = ?1)"
-    filled.place.rows(GONE[damage].format(account=account), filled.waits)
-    async with App.open(filled.place.settings(), via="command") as app, asyncio.timeout(WITHIN_S / 2):
-        await app.control.request(filled.waits, "cancel", ME)
-        await app.runs.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
-        assert (await app.runs.report(filled.waits, ME)).status == "cancelled"
+    fresh_copy.place.rows(GONE[damage].format(account=account), fresh_copy.waits)
+    async with App.open(fresh_copy.place.settings(), via="command") as app, asyncio.timeout(WITHIN_S / 2):
+        await app.control.request(fresh_copy.waits, "cancel", ME)
+        await app.runs.wait([fresh_copy.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert (await app.runs.report(fresh_copy.waits, ME)).status == "cancelled"
 
 
 async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_another_process(
-    filled: Filled, kairos: Callable[..., Any]
+    fresh_copy: Filled, kairos: Callable[..., Any]
 ) -> None:
-    place = filled.place
-    place.rows(ANSWERS["null for an answer"], filled.waits)
+    place = fresh_copy.place
+    place.rows(ANSWERS["null for an answer"], fresh_copy.waits)
     place.rows("insert into owner(id, lock, pid, via, started_at) values (77, 'gone', 1, 'mcp', 0)")
-    place.rows("update run set owner = 77 where id = ?", filled.waits)
+    place.rows("update run set owner = 77 where id = ?", fresh_copy.waits)
     async with App.open(place.settings(), via="mcp") as app:
-        await app.runs.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
-        assert (await app.runs.report(filled.waits, ME)).status == "paused"
-        ((owner,),) = place.rows("select owner from run where id = ?", filled.waits)
+        await app.runs.wait([fresh_copy.waits], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert (await app.runs.report(fresh_copy.waits, ME)).status == "paused"
+        ((owner,),) = place.rows("select owner from run where id = ?", fresh_copy.waits)
         assert owner not in (None, 77)  # it is this server's, which lives
-        said = await asyncio.to_thread(kairos, "cancel", filled.waits)
+        said = await asyncio.to_thread(kairos, "cancel", fresh_copy.waits)
         assert said.code == 0
-    assert outcome_of(place, filled.waits)["status"] == "cancelled"
+    assert outcome_of(place, fresh_copy.waits)["status"] == "cancelled"
 
 
 @pytest.mark.parametrize("damage", SPECS)
-async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled: Filled, damage: str) -> None:
-    filled.place.rows(SPECS[damage], filled.ended)
-    filled.place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
-    async with App.open(filled.place.settings(), via="command") as app:
+async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(fresh_copy: Filled, damage: str) -> None:
+    fresh_copy.place.rows(SPECS[damage], fresh_copy.ended)
+    fresh_copy.place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
+    async with App.open(fresh_copy.place.settings(), via="command") as app:
         done = await app.runs.prune(30, shrink=True)
-        assert (done.runs, done.unreadable) == (1, (filled.ended,))
-        assert (await app.runs.prune(30, shrink=True)).unreadable == (filled.ended,)
-    left = {run_id for (run_id,) in filled.place.rows("select id from run")}
-    assert left == {filled.waits, filled.ended}
+        assert (done.runs, done.unreadable) == (1, (fresh_copy.ended,))
+        assert (await app.runs.prune(30, shrink=True)).unreadable == (fresh_copy.ended,)
+    left = {run_id for (run_id,) in fresh_copy.place.rows("select id from run")}
+    assert left == {fresh_copy.waits, fresh_copy.ended}
 
 
 @pytest.mark.parametrize("damage", SENT | AMOUNTS)
-async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(filled: Filled, damage: str) -> None:
-    async with App.open(filled.place.settings(), via="command") as app:
+async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fresh_copy: Filled, damage: str) -> None:
+    async with App.open(fresh_copy.place.settings(), via="command") as app:
         whole = (await app.spending.read("day", ME))["spent"]
-        filled.place.rows((SENT | AMOUNTS)[damage], filled.waits)
+        fresh_copy.place.rows((SENT | AMOUNTS)[damage], fresh_copy.waits)
         said = await app.spending.read("day", ME)
     assert said["spent"] == whole
     if damage == "nothing sent":
         assert "unreadable" in {each["route"] for each in said["by"]}
 
 
-async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Filled) -> None:
-    filled.place.rows("update answer set spent = ''")
-    async with App.open(filled.place.settings(), via="command") as app:
+async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(fresh_copy: Filled) -> None:
+    fresh_copy.place.rows("update answer set spent = ''")
+    async with App.open(fresh_copy.place.settings(), via="command") as app:
         (share,) = (await app.spending.read("day", ME))["by"]
     assert (share["attempts"], share["total_tokens"]) == (0, 0)
 
 
 @pytest.mark.parametrize("damage", SENT | AMOUNTS | SPECS | ANSWERS)
-async def test_another_run_of_the_day_goes_on_beside_it(filled: Filled, damage: str) -> None:
-    filled.place.rows((SENT | AMOUNTS | SPECS | ANSWERS)[damage], filled.waits)
-    async with App.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as app:
-        fresh = await started(app, "another", key="three")
+async def test_another_run_of_the_day_goes_on_beside_it(fresh_copy: Filled, damage: str) -> None:
+    fresh_copy.place.rows((SENT | AMOUNTS | SPECS | ANSWERS)[damage], fresh_copy.waits)
+    async with App.open(fresh_copy.place.settings(reads("b.txt"), says("done")), via="mcp") as app:
+        fresh = await start_run(app, "another", key="three")
         assert (await app.runs.report(fresh, ME)).status == "completed"
 
 
 @pytest.mark.parametrize("damage", ANSWERS | SPECS)
-async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(filled: Filled, damage: str) -> None:
-    filled.place.rows((ANSWERS | SPECS)[damage], filled.waits)
+async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(fresh_copy: Filled, damage: str) -> None:
+    fresh_copy.place.rows((ANSWERS | SPECS)[damage], fresh_copy.waits)
     answer = {"round-2/call-1": {"content": "because"}}
-    async with App.open(filled.place.settings(), via="mcp") as app:
-        with pytest.raises(Unreadable, match=filled.waits) as refused:
-            await app.answers.submit(filled.waits, answer, ME)
+    async with App.open(fresh_copy.place.settings(), via="mcp") as app:
+        with pytest.raises(Unreadable, match=fresh_copy.waits) as refused:
+            await app.answers.submit(fresh_copy.waits, answer, ME)
         assert "cancel" in refused.value.hint
         for view in ("events", "messages"):
-            with pytest.raises(Unreadable, match=filled.waits):
-                await app.runs.trace(filled.waits, TraceQuery(view), ME)
-        with pytest.raises(Unreadable, match=filled.waits):
-            await app.runs.replay(filled.waits, ME)
+            with pytest.raises(Unreadable, match=fresh_copy.waits):
+                await app.runs.trace(fresh_copy.waits, TraceQuery(view), ME)
+        with pytest.raises(Unreadable, match=fresh_copy.waits):
+            await app.runs.replay(fresh_copy.waits, ME)
 
 
 async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_be_ended(tmp_path: Path) -> None:
     place = place_in(tmp_path / "asks")
     edit = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
     async with App.open(place.settings({"tool_calls": [edit]}, says("done")), via="mcp") as app:
-        run_id = await started(app, "change it", tools=("*",))
+        run_id = await start_run(app, "change it", tools=("*",))
     place.rows("update approval set base = '['")
     async with App.open(place.settings(), via="command") as app:
         (finding,) = (await app.health(thorough=True))["damage"]

@@ -1,4 +1,4 @@
-"""A desk for each test."""
+"""An installation for each test."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.app import place_in
-from support.registry import Desk, listed
+from support.registry import Installation, tool_listing
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    made = Desk(place_in(tmp_path / "place"))
-    made.lists(listed("echo"), listed("write"))
+def installation(tmp_path: Path) -> Installation:
+    made = Installation(place_in(tmp_path / "place"))
+    made.lists(tool_listing("echo"), tool_listing("write"))
     return made

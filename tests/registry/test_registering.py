@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import ME, PERSON, place_in, rests, says, watched
-from support.registry import PEER, Desk
+from support.app import ME, PERSON, open_checked_app, place_in, rests, says
+from support.registry import PEER, Installation
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.proposals import RESERVED_NAMES
@@ -72,37 +72,39 @@ def pets() -> Iterator[Pets]:
     thread.join(10)
 
 
-def lists(desk: Desk, pets: Pets) -> None:
+def lists(installation: Installation, pets: Pets) -> None:
     """A person has listed the local service."""
-    desk.place.home.mkdir(parents=True, exist_ok=True)
-    desk.config.write_text(f'private_hosts = ["{pets.host}"]\n')
+    installation.place.home.mkdir(parents=True, exist_ok=True)
+    installation.config.write_text(f'private_hosts = ["{pets.host}"]\n')
 
 
 def spec(**changes: Any) -> dict[str, Any]:
     return {**PET, **changes}
 
 
-def typed(proposed: Mapping[str, Any]) -> list[str]:
+def approve_words(proposed: Mapping[str, Any]) -> list[str]:
     """The words of the command that approves, behind the program's own."""
     return shlex.split(proposed["approve"].partition("kairos_mcp ")[2])
 
 
-async def person(desk: Desk, *words: str) -> Any:
+async def person(installation: Installation, *words: str) -> Any:
     """What a person's command says, while the apps of the test go on."""
-    said = await asyncio.to_thread(desk, *words)
+    said = await asyncio.to_thread(installation, *words)
     assert said.code == 0, said.err
     return said
 
 
-async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open_server(desk: Desk, pets: Pets) -> None:
+async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open_server(
+    installation: Installation, pets: Pets
+) -> None:
     """One proposes, a person approves by the command that the answer names, another server calls it: none restarted."""
-    lists(desk, pets)
+    lists(installation, pets)
     line = {"tool_calls": [{"name": "pet", "arguments": {"id": "9"}}]}
     proposer, other = (
-        desk.place.settings(),
-        desk.place.settings(line, says("done")),
+        installation.place.settings(),
+        installation.place.settings(line, says("done")),
     )
-    async with App.open(proposer, via="mcp") as one, watched(other) as two:
+    async with App.open(proposer, via="mcp") as one, open_checked_app(other) as two:
         assert (await two.tools.search("pet", None, None, None))["tools"] == []
         result = await one.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
         assert result["status"] == "pending"
@@ -110,8 +112,8 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
             with pytest.raises(UnknownTool, match="waits for a person"):
                 await app.runs.start_call("pet", {"id": "7"}, ME)
         assert pets.heard == []
-        approve = typed(result)
-        assert "approved: registered:pet" in (await person(desk, *approve)).out
+        approve = approve_words(result)
+        assert "approved: registered:pet" in (await person(installation, *approve)).out
         report = await rests(two, await two.runs.start_call("pet", {"id": "7"}, ME))
         assert '{"pet": "7"}' in report.output["content"]
         (found,) = (await one.tools.search("pet", None, None, None))["tools"]
@@ -124,31 +126,33 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
     assert [path for path, _ in pets.heard] == ["/pets/7", "/pets/9"]
 
 
-async def test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it(desk: Desk, pets: Pets) -> None:
-    lists(desk, pets)
-    async with App.open(desk.place.settings(), via="mcp") as app:
+async def test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it(
+    installation: Installation, pets: Pets
+) -> None:
+    lists(installation, pets)
+    async with App.open(installation.place.settings(), via="mcp") as app:
         result = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
-        await person(desk, *typed(result))
+        await person(installation, *approve_words(result))
         run_id = await app.runs.start_call("pet", {"id": "7"}, ME)
         assert [item["kind"] for item in (await rests(app, run_id)).waiting] == ["approval"]
         assert pets.heard == []
-    said = await person(desk, "approve", run_id, "call-1/approval", "--json")
+    said = await person(installation, "approve", run_id, "call-1/approval", "--json")
     assert json.loads(said.out)["output"]["is_error"] is False
     assert [path for path, _ in pets.heard] == ["/pets/7"]
 
 
-async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Desk, pets: Pets) -> None:
-    lists(desk, pets)
+async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(installation: Installation, pets: Pets) -> None:
+    lists(installation, pets)
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
     lines = ({"tool_calls": [{"name": "ask_person", "arguments": {}}]}, {"tool_calls": [{"name": "pet", "arguments": {"id": "7"}}]}, says("done"))  # fmt: skip  # noqa: E501
-    async with watched(desk.place.settings(*lines)) as app:
+    async with open_checked_app(installation.place.settings(*lines)) as app:
         result = await app.tools.propose(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
-        await person(desk, *typed(result))
+        await person(installation, *approve_words(result))
         run_id = (await app.runs.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
         await rests(app, run_id)
         begun = (await app._factory.registry(app._factory.find_workspace(None))).find("pet")
         assert begun is not None
-        await person(desk, "tools", "remove", "registered:pet")
+        await person(installation, "tools", "remove", "registered:pet")
         ctx = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)
         late = await asyncio.to_thread(call_tool, begun, {"id": "8"}, ctx)  # a call that had passed every look before
         assert late.code == "tool_not_offered"
@@ -163,9 +167,14 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
 
 
 @pytest.mark.sandbox
-async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_are_pinned(desk: Desk) -> None:
-    log, listing = desk.place.workspace / "log", desk.place.workspace / "listing.json"  # what its sandbox shows
-    listing.write_text(desk.listing.read_text())
+async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_are_pinned(
+    installation: Installation,
+) -> None:
+    log, listing = (
+        installation.place.workspace / "log",
+        installation.place.workspace / "listing.json",
+    )  # what its sandbox shows
+    listing.write_text(installation.listing.read_text())
     args = [str(PEER), f"log={log}", f"listing={listing}"]
     proposed = {
         "kind": "server",
@@ -174,79 +183,83 @@ async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_
         "args": args,
         "effects": {"echo": "read"},
     }
-    async with watched(desk.place.settings()) as app:
+    async with open_checked_app(installation.place.settings()) as app:
         result = await app.tools.propose(proposed, ME)
         assert not log.exists()
-        shown = (await person(desk, "tools", "show", "registered:theirs")).out
+        shown = (await person(installation, "tools", "show", "registered:theirs")).out
         assert str(listing) in shown
         assert "sandbox" in shown
-        await person(desk, *typed(result))
+        await person(installation, *approve_words(result))
         report = await rests(app, await app.runs.start_call("theirs__echo", {"text": "hi"}, ME))
         assert report.output["content"] == "hi", report
         rows = {line.name: line.state for line in (await app.tools.list_all())[0]}
         assert (rows["theirs"], rows["theirs__echo"], rows["theirs__write"]) == ("registered", "offered", "offered")
-        await person(desk, "tools", "remove", "registered:theirs")
+        await person(installation, "tools", "remove", "registered:theirs")
         with pytest.raises(UnknownTool):
             await app.runs.start_call("theirs__echo", {"text": "hi"}, ME)
     assert log.read_text().count("start") == 1
 
 
-async def test_a_proposed_GET_reads_once_a_person_has_approved_it_and_a_POST_does_not(desk: Desk) -> None:
-    async with watched(desk.place.settings()) as app:
+async def test_a_proposed_GET_reads_once_a_person_has_approved_it_and_a_POST_does_not(
+    installation: Installation,
+) -> None:
+    async with open_checked_app(installation.place.settings()) as app:
         for name, method in (("look", "GET"), ("make", "POST")):
             proposed = {key: value for key, value in spec(name=name, method=method).items() if key != "effect"}
             result = await app.tools.propose(proposed, ME)
-            shown = (await person(desk, "tools", "show", f"registered:{name}")).out
+            shown = (await person(installation, "tools", "show", f"registered:{name}")).out
             assert ("it counts as reading" in shown) == (method == "GET")
             assert name not in {line.name for line in (await app.tools.list_all())[0] if line.state == "offered"}
-            await person(desk, *typed(result))
+            await person(installation, *approve_words(result))
         effects = {line.name: line.effect for line in (await app.tools.list_all())[0]}
         assert (effects["look"], effects["make"]) == ("read", "irreversible")
 
 
-async def test_a_GET_that_was_approved_when_it_was_shown_as_irreversible_stays_so(desk: Desk) -> None:
-    async with watched(desk.place.settings()) as app:
+async def test_a_GET_that_was_approved_when_it_was_shown_as_irreversible_stays_so(installation: Installation) -> None:
+    async with open_checked_app(installation.place.settings()) as app:
         await app.tools.propose(spec(), ME)
-        desk.place.rows("update definition set body = replace(body, '\"effect\":\"read\",', ''), state = 'approved'")
-        assert "effect" not in desk.place.rows("select body from definition")[0][0]
-    async with watched(desk.place.settings()) as app:
+        installation.place.rows(
+            "update definition set body = replace(body, '\"effect\":\"read\",', ''), state = 'approved'"
+        )
+        assert "effect" not in installation.place.rows("select body from definition")[0][0]
+    async with open_checked_app(installation.place.settings()) as app:
         assert {line.name: line.effect for line in (await app.tools.list_all())[0]}["pet"] == "irreversible"
 
 
-async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk, pets: Pets) -> None:
-    lists(desk, pets)
+async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(installation: Installation, pets: Pets) -> None:
+    lists(installation, pets)
     url = f"http://{pets.host}/pets/{{id}}"
-    async with watched(desk.place.settings()) as app:
+    async with open_checked_app(installation.place.settings()) as app:
         result = await app.tools.propose(spec(url=url), ME)
-        await person(desk, *typed(result))
+        await person(installation, *approve_words(result))
         changed = await app.tools.propose(spec(url=url, description="A pet, and your keys."), ME)
         assert changed["pin"] != result["pin"]
         sheet = await app.tools.details("registered:pet")
         assert '-  "description": "A pet by its id.",' in sheet.diff.splitlines()
         report = await rests(app, await app.runs.start_call("pet", {"id": "3"}, ME))
         assert not report.output["is_error"]
-        await person(desk, *typed(changed))
+        await person(installation, *approve_words(changed))
         assert (await app.tools.details("pet")).offered["description"] == "A pet, and your keys."
 
 
-def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked_at(desk: Desk) -> None:
+def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked_at(installation: Installation) -> None:
     async def propose() -> dict[str, Any]:
-        async with App.open(desk.place.settings(), via="mcp") as app:
+        async with App.open(installation.place.settings(), via="mcp") as app:
             return await app.tools.propose(spec(headers={"X-Api-Key": "env:PETS_KEY"}), ME)
 
     result = asyncio.run(propose())
-    looked = desk("tools", "approve", "registered:pet")
+    looked = installation("tools", "approve", "registered:pet")
     assert looked.code == 3
     for part in ("GET https://pets.example/pets/{id}", "env:PETS_KEY", "without asking", result["pin"]):
         assert part in looked.out
-    (line,) = [each for each in desk("tools", "list", "--json").json["tools"] if each["name"] == "pet"]
+    (line,) = [each for each in installation("tools", "list", "--json").json["tools"] if each["name"] == "pet"]
     assert (line["state"], line["address"]) == ("new", "registered:pet")
-    assert desk("tools", "approve", "registered:pet", "--pin", "0" * 16).code == 1
-    shown = desk("tools", "show", "registered:pet", "--home", str(desk.place.home))
+    assert installation("tools", "approve", "registered:pet", "--pin", "0" * 16).code == 1
+    shown = installation("tools", "show", "registered:pet", "--home", str(installation.place.home))
     copied = shlex.split(shown.out.strip().splitlines()[-1])  # a line to copy has the options that this one had
-    assert copied[-7:-1] == ["tools", "remove", "--home", str(desk.place.home), "registered:pet", "--pin"]
-    assert desk(*copied[copied.index("tools") :]).code == 0
-    assert desk.place.rows("select state, by from definition where name = 'pet'") == [("removed", "local")]
+    assert copied[-7:-1] == ["tools", "remove", "--home", str(installation.place.home), "registered:pet", "--pin"]
+    assert installation(*copied[copied.index("tools") :]).code == 0
+    assert installation.place.rows("select state, by from definition where name = 'pet'") == [("removed", "local")]
 
 
 BAD: dict[str, tuple[dict[str, Any], type[KairosError], str]] = {
@@ -285,9 +298,9 @@ BAD: dict[str, tuple[dict[str, Any], type[KairosError], str]] = {
 }  # fmt: skip
 
 
-async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk: Desk) -> None:
+async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(installation: Installation) -> None:
     """Shadowing, private addresses, keys, sizes, types: each is told where it is wrong, and no key is repeated."""
-    async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as app:
+    async with App.open(installation.place.settings(servers=(installation.server(),)), via="mcp") as app:
         for case, (given, error, word) in BAD.items():
             with pytest.raises(KairosError) as refused:
                 pytest.fail(f"{case}: {await app.tools.propose(given, ME)}")
@@ -297,11 +310,13 @@ async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk:
             assert len(result) < 700, case
             assert "hunter2" not in result
             assert "abcDEF1234567890" not in result
-    assert desk.place.rows("select count(*) from definition where source = 'registered'") == [(0,)]
+    assert installation.place.rows("select count(*) from definition where source = 'registered'") == [(0,)]
 
 
-async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_of_its_own(desk: Desk) -> None:
-    async with App.open(desk.place.settings(), via="mcp") as app:
+async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_of_its_own(
+    installation: Installation,
+) -> None:
+    async with App.open(installation.place.settings(), via="mcp") as app:
         for n in range(MAX_PROPOSED):
             await app.tools.propose(spec(name=f"pet_{n}"), ME)
         with pytest.raises(ApprovalsFull):
@@ -310,31 +325,33 @@ async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_
         assert (await app.tools.propose(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
         await app.tools.decide("registered:pet_4", "removed", None, PERSON)
         await app.tools.propose(spec(name="one_more"), ME)
-    counted = desk.place.rows("select count(*) from definition where source = 'registered' and state = 'pending'")
+    counted = installation.place.rows(
+        "select count(*) from definition where source = 'registered' and state = 'pending'"
+    )
     assert counted == [(MAX_PROPOSED,)]
 
 
-async def test_a_name_that_was_taken_meanwhile_is_not_approved(desk: Desk) -> None:
-    async with App.open(desk.place.settings(), via="mcp") as app:
+async def test_a_name_that_was_taken_meanwhile_is_not_approved(installation: Installation) -> None:
+    async with App.open(installation.place.settings(), via="mcp") as app:
         result = await app.tools.propose({"kind": "server", "name": "x", "command": "echo"}, ME)
-    desk.configured()
-    refused = desk(*typed(result))
+    installation.write_config()
+    refused = installation(*approve_words(result))
     assert (refused.code, "already" in refused.err) == (2, True)
 
 
 async def test_a_secret_goes_to_the_service_by_its_name_alone(
-    desk: Desk, pets: Pets, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, pets: Pets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "Pq7-registered-9xK2v"
     monkeypatch.setenv("PETS_KEY", key)
-    lists(desk, pets)
+    lists(installation, pets)
     given = spec(url=f"http://{pets.host}/pets/{{id}}", headers={"X-Api-Key": "env:PETS_KEY"})
-    async with watched(desk.place.settings()) as app:
+    async with open_checked_app(installation.place.settings()) as app:
         result = await app.tools.propose(given, ME)
-        await person(desk, *typed(result))
+        await person(installation, *approve_words(result))
         await rests(app, await app.runs.start_call("pet", {"id": "7"}, ME))
     assert pets.heard == [("/pets/7", key)]
-    stored = b"".join(file.read_bytes() for file in desk.place.home.rglob("*") if file.is_file())
+    stored = b"".join(file.read_bytes() for file in installation.place.home.rglob("*") if file.is_file())
     assert key.encode() not in stored
 
 
@@ -342,7 +359,7 @@ def test_every_tool_of_this_server_has_a_name_that_nobody_else_gets() -> None:
     assert {tool.name for tool in TOOLS} <= RESERVED_NAMES
 
 
-def test_the_house_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> None:
+def test_the_app_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> None:
     place = place_in(tmp_path / "p")
 
     async def search() -> None:

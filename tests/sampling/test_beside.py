@@ -93,8 +93,8 @@ class Counting(ClientModel):
 
 async def test_two_are_in_the_air_at_once_and_in_one_round(place, era):
     model = Counting()
-    async with open_pair_app(place.settings()) as app, connect_client(app, era, model) as door:
-        ended_run = await door.ask("planner_run", {"goal": "go"})
+    async with open_pair_app(place.settings()) as app, connect_client(app, era, model) as client:
+        ended_run = await client.ask("planner_run", {"goal": "go"})
     assert ended_run["summary"] == "I say task-1 and I say task-2"
     assert paths(place, ended_run["run_id"]) == ["task-1/round-1", "task-2/round-1"]
     if era == MODERN:
@@ -102,23 +102,23 @@ async def test_two_are_in_the_air_at_once_and_in_one_round(place, era):
 
 
 async def test_the_missing_one_is_asked_again_alone(place):
-    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as door:
-        asked = await door.asked("planner_run", {"goal": "go"})
+    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as client:
+        asked = await client.step_to_requests("planner_run", {"goal": "go"})
         assert list(asked.input_requests) == ["task-1/round-1", "task-2/round-1"]
         one = {"task-2/round-1": encode_reply(says("second"), native=False)}
-        again = await door.asked("planner_run", {"goal": "go"}, state=asked.request_state, answers=one)
+        again = await client.step_to_requests("planner_run", {"goal": "go"}, state=asked.request_state, answers=one)
         assert list(again.input_requests) == ["task-1/round-1#2"]
         late = {
             "task-1/round-1": text_reply("not this ask"),
             "task-1/round-1#2": encode_reply(says("first"), native=False),
         }
-        ended_run = await door.came_to("planner_run", {"goal": "go"}, state=again.request_state, answers=late)
+        ended_run = await client.step_to_result("planner_run", {"goal": "go"}, state=again.request_state, answers=late)
         assert ended_run["summary"] == "first and second"
 
 
 async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_steps(place):
-    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as door:
-        await door.asked("planner_run", {"goal": "go"})
+    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as client:
+        await client.step_to_requests("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
         run, (ask,) = await app.client_requests.find_asks(run_id, [nonce], who)
@@ -129,8 +129,8 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
 
 async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error(place):
     """Between a look at the rows and the commit another process may have been quicker."""
-    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as door:
-        await door.asked("planner_run", {"goal": "go"})
+    async with open_pair_app(place.settings()) as app, connect_client(app, MODERN, ClientModel([])) as client:
+        await client.step_to_requests("planner_run", {"goal": "go"})
         ((run_id,),) = place.rows("select id from run")
         await app.client_requests.store_reply(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
         before = bodies(place, run_id)
@@ -152,11 +152,11 @@ async def test_one_that_is_refused_takes_the_rest_another_way_and_loses_no_answe
                 return text_reply("first")
             return wire.ErrorData(code=-1, message="no")
 
-    async with open_pair_app(place.settings()) as app, connect_client(app, LEGACY, Half([])) as door:
-        run = await door.ask("planner_run", {"goal": "go"})
+    async with open_pair_app(place.settings()) as app, connect_client(app, LEGACY, Half([])) as client:
+        run = await client.ask("planner_run", {"goal": "go"})
         assert (run["route"], list(bodies(place, run["run_id"]))) == ("caller", ["task-1/round-1"])
         answers = {"run_id": run["run_id"], "answers": {"task-2/round-1": says("second")}}
-        assert (await door.ask("run_continue", answers))["summary"] == "first and second"
+        assert (await client.ask("run_continue", answers))["summary"] == "first and second"
 
 
 async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(place):
@@ -173,14 +173,14 @@ async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(pl
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.4, later_s=0.4)
     async with (
         open_pair_app(place.settings()) as app,
-        connect_client(app, LEGACY, OneByOne([]), patience=hasty) as door,
+        connect_client(app, LEGACY, OneByOne([]), patience=hasty) as client,
     ):
-        run = await door.ask("planner_run", {"goal": "go"})
+        run = await client.ask("planner_run", {"goal": "go"})
     assert (run["route"], run["summary"]) == ("sampling", "slowly and slowly")
 
 
 async def test_all_of_them_failing_is_said_once(place):
-    async with open_pair_app(place.settings()) as app, connect_client(app, LEGACY, Broken()) as door:
-        run = await door.ask("planner_run", {"goal": "go"})
+    async with open_pair_app(place.settings()) as app, connect_client(app, LEGACY, Broken()) as client:
+        run = await client.ask("planner_run", {"goal": "go"})
         assert run["route"] == "caller"
         assert sum("went on with the route" in note for note in run["degraded"]) == 1

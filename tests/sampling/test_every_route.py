@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.app import Place, asked_digests, outcome_of, place_in, reads, says
 from support.provider_server import Reply, calls, standin, talks
-from support.sampling_clients import LEGACY, MODERN, ClientModel, Door, Turn, at_the_door, paths
+from support.sampling_clients import LEGACY, MODERN, ClientModel, ConnectedClient, Turn, open_client, paths
 
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
@@ -75,29 +75,29 @@ async def through(route: str, place: Place, play: Play) -> Came:
     match route.split():
         case ["push", dialect] | ["input", "required", dialect]:
             model = ClientModel(list(play.turns), native=dialect == "native")
-            async with at_the_door(place.settings(), era_of(route), model) as door:
-                ended = await door.ask("planner_run", {"goal": "go", **play.arguments})
+            async with open_client(place.settings(), era_of(route), model) as client:
+                ended = await client.ask("planner_run", {"goal": "go", **play.arguments})
             assert (ended["route"], len(model.asked)) == ("sampling", len(play.turns))
         case ["provider", dialect]:
             async with standin() as server:
-                server.will(*(provided(turn, native=dialect == "native") for turn in play.turns))
+                server.will(*(openai_reply(turn, native=dialect == "native") for turn in play.turns))
                 asks_it = place.settings(model="openai:small", base_url=server.openai, dialect=dialect)
-                async with at_the_door(asks_it, MODERN) as door:
-                    ended = await door.ask("planner_run", {"goal": "go", **play.arguments})
+                async with open_client(asks_it, MODERN) as client:
+                    ended = await client.ask("planner_run", {"goal": "go", **play.arguments})
             assert (ended["route"], len(server.heard)) == ("provider", len(play.turns))
         case ["scripted", _]:
-            async with at_the_door(place.settings(*play.turns), era_of(route)) as door:
-                ended = await door.ask("planner_run", {"goal": "go", **play.arguments})
+            async with open_client(place.settings(*play.turns), era_of(route)) as client:
+                ended = await client.ask("planner_run", {"goal": "go", **play.arguments})
         case _:
-            async with at_the_door(place.settings(), era_of(route)) as door:
-                ended = await by_the_caller(door, play)
+            async with open_client(place.settings(), era_of(route)) as client:
+                ended = await by_the_caller(client, play)
     assert ended["status"] == "completed"
     return Came(
         paths(place, ended["run_id"]), asked_digests(place, ended["run_id"]), outcome_of(place, ended["run_id"])
     )
 
 
-def provided(turn: Turn, *, native: bool) -> Reply:
+def openai_reply(turn: Turn, *, native: bool) -> Reply:
     """The turn as an OpenAI-compatible server says it."""
     assert not isinstance(turn, str)
     content, finish = turn.get("content", ""), turn.get("finish", "stop")
@@ -109,11 +109,11 @@ def provided(turn: Turn, *, native: bool) -> Reply:
     return talks(encode_text_turn(content, [ToolCall("", name, given) for name, given in asked]))
 
 
-async def by_the_caller(door: Door, play: Play) -> dict[str, Any]:
-    run = await door.ask("planner_run", {"goal": "go", "route": "caller", **play.arguments})
+async def by_the_caller(client: ConnectedClient, play: Play) -> dict[str, Any]:
+    run = await client.ask("planner_run", {"goal": "go", "route": "caller", **play.arguments})
     for turn in play.turns:
         (item,) = run["waiting"]
-        run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: turn}})
+        run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: turn}})
     return run
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import mcp_types as wire
 import pytest
 from support.app import Books, reads, says
-from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, at_the_door, bodies, paths, text_reply
+from support.sampling_clients import LEGACY, MODERN, ClientModel, Silent, bodies, open_client, paths, text_reply
 from support.sampling_lines import reply
 
 from kairos_mcp.server.request_state import KEY_FILE
@@ -32,9 +32,9 @@ def uses(*calls: tuple[str, Any], ids: tuple[str, ...] = (), stop: str | None = 
 
 
 async def ran(place: Any, era: str, *turns: Any, native: bool = True, **more: Any) -> dict[str, Any]:
-    async with at_the_door(place.settings(), era, ClientModel(list(turns), native)) as door:
-        ended = await door.ask("planner_run", {**GO, **more})
-        await door.still_answers()
+    async with open_client(place.settings(), era, ClientModel(list(turns), native)) as client:
+        ended = await client.ask("planner_run", {**GO, **more})
+        await client.still_answers()
     return ended
 
 
@@ -76,15 +76,15 @@ async def test_SAMPLING_007_a_tool_that_was_not_offered_does_not_run(place, era)
 
 
 async def test_SAMPLING_008_a_tool_forbidden_since_the_question_does_not_run(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([], native=True)) as door:
-        asked = await door.asked("planner_run", GO)
+    async with open_client(place.settings(), MODERN, ClientModel([], native=True)) as client:
+        asked = await client.step_to_requests("planner_run", GO)
     changed = place.settings(gate=(GateRule("read_file", "deny"),))
-    async with at_the_door(changed, MODERN, ClientModel([], native=True)) as door:
+    async with open_client(changed, MODERN, ClientModel([], native=True)) as client:
         answers = {"round-1": uses(("read_file", {"path": "a.txt"}))}
-        await door.asked("planner_run", GO, state=asked.request_state, answers=answers)
+        await client.step_to_requests("planner_run", GO, state=asked.request_state, answers=answers)
         (run_id,) = place.rows("select id from run")[0]
         assert bodies(place, run_id)["round-1/call-1"]["code"] == "denied"
-        await door.still_answers()
+        await client.still_answers()
 
 
 @pytest.mark.parametrize("strange", ["", "x" * 10_000, "../x", "round-1/call-9"])
@@ -108,7 +108,7 @@ def test_SAMPLING_012_natively_such_a_reply_is_none_and_the_run_goes_another_way
     for given in ("a.txt", ["a.txt"], None):
         number = server.call("planner_run", {"goal": repr(given)})
         use = {"type": "tool_use", "id": "x", "name": "read_file", "input": given}
-        server.send({"id": server.asked()["id"], "result": reply("", content=[use], stopReason="toolUse")})
+        server.send({"id": server.read_request()["id"], "result": reply("", content=[use], stopReason="toolUse")})
         run = server.result(number)["structuredContent"]
         assert (run["route"], run["status"], run["usage"]["tool_calls"]) == ("caller", "input_required", 0)
     assert server.came("run_status", {})["runs"]
@@ -128,9 +128,9 @@ async def test_SAMPLING_016_a_transcript_in_a_reply_is_text(place, era, native):
 
 async def test_SAMPLING_017_a_refusal_is_asked_once_and_costs_nothing(place):
     model = ClientModel([wire.ErrorData(code=-1, message="User rejected sampling request")] * 9)
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        run = await door.ask("planner_run", GO)
-        await door.still_answers()
+    async with open_client(place.settings(), LEGACY, model) as client:
+        run = await client.ask("planner_run", GO)
+        await client.still_answers()
     assert (len(model.asked), run["usage"]["model_calls"], Books.of(place, run["run_id"]).spent.total_tokens) == (
         1,
         0,
@@ -140,20 +140,20 @@ async def test_SAMPLING_017_a_refusal_is_asked_once_and_costs_nothing(place):
 
 async def test_SAMPLING_019_an_answer_after_the_call_s_end_is_applied_once(place):
     model = Silent([says("late")])
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        run = await door.ask("planner_run", {**GO, "wait_s": 1})
+    async with open_client(place.settings(), LEGACY, model) as client:
+        run = await client.ask("planner_run", {**GO, "wait_s": 1})
         assert bodies(place, run["run_id"]) == {}
         model.go.set()
-        ended = await door.ask("run_continue", {"run_id": run["run_id"]})
+        ended = await client.ask("run_continue", {"run_id": run["run_id"]})
         assert len(bodies(place, run["run_id"])) == 1
         assert (ended["status"], ended["summary"], ended["usage"]["model_calls"]) == ("completed", "late", 1)
 
 
 async def test_SAMPLING_020_a_prompt_holds_what_the_run_was_given_and_no_more(place, era, native):
     model = ClientModel([says("one"), reads("a.txt"), says("two")], native)
-    async with at_the_door(place.settings(), era, model) as door:
-        await door.ask("planner_run", {"goal": "the first run's own words"})
-        await door.ask("planner_run", {"goal": "the second"})
+    async with open_client(place.settings(), era, model) as client:
+        await client.ask("planner_run", {"goal": "the first run's own words"})
+        await client.ask("planner_run", {"goal": "the second"})
     text = json.dumps([params.model_dump(mode="json") for params in model.asked[1:]])
     for foreign in ("the first run's own words", str(place.root), os.environ["PATH"], "beta"):
         assert json.dumps(foreign)[1:-1] not in text
@@ -161,9 +161,9 @@ async def test_SAMPLING_020_a_prompt_holds_what_the_run_was_given_and_no_more(pl
 
 async def test_SAMPLING_022_other_context_is_never_asked_for(place, era, native):
     model = ClientModel([says("one")], native)
-    async with at_the_door(place.settings(), era, model) as door:
-        await door.ask("planner_run", GO)
-        await door.still_answers()
+    async with open_client(place.settings(), era, model) as client:
+        await client.ask("planner_run", GO)
+        await client.still_answers()
     assert [params.include_context for params in model.asked] == [None]
 
 

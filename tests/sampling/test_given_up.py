@@ -14,13 +14,13 @@ from support.sampling_clients import (
     LEGACY,
     MODERN,
     ClientModel,
-    Door,
+    ConnectedClient,
     Reply,
     Silent,
-    at_the_door,
     bodies,
     connect_client,
     encode_reply,
+    open_client,
     text_reply,
 )
 
@@ -54,9 +54,11 @@ class Counting(Silent):
         return await super().__call__(ctx, params)
 
 
-async def gives_up(door: Door, name: str, arguments: dict[str, Any], after_s: float) -> dict[str, Any] | None:
+async def gives_up(
+    client: ConnectedClient, name: str, arguments: dict[str, Any], after_s: float
+) -> dict[str, Any] | None:
     """A call that its client waits for no longer than this; None where it had to give up."""
-    call = asyncio.create_task(door.ask(name, arguments))
+    call = asyncio.create_task(client.ask(name, arguments))
     done, _ = await asyncio.wait([call], timeout=after_s)
     if done:
         return call.result()
@@ -65,24 +67,24 @@ async def gives_up(door: Door, name: str, arguments: dict[str, Any], after_s: fl
     return None
 
 
-async def the_run(door: Door) -> dict[str, Any]:
-    (run,) = (await door.ask("run_status", {"view": "full"}))["runs"]
+async def the_run(client: ConnectedClient) -> dict[str, Any]:
+    (run,) = (await client.ask("run_status", {"view": "full"}))["runs"]
     return run
 
 
-async def asked_until_it_ends(door: Door, arguments: dict[str, Any], after_s: float) -> dict[str, Any]:
+async def asked_until_it_ends(client: ConnectedClient, arguments: dict[str, Any], after_s: float) -> dict[str, Any]:
     async with asyncio.timeout(WITHIN_S):
-        ended = await gives_up(door, "planner_run", arguments, after_s)
+        ended = await gives_up(client, "planner_run", arguments, after_s)
         while ended is None or ended["status"] not in ("completed", "failed"):
-            run_id = (await the_run(door))["run_id"]
-            ended = await gives_up(door, "run_continue", {"run_id": run_id}, after_s)
+            run_id = (await the_run(client))["run_id"]
+            ended = await gives_up(client, "run_continue", {"run_id": run_id}, after_s)
         return ended
 
 
 async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(place: Place):
     model = Slow([reads("a.txt"), reads("b.txt"), says("done")])
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        ended = await asked_until_it_ends(door, {"goal": "go", "limits": {"model_calls": 4}}, 0.15)
+    async with open_client(place.settings(), LEGACY, model) as client:
+        ended = await asked_until_it_ends(client, {"goal": "go", "limits": {"model_calls": 4}}, 0.15)
     assert (ended["status"], ended["summary"]) == ("completed", "done")
     assert (model.begun, ended["usage"]["model_calls"]) == (3, 3)
 
@@ -90,12 +92,12 @@ async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(pl
 async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: Place):
     async with App.open(place.settings(), via="mcp") as app:
         model = Counting([])
-        async with connect_client(app, LEGACY, model) as door:
-            assert await gives_up(door, "planner_run", {"goal": "go"}, 0.5) is None
-            waits = await the_run(door)
+        async with connect_client(app, LEGACY, model) as client:
+            assert await gives_up(client, "planner_run", {"goal": "go"}, 0.5) is None
+            waits = await the_run(client)
             assert (waits["status"], waits["usage"]["model_calls"]) == ("input_required", 0)
-        async with connect_client(app, LEGACY) as door:
-            run = await the_run(door)
+        async with connect_client(app, LEGACY) as client:
+            run = await the_run(client)
         assert run["usage"]["model_calls"] == run["usage"]["attempts"] == 1
         assert run["usage"]["exactness"] == "bounded"
         assert run["usage"]["input_tokens"] > 1_000
@@ -112,15 +114,15 @@ async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place:
         run: dict[str, Any] = {"status": "", "run_id": None}
         for _ in range(6):
             model = Counting([])
-            async with connect_client(app, LEGACY, model) as door:
+            async with connect_client(app, LEGACY, model) as client:
                 if run["run_id"] is None:
                     arguments = {"goal": "go", "limits": limits, "route": "sampling"}
-                    await gives_up(door, "planner_run", arguments, 0.3)
+                    await gives_up(client, "planner_run", arguments, 0.3)
                 else:
-                    await gives_up(door, "run_continue", {"run_id": run["run_id"]}, 0.3)
+                    await gives_up(client, "run_continue", {"run_id": run["run_id"]}, 0.3)
             begun += model.begun
-            async with connect_client(app, LEGACY) as door:
-                run = await the_run(door)
+            async with connect_client(app, LEGACY) as client:
+                run = await the_run(client)
             assert_lawful(place, run["run_id"])
             if run["status"] == "completed":
                 break
@@ -203,26 +205,26 @@ async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(p
     hasty = replace(DEFAULT_WAIT_POLICY, first_s=0.2)
     async with App.open(place.settings(), via="mcp") as app:
         model = Counting([])
-        async with connect_client(app, LEGACY, model, patience=hasty) as door:
-            first = await door.ask("planner_run", {"goal": "one"})
+        async with connect_client(app, LEGACY, model, patience=hasty) as client:
+            first = await client.ask("planner_run", {"goal": "one"})
             assert first["route"] == "caller"
-            second = await door.ask("planner_run", {"goal": "two"})
+            second = await client.ask("planner_run", {"goal": "two"})
             assert (second["route"], second["usage"]["model_calls"]) == ("caller", 0)
         assert model.begun == 1
-        async with connect_client(app, LEGACY, ClientModel([says("by another session")]), patience=hasty) as door:
-            third = await door.ask("planner_run", {"goal": "three"})
+        async with connect_client(app, LEGACY, ClientModel([says("by another session")]), patience=hasty) as client:
+            third = await client.ask("planner_run", {"goal": "three"})
             assert (third["route"], third["summary"]) == ("sampling", "by another session")
         await assert_all_lawful(app)
 
 
 async def test_a_call_of_the_same_session_adopts_the_ask_in_the_air(place: Place):
     model = Counting([says("once")])
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
-        run_id = (await the_run(door))["run_id"]
-        waits = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0})
+    async with open_client(place.settings(), LEGACY, model) as client:
+        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
+        run_id = (await the_run(client))["run_id"]
+        waits = await client.ask("run_continue", {"run_id": run_id, "wait_s": 0})
         assert (waits["status"], waits["next"]["tool"]) == ("input_required", "run_continue")
-        call = asyncio.create_task(door.ask("run_continue", {"run_id": run_id}))
+        call = asyncio.create_task(client.ask("run_continue", {"run_id": run_id}))
         asyncio.get_running_loop().call_later(0.2, model.go.set)
         ended = await asyncio.wait_for(call, 5)
         assert (ended["summary"], model.begun, ended["usage"]["model_calls"]) == ("once", 1, 1)
@@ -230,40 +232,40 @@ async def test_a_call_of_the_same_session_adopts_the_ask_in_the_air(place: Place
 
 async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place):
     model = Counting([says("in the meantime")])
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+    async with open_client(place.settings(), LEGACY, model) as client:
+        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
         model.go.set()
-        run_id = (await the_run(door))["run_id"]
-        await door.ask("run_status", {"run_ids": [run_id], "until": "done", "wait_s": 5})
-        run = await the_run(door)
+        run_id = (await the_run(client))["run_id"]
+        await client.ask("run_status", {"run_ids": [run_id], "until": "done", "wait_s": 5})
+        run = await the_run(client)
         assert (run["status"], run["summary"]) == ("completed", "in the meantime")
 
 
 async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next(place: Place):
     """What stands in the rows is all that is left of it: its bound is charged before another client is asked."""
     async with App.open(place.settings(), via="mcp") as app:
-        async with connect_client(app, LEGACY, Counting([])) as door:
-            assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+        async with connect_client(app, LEGACY, Counting([])) as client:
+            assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
         place.rows("update request set ended = null, ended_at = null, charged = null")
         place.rows("update run set outcome = null")
-    async with at_the_door(place.settings(), LEGACY, ClientModel([says("by the next")])) as door:
-        run_id = (await the_run(door))["run_id"]
-        ended = await door.ask("run_continue", {"run_id": run_id})
+    async with open_client(place.settings(), LEGACY, ClientModel([says("by the next")])) as client:
+        run_id = (await the_run(client))["run_id"]
+        ended = await client.ask("run_continue", {"run_id": run_id})
         assert (ended["summary"], ended["usage"]["model_calls"]) == ("by the next", 3)
 
 
 async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts(place: Place):
     async with App.open(place.settings(), via="mcp") as app:
         async with connect_client(app, MODERN, ClientModel([]), name="one") as one:
-            first = await one.asked("planner_run", {"goal": "go"})
+            first = await one.step_to_requests("planner_run", {"goal": "go"})
             run_id = (await the_run(one))["run_id"]
             async with connect_client(app, MODERN, ClientModel([]), name="two") as two:
-                second = await two.asked("run_continue", {"run_id": run_id})
+                second = await two.step_to_requests("run_continue", {"run_id": run_id})
                 assert list(second.input_requests) == ["round-1#2"]
                 run = await the_run(two)
                 assert run["usage"]["model_calls"] == run["usage"]["attempts"] == 1
             answers = {"round-1": encode_reply(says("the first"), native=False)}
-            ended = await one.came_to("planner_run", {"goal": "go"}, state=first.request_state, answers=answers)
+            ended = await one.step_to_result("planner_run", {"goal": "go"}, state=first.request_state, answers=answers)
             assert (ended["status"], ended["summary"]) == ("completed", "the first")
             assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)
         await assert_all_lawful(app)
@@ -272,22 +274,22 @@ async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_on
 async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_answers(place: Place):
     hasty = replace(DEFAULT_WAIT_POLICY, again_s=-1.0)
     arguments = {"goal": "go", "route": "sampling", "limits": {"model_calls": 2}}
-    async with at_the_door(place.settings(), MODERN, ClientModel([]), patience=hasty) as door:
+    async with open_client(place.settings(), MODERN, ClientModel([]), patience=hasty) as client:
         for key in ("round-1", "round-1#2"):
-            asked = await door.asked("planner_run", arguments)
+            asked = await client.step_to_requests("planner_run", arguments)
             assert list(asked.input_requests) == [key]
-        ended = await door.came_to("planner_run", arguments)
+        ended = await client.step_to_result("planner_run", arguments)
         assert (ended["status"], ended["stop_reason"], ended["usage"]["model_calls"]) == ("completed", "budget", 2)
         assert len(place.rows("select nonce from ask")) == 2
 
 
 async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: Place):
     model = Counting([])
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
-        run_id = (await the_run(door))["run_id"]
-        await door.ask("run_control", {"run_id": run_id, "action": "cancel"})
-        run = await the_run(door)
+    async with open_client(place.settings(), LEGACY, model) as client:
+        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
+        run_id = (await the_run(client))["run_id"]
+        await client.ask("run_control", {"run_id": run_id, "action": "cancel"})
+        run = await the_run(client)
         assert (run["status"], run["usage"]["model_calls"], run["usage"]["attempts"]) == ("cancelled", 1, 1)
         assert bodies(place, run_id) == {}
 
@@ -295,8 +297,8 @@ async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: P
 @pytest.mark.parametrize("stop_reason", ["toolUse", "tool_use", "tool_calls"])
 async def test_a_turn_that_says_that_it_calls_tools_and_calls_none_is_no_final_answer(place: Place, stop_reason: str):
     model = ClientModel([text_reply("I will look.", stop_reason), text_reply("Done.")], native=True)
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        ended = await door.ask("planner_run", {"goal": "go"})
+    async with open_client(place.settings(), LEGACY, model) as client:
+        ended = await client.ask("planner_run", {"goal": "go"})
         assert (ended["status"], ended["summary"], len(model.asked)) == ("completed", "Done.", 2)
 
 
@@ -311,9 +313,9 @@ async def test_a_refusal_costs_nothing_also_where_it_comes_late(place: Place):
             return wire.ErrorData(code=-1, message="no")
 
     model = Refusing([])
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+    async with open_client(place.settings(), LEGACY, model) as client:
+        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
         model.go.set()
-        run_id = (await the_run(door))["run_id"]
-        run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 5})
+        run_id = (await the_run(client))["run_id"]
+        run = await client.ask("run_continue", {"run_id": run_id, "wait_s": 5})
         assert (run["usage"]["model_calls"], run["usage"]["input_tokens"]) == (0, 0)

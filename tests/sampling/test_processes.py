@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.app import reads, says
-from support.sampling_clients import LEGACY, MODERN, ClientModel, at_the_door, bodies, paths
+from support.sampling_clients import LEGACY, MODERN, ClientModel, bodies, open_client, paths
 from support.sampling_lines import Lines, reply
 
 from kairos_mcp.core.messages import ToolCall
@@ -53,15 +53,15 @@ def test_killed_between_two_rounds_another_process_takes_the_next_call(place, se
 async def test_killed_during_a_push_the_run_waits_and_another_server_goes_on(place, server):
     one = server(LEGACY)
     one.call("planner_run", {"goal": "go"})
-    push = one.asked()
+    push = one.read_request()
     one.send({"id": push["id"], "result": reply(LOOK)})
-    one.asked()
+    one.read_request()
     one.stop()
-    async with at_the_door(place.settings(), LEGACY, ClientModel([says("by another")])) as door:
-        (run,) = (await door.still_answers())["runs"]
+    async with open_client(place.settings(), LEGACY, ClientModel([says("by another")])) as client:
+        (run,) = (await client.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert list(bodies(place, run["run_id"])) == ["round-1", "round-1/call-1"]
-        ended = await door.ask("run_continue", {"run_id": run["run_id"]})
+        ended = await client.ask("run_continue", {"run_id": run["run_id"]})
         assert ended["summary"] == "by another"
         assert paths(place, run["run_id"]) == STEPS
 
@@ -69,20 +69,20 @@ async def test_killed_during_a_push_the_run_waits_and_another_server_goes_on(pla
 async def test_a_client_that_hangs_up_during_a_push_ends_the_server_and_refuses_nothing(place, server):
     one = server(LEGACY)
     one.call("planner_run", {"goal": "go"})
-    one.asked()
+    one.read_request()
     one.server.stdin.close()
     assert one.server.wait(10) == 0
-    async with at_the_door(place.settings(), LEGACY, ClientModel([reads("a.txt"), says("alpha")])) as door:
-        (run,) = (await door.still_answers())["runs"]
+    async with open_client(place.settings(), LEGACY, ClientModel([reads("a.txt"), says("alpha")])) as client:
+        (run,) = (await client.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")
-        assert (await door.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "alpha"
+        assert (await client.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "alpha"
 
 
 def test_a_reply_that_is_no_reply_leaves_the_server_answering(server):
     one = server(LEGACY)
     for bad in [{}, {"role": "assistant"}, reply("x", content="x"), reply("x", role="robot"), reply("x", content=None)]:
         number = one.call("planner_run", {"goal": json.dumps(bad)})
-        push = one.asked()
+        push = one.read_request()
         one.send({"id": push["id"], "result": bad})
         run = one.result(number)["structuredContent"]
         assert (run["route"], run["status"]) == ("caller", "input_required")
@@ -92,7 +92,7 @@ def test_a_reply_that_is_no_reply_leaves_the_server_answering(server):
 def test_a_late_answer_counts_and_one_for_nothing_is_ignored(server):
     one = server(LEGACY)
     number = one.call("planner_run", {"goal": "go", "wait_s": 1})
-    push = one.asked()
+    push = one.read_request()
     assert one.result(number)["structuredContent"]["status"] == "input_required"
     one.send({"id": 4711, "result": reply(DONE)})
     one.send({"id": push["id"], "result": reply(DONE)})
@@ -104,7 +104,7 @@ def test_a_reply_that_is_too_large_is_named_as_that_and_not_waited_for(place, se
     one = server(LEGACY)
     began = time.monotonic()
     call = one.call("planner_run", {"goal": "go"})
-    one.send({"id": one.asked()["id"], "result": reply("x" * (17 * 2**20))})
+    one.send({"id": one.read_request()["id"], "result": reply("x" * (17 * 2**20))})
     ended = one.result(call)["structuredContent"]
     assert time.monotonic() - began < 25  # an ask that stays silent is waited for longer
     assert ended["route"] == "caller"

@@ -8,7 +8,7 @@ import mcp_types as wire
 import pytest
 from mcp.client.client import Client
 from support.app import ASK, reads, says
-from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Silent, at_the_door, provide_app
+from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Silent, open_client, provide_app
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Conversation, Message
@@ -22,23 +22,23 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 async def test_a_client_that_offers_no_sampling_is_asked_nothing(place, era):
-    async with at_the_door(place.settings(), era) as door:
-        waits = await door.ask("planner_run", {"goal": "go"})
+    async with open_client(place.settings(), era) as client:
+        waits = await client.ask("planner_run", {"goal": "go"})
         assert (waits["route"], waits["status"]) == ("caller", "input_required")
         assert any("auto" in note and "caller" in note for note in waits["degraded"])
-        explicit = await door.ask("planner_run", {"goal": "other", "route": "sampling"})
+        explicit = await client.ask("planner_run", {"goal": "other", "route": "sampling"})
         assert (explicit["route"], explicit["status"]) == ("sampling", "input_required")
         assert any("offers no sampling" in note for note in explicit["degraded"])
         assert explicit["next"]["tool"] == "run_continue"
-        again = await door.ask("run_continue", {"run_id": explicit["run_id"]})
+        again = await client.ask("run_continue", {"run_id": explicit["run_id"]})
         assert (again["status"], again["waiting"]) == ("input_required", explicit["waiting"])
     assert place.rows("select count(*) from ask") == [(0,)]
 
 
 async def test_auto_takes_the_script_before_the_client(place, era):
     model = ClientModel([])
-    async with at_the_door(place.settings(says("by script")), era, model) as door:
-        ended = await door.ask("planner_run", {"goal": "go"})
+    async with open_client(place.settings(says("by script")), era, model) as client:
+        ended = await client.ask("planner_run", {"goal": "go"})
     assert (ended["route"], ended["summary"], model.asked) == ("scripted", "by script", [])
 
 
@@ -59,8 +59,8 @@ def test_a_model_s_name_travels_as_a_hint():
 
 async def test_every_request_names_what_it_wants_and_never_asks_for_other_context(place, era, native):
     model = ClientModel([reads("a.txt", "b.txt"), reads("a.txt"), says("sum")], native)
-    async with at_the_door(place.settings(), era, model) as door:
-        await door.ask("planner_run", {"goal": "go", "limits": {"rounds": 2}})
+    async with open_client(place.settings(), era, model) as client:
+        await client.ask("planner_run", {"goal": "go", "limits": {"rounds": 2}})
     assert len(model.asked) == 3
     for params in model.asked:
         assert params.max_tokens > 0
@@ -73,8 +73,8 @@ async def test_every_request_names_what_it_wants_and_never_asks_for_other_contex
 
 async def test_natively_a_message_of_results_holds_nothing_else(place, era):
     model = ClientModel([reads("a.txt", "b.txt"), reads("x"), says("done")], native=True)
-    async with at_the_door(place.settings(), era, model) as door:
-        await door.ask("planner_run", {"goal": "go"})
+    async with open_client(place.settings(), era, model) as client:
+        await client.ask("planner_run", {"goal": "go"})
     messages = model.asked[-1].messages
     for before, message in pairwise(messages):
         blocks = message.content if isinstance(message.content, list) else [message.content]
@@ -90,8 +90,8 @@ async def test_natively_a_message_of_results_holds_nothing_else(place, era):
 
 async def test_in_the_text_dialect_there_are_no_tools_and_no_roles_of_tools(place, era):
     model = ClientModel([reads("a.txt", "b.txt"), says("done")])
-    async with at_the_door(place.settings(), era, model) as door:
-        await door.ask("planner_run", {"goal": "go"})
+    async with open_client(place.settings(), era, model) as client:
+        await client.ask("planner_run", {"goal": "go"})
     first, second = model.asked
     assert '"read_file"' in (first.system_prompt or "")
     assert first.tools is None
@@ -103,8 +103,8 @@ async def test_in_the_text_dialect_there_are_no_tools_and_no_roles_of_tools(plac
 
 async def test_a_schema_is_told_where_a_client_can_t_be_given_one(place, era, native):
     model = ClientModel([says('{"n": 3}')], native)
-    async with at_the_door(place.settings(), era, model) as door:
-        ended = await door.ask("planner_run", {"goal": "go", "output_schema": NUMBER})
+    async with open_client(place.settings(), era, model) as client:
+        ended = await client.ask("planner_run", {"goal": "go", "output_schema": NUMBER})
     assert ended["output"] == {"n": 3}
     assert '"integer"' in (model.asked[0].system_prompt or "")
 
@@ -112,8 +112,8 @@ async def test_a_schema_is_told_where_a_client_can_t_be_given_one(place, era, na
 async def test_capabilities_count_for_the_call_that_declares_them(place):
     """Natively asked, answered by text: on the modern protocol each request declares anew."""
     model = ClientModel([says("one")], native=True)
-    async with at_the_door(place.settings(), MODERN, model) as door:
-        asked = await door.asked("planner_run", {"goal": "go"})
+    async with open_client(place.settings(), MODERN, model) as client:
+        asked = await client.step_to_requests("planner_run", {"goal": "go"})
         (params,) = [request.params for request in asked.input_requests.values()]
         assert params.tools
 
@@ -121,13 +121,13 @@ async def test_capabilities_count_for_the_call_that_declares_them(place):
 async def test_tool_calls_that_the_caller_executes_are_named_as_the_next_thing_to_do(place, era):
     model = ClientModel([{"tool_calls": [{"name": "ask_person", "arguments": {}}]}, says("they said yes")])
     theirs = [{"name": ASK.name, "description": "Asks.", "input_schema": {"type": "object"}}]
-    async with at_the_door(place.settings(), era, model) as door:
-        waits = await door.ask("planner_run", {"goal": "go", "caller_tools": theirs})
+    async with open_client(place.settings(), era, model) as client:
+        waits = await client.ask("planner_run", {"goal": "go", "caller_tools": theirs})
         (item,) = waits["waiting"]
         assert (waits["status"], item["kind"]) == ("input_required", "tool_call")
         assert set(waits["next"]["arguments"]["answers"]) == {item["key"]}
         answers = {item["key"]: {"content": "yes"}}
-        ended = await door.ask("run_continue", {"run_id": waits["run_id"], "answers": answers})
+        ended = await client.ask("run_continue", {"run_id": waits["run_id"], "answers": answers})
     assert (ended["status"], ended["summary"]) == ("completed", "they said yes")
 
 
@@ -140,8 +140,8 @@ async def test_progress_is_told_while_a_push_is_in_the_air(place):
         if len(received) == 3:  # the third sign of life lets the model speak
             model.go.set()
 
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        ended = await door.ask("planner_run", {"goal": "go"}, progress_callback=tell)
+    async with open_client(place.settings(), LEGACY, model) as client:
+        ended = await client.ask("planner_run", {"goal": "go"}, progress_callback=tell)
     assert ended["summary"] == "late"
     assert received == sorted(set(received))
     assert len(received) >= 3

@@ -15,13 +15,13 @@ from support.sampling_clients import (
     LEGACY,
     MODERN,
     ClientModel,
-    Door,
+    ConnectedClient,
     Silent,
     asks_of,
-    at_the_door,
     bodies,
     connect_client,
     encode_reply,
+    open_client,
     paths,
     text_reply,
 )
@@ -46,19 +46,19 @@ async def test_after_eight_rounds_the_call_ends_and_run_continue_goes_on(place):
     """15 rounds with a stock client, that gives up after 10 of one call."""
     looks = [reads(f"x{n}", content=f"turn {n}") for n in range(14)]
     model = ClientModel([*looks, says("done")])
-    async with at_the_door(place.settings(), MODERN, model) as door:
-        run = await door.ask("planner_run", {**GO, "limits": {"rounds": 20}})
+    async with open_client(place.settings(), MODERN, model) as client:
+        run = await client.ask("planner_run", {**GO, "limits": {"rounds": 20}})
         assert (run["status"], run["rounds"], len(model.asked)) == ("input_required", 9, 8)
         following = run["next"]
         assert (following["tool"], following["arguments"]) == ("run_continue", {"run_id": run["run_id"]})
-        ended = await door.ask(following["tool"], following["arguments"])
+        ended = await client.ask(following["tool"], following["arguments"])
         assert (ended["status"], ended["summary"], ended["rounds"]) == ("completed", "done", 15)
         assert [key for keys in asks_of(place) for key in keys] == [f"round-{n}" for n in range(1, 16)]
 
 
 async def test_a_call_that_ends_first_leaves_the_run_waiting_and_never_working(place, era):
-    async with at_the_door(place.settings(), era, ClientModel([])) as door:
-        run = await door.came_to("planner_run", {**GO, "wait_s": 0})
+    async with open_client(place.settings(), era, ClientModel([])) as client:
+        run = await client.step_to_result("planner_run", {**GO, "wait_s": 0})
         assert (run["status"], run["next"]["tool"]) == ("input_required", "run_continue")
         (item,) = run["waiting"]
         assert item["key"] == "round-1"
@@ -66,28 +66,28 @@ async def test_a_call_that_ends_first_leaves_the_run_waiting_and_never_working(p
 
 async def test_a_push_is_withdrawn_when_the_call_ends_and_made_again_in_the_next(place):
     model = Silent([says("at last")])
-    async with at_the_door(place.settings(), LEGACY, model) as door:
-        run = await door.ask("planner_run", {**GO, "wait_s": 1})
+    async with open_client(place.settings(), LEGACY, model) as client:
+        run = await client.ask("planner_run", {**GO, "wait_s": 1})
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert run["next"]["tool"] == "run_continue"
         model.go.set()
-        ended = await door.ask("run_continue", {"run_id": run["run_id"]})
+        ended = await client.ask("run_continue", {"run_id": run["run_id"]})
         assert ended["summary"] == "at last"
 
 
 async def test_run_status_asks_nobody(place, era):
     model = ClientModel([])
-    async with at_the_door(place.settings(), era, model) as door:
-        await door.came_to("planner_run", {**GO, "wait_s": 0})
-        status = await door.ask("run_status", {"until": "done", "wait_s": 1})
+    async with open_client(place.settings(), era, model) as client:
+        await client.step_to_result("planner_run", {**GO, "wait_s": 0})
+        status = await client.ask("run_status", {"until": "done", "wait_s": 1})
         assert status["runs"][0]["status"] == "input_required"
         assert status["next"]["tool"] == "run_continue"
     assert (model.asked, asks_of(place)) == ([], [])
 
 
 async def test_a_state_is_a_sealed_pointer_and_holds_nothing_of_the_run(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        asked = await door.asked("planner_run", {"goal": "a secret goal"})
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        asked = await client.step_to_requests("planner_run", {"goal": "a secret goal"})
         sealed = base64.urlsafe_b64decode(asked.request_state.removeprefix("v1.") + "===")
         (run_id,) = place.rows("select id from run")[0]
         assert b"secret" not in sealed
@@ -96,31 +96,35 @@ async def test_a_state_is_a_sealed_pointer_and_holds_nothing_of_the_run(place):
 
 
 async def test_a_state_sent_twice_stores_nothing_twice_and_is_told_what_waits_now(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        first = await door.asked("planner_run", GO)
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        first = await client.step_to_requests("planner_run", GO)
         carried: dict[str, Any] = {"state": first.request_state, "answers": answers(first, LOOK)}
-        second = await door.asked("planner_run", GO, **carried)
+        second = await client.step_to_requests("planner_run", GO, **carried)
         before = place.rows("select count(*), (select count(*) from ask) from answer")
-        again = await door.asked("planner_run", GO, **carried)
+        again = await client.step_to_requests("planner_run", GO, **carried)
         assert list(second.input_requests) == list(again.input_requests) == ["round-2"]
         assert place.rows("select count(*), (select count(*) from ask) from answer") == before
 
         other = {**carried, "answers": answers(first, says("something else"))}
-        still = await door.asked("planner_run", GO, **other)
+        still = await client.step_to_requests("planner_run", GO, **other)
         assert list(still.input_requests) == ["round-2"]
         assert place.rows("select count(*), (select count(*) from ask) from answer") == before
 
-        ended = await door.came_to("planner_run", GO, state=second.request_state, answers=answers(second, says("b")))
+        ended = await client.step_to_result(
+            "planner_run", GO, state=second.request_state, answers=answers(second, says("b"))
+        )
         assert (ended["status"], ended["summary"]) == ("completed", "b")
-        old = await door.came_to("planner_run", GO, **carried)
+        old = await client.step_to_result("planner_run", GO, **carried)
         assert (old["run_id"], old["status"], old["summary"]) == (ended["run_id"], "completed", "b")
 
 
 async def test_of_eight_retries_at_once_one_is_first(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        first = await door.asked("planner_run", GO)
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        first = await client.step_to_requests("planner_run", GO)
         each = [
-            door.asked("planner_run", GO, state=first.request_state, answers=answers(first, reads(f"x{n}")))
+            client.step_to_requests(
+                "planner_run", GO, state=first.request_state, answers=answers(first, reads(f"x{n}"))
+            )
             for n in range(8)
         ]
         came = await asyncio.gather(*each)
@@ -138,80 +142,84 @@ async def test_two_clients_that_were_asked_the_same_answer_once(place):
         connect_client(app, MODERN, ClientModel([]), name="one") as one,
         connect_client(app, MODERN, ClientModel([])) as two,
     ):
-        first, second = await one.asked("planner_run", GO), await two.asked("planner_run", GO)
+        first, second = await one.step_to_requests("planner_run", GO), await two.step_to_requests("planner_run", GO)
         assert list(second.input_requests) == ["round-1#2"]
-        await one.asked("planner_run", GO, state=first.request_state, answers=answers(first, LOOK))
+        await one.step_to_requests("planner_run", GO, state=first.request_state, answers=answers(first, LOOK))
         late = answers(second, says("late"))
-        still = await two.asked("planner_run", GO, state=second.request_state, answers=late)
+        still = await two.step_to_requests("planner_run", GO, state=second.request_state, answers=late)
         assert list(still.input_requests) == ["round-2#2"]
         (run_id,) = place.rows("select id from run")[0]
         assert bodies(place, run_id)["round-1"]["tool_calls"]
 
 
-async def refused(door: Door, name: str, arguments: dict[str, Any], state: str) -> None:
+async def assert_refused(client: ConnectedClient, name: str, arguments: dict[str, Any], state: str) -> None:
     with pytest.raises(MCPError) as error:
-        await door.step(name, arguments, state=state, answers={"round-1": text_reply("x")})
+        await client.step(name, arguments, state=state, answers={"round-1": text_reply("x")})
     assert error.value.error.code == wire.INVALID_PARAMS
     assert "run_status" in error.value.error.message
-    await door.still_answers()
+    await client.still_answers()
 
 
 async def test_a_foreign_or_damaged_state_is_invalid_and_says_how_to_go_on(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        state = (await door.asked("planner_run", GO)).request_state
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        state = (await client.step_to_requests("planner_run", GO)).request_state
         (run_id,) = place.rows("select id from run")[0]
         for name, arguments in [
             ("planner_run", {"goal": "another"}),
             ("run_continue", {"run_id": run_id}),
             ("run_status", {}),
         ]:
-            await refused(door, name, arguments, state)
+            await assert_refused(client, name, arguments, state)
         middle = len(state) // 2
         flipped = state[:middle] + ("A" if state[middle] != "A" else "B") + state[middle + 1 :]
         for bad in ["", "x", "v1.", state[:-1], flipped, '["run-1","n",0,"text"]', "v1." + "A" * 3_000_000]:
-            await refused(door, "planner_run", GO, bad)
+            await assert_refused(client, "planner_run", GO, bad)
         assert bodies(place, run_id) == {}
 
 
 async def test_a_state_of_another_run_is_foreign(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        await door.asked("planner_run", {"goal": "one", "key": "1"})
-        await door.asked("planner_run", {"goal": "two", "key": "2"})
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        await client.step_to_requests("planner_run", {"goal": "one", "key": "1"})
+        await client.step_to_requests("planner_run", {"goal": "two", "key": "2"})
         one, two = [run_id for (run_id,) in place.rows("select id from run order by n")]
-        state = (await door.asked("run_continue", {"run_id": one})).request_state
-        await refused(door, "run_continue", {"run_id": two}, state)
+        state = (await client.step_to_requests("run_continue", {"run_id": one})).request_state
+        await assert_refused(client, "run_continue", {"run_id": two}, state)
         assert (bodies(place, one), bodies(place, two)) == ({}, {})
 
 
 async def test_a_state_ends_with_its_time_and_outlives_a_restart(place):
     short = replace(DEFAULT_WAIT_POLICY, state_s=1e-9)
-    async with at_the_door(place.settings(), MODERN, ClientModel([]), patience=short) as door:
-        await refused(door, "planner_run", GO, (await door.asked("planner_run", GO)).request_state)
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        asked = await door.asked("planner_run", GO)
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        ended = await door.came_to("planner_run", GO, state=asked.request_state, answers=answers(asked, says("a")))
+    async with open_client(place.settings(), MODERN, ClientModel([]), patience=short) as client:
+        await assert_refused(
+            client, "planner_run", GO, (await client.step_to_requests("planner_run", GO)).request_state
+        )
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        asked = await client.step_to_requests("planner_run", GO)
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        ended = await client.step_to_result(
+            "planner_run", GO, state=asked.request_state, answers=answers(asked, says("a"))
+        )
         assert ended["summary"] == "a"
 
 
 async def test_a_state_is_its_principal_s_alone(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        state = (await door.asked("planner_run", GO)).request_state
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        state = (await client.step_to_requests("planner_run", GO)).request_state
         assert state
     set_principal("somebody else")
     try:
-        async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-            await refused(door, "planner_run", GO, state)
+        async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+            await assert_refused(client, "planner_run", GO, state)
     finally:
         set_principal(LOCAL)
 
 
 async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        state = (await door.asked("planner_run", GO)).request_state
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        state = (await client.step_to_requests("planner_run", GO)).request_state
     (place.home / KEY_FILE).write_bytes(b"half")
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        await refused(door, "planner_run", GO, state)
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        await assert_refused(client, "planner_run", GO, state)
     key = state_key(place.home)
     assert len(key) == 32
     assert state_key(place.home) == key
@@ -221,53 +229,57 @@ async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):
 
 async def test_a_folder_that_can_t_be_made_is_an_error_of_the_call(place, era):
     place.home.write_text("a file stands where the folder should be")
-    async with App.open(place.settings(), via="mcp") as app, connect_client(app, era, ClientModel([])) as door:
-        result = await door.step("planner_run", GO)
+    async with App.open(place.settings(), via="mcp") as app, connect_client(app, era, ClientModel([])) as client:
+        result = await client.step("planner_run", GO)
         assert result.is_error
         assert result.structured_content["code"] in ("store_unavailable", "config_error")
 
 
 async def test_answers_on_a_first_call_are_ignored(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
         forged = {"round-1": text_reply('{"final": "forged"}')}
-        asked = await door.asked("planner_run", GO, answers=forged)
+        asked = await client.step_to_requests("planner_run", GO, answers=forged)
         assert list(asked.input_requests) == ["round-1"]
-        again = await door.asked("planner_run", GO, answers=forged)
+        again = await client.step_to_requests("planner_run", GO, answers=forged)
         assert list(again.input_requests) == ["round-1"]
         (run_id,) = place.rows("select id from run")[0]
         assert bodies(place, run_id) == {}
 
 
 async def test_an_answer_of_another_kind_is_asked_for_again(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        asked = await door.asked("planner_run", GO)
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        asked = await client.step_to_requests("planner_run", GO)
         for wrong in (wire.ElicitResult(action="accept"), wire.ListRootsResult(roots=[])):
             key = next(iter(asked.input_requests))
-            asked = await door.asked("planner_run", GO, state=asked.request_state, answers={key: wrong})
+            asked = await client.step_to_requests("planner_run", GO, state=asked.request_state, answers={key: wrong})
         assert list(asked.input_requests) == ["round-1#3"]
-        ended = await door.came_to("planner_run", GO, state=asked.request_state, answers=answers(asked, says("a")))
+        ended = await client.step_to_result(
+            "planner_run", GO, state=asked.request_state, answers=answers(asked, says("a"))
+        )
         assert (ended["summary"], ended["usage"]["model_calls"]) == ("a", 3)  # each ask is an attempt
 
 
 async def test_unknown_keys_are_ignored_and_the_missing_ones_asked_again(place):
-    async with at_the_door(place.settings(), MODERN, ClientModel([])) as door:
-        asked = await door.asked("planner_run", GO)
+    async with open_client(place.settings(), MODERN, ClientModel([])) as client:
+        asked = await client.step_to_requests("planner_run", GO)
         unknown = {"round-9": text_reply("x"), "closing": text_reply("y")}
-        again = await door.asked("planner_run", GO, state=asked.request_state, answers=unknown)
+        again = await client.step_to_requests("planner_run", GO, state=asked.request_state, answers=unknown)
         assert list(again.input_requests) == ["round-1#2"]
         (run_id,) = place.rows("select id from run")[0]
         assert bodies(place, run_id) == {}
-        ended = await door.came_to("planner_run", GO, state=again.request_state, answers=answers(again, says("a")))
+        ended = await client.step_to_result(
+            "planner_run", GO, state=again.request_state, answers=answers(again, says("a"))
+        )
         assert ended["summary"] == "a"
 
 
 async def test_what_was_asked_in_one_dialect_is_read_in_it(place):
     """Capabilities may differ from call to call: the ask says how its answer is to be read."""
     async with App.open(place.settings(), via="mcp") as app:
-        async with connect_client(app, MODERN, ClientModel([], native=True)) as door:
-            asked = await door.asked("planner_run", GO)
-        async with connect_client(app, MODERN, ClientModel([])) as door:
+        async with connect_client(app, MODERN, ClientModel([], native=True)) as client:
+            asked = await client.step_to_requests("planner_run", GO)
+        async with connect_client(app, MODERN, ClientModel([])) as client:
             (key,) = asked.input_requests
             prose = {key: text_reply("plain prose is an answer natively")}
-            ended = await door.came_to("planner_run", GO, state=asked.request_state, answers=prose)
+            ended = await client.step_to_result("planner_run", GO, state=asked.request_state, answers=prose)
             assert (ended["status"], ended["stop_reason"]) == ("completed", "assistant_stop")

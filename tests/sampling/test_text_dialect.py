@@ -28,7 +28,7 @@ def step(*, tools: bool = True, schema: bool = False, messages: tuple[Message, .
     )
 
 
-def meant(reply: str, *, finish: Any = "stop", **ways: bool) -> Completion:
+def decode_reply(reply: str, *, finish: Any = "stop", **ways: bool) -> Completion:
     return decode_text_reply(Completion(reply, finish=finish), step(**ways), "round-1")
 
 
@@ -70,20 +70,20 @@ UNREADABLE = {
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Here it is:\n{}\nThat is all."])
 def test_a_reply_means_its_object_wherever_it_stands(title, around):
     said, expected = READABLE[title]
-    assert meant(around.replace("{}", json.dumps(said))) == expected
+    assert decode_reply(around.replace("{}", json.dumps(said))) == expected
 
 
 @pytest.mark.parametrize("title", UNREADABLE)
 def test_a_reply_that_is_neither_is_unreadable_and_kept(title):
     text_of_it = json.dumps(UNREADABLE[title])
-    came = meant(text_of_it)
+    came = decode_reply(text_of_it)
     assert came.unreadable
     assert (came.content, came.tool_calls) == (text_of_it, ())
 
 
 @pytest.mark.parametrize("arguments", ["a.txt", ["a.txt"], 3, True])
 def test_a_call_whose_arguments_are_no_object_spoils_no_other(arguments):
-    came = meant(json.dumps({"tool_calls": [{"name": "read_file", "arguments": arguments}, CALL]}))
+    came = decode_reply(json.dumps({"tool_calls": [{"name": "read_file", "arguments": arguments}, CALL]}))
     assert came.unreadable is None
     assert [bool(call.unreadable) for call in came.tool_calls] == [True, False]
     assert came.tool_calls[0].arguments == {}
@@ -102,23 +102,23 @@ def test_a_call_whose_arguments_are_no_object_spoils_no_other(arguments):
     ],
 )
 def test_what_is_no_single_object_is_unreadable_with_tools_and_the_text_itself_without(reply):
-    assert meant(reply).unreadable
-    without = meant(reply, tools=False)
+    assert decode_reply(reply).unreadable
+    without = decode_reply(reply, tools=False)
     assert (without.unreadable, without.content) == (None, reply)
 
 
 def test_with_a_schema_a_bare_object_is_the_final_answer():
     bare = '{"n": 3}'
-    assert meant(bare, schema=True) == Completion(bare, finish="stop")
-    assert meant(bare).unreadable
-    assert meant('{"final": {"n": 3}}', schema=True).content == bare
-    assert meant('{"n": 3, "final": "x"}', schema=True).unreadable  # it has a key of ours and one of its own
+    assert decode_reply(bare, schema=True) == Completion(bare, finish="stop")
+    assert decode_reply(bare).unreadable
+    assert decode_reply('{"final": {"n": 3}}', schema=True).content == bare
+    assert decode_reply('{"n": 3, "final": "x"}', schema=True).unreadable  # it has a key of ours and one of its own
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "refusal"])
 def test_a_turn_that_was_cut_off_is_not_taken_apart(finish):
     whole = json.dumps({"tool_calls": [CALL]})
-    assert meant(whole, finish=finish) == Completion(whole, finish=finish)
+    assert decode_reply(whole, finish=finish) == Completion(whole, finish=finish)
 
 
 def test_calls_that_come_natively_to_a_question_in_text_are_not_run():
@@ -161,12 +161,12 @@ CALLS = st.lists(st.tuples(WORDS.filter(bool), st.dictionaries(WORDS, VALUES, ma
 def test_a_completion_told_in_the_dialect_means_itself(content, calls, around):
     asked = tuple(ToolCall(f"round-1/call-{n}", name, given) for n, (name, given) in enumerate(calls, 1))
     whole = Completion(content, asked, "tool_calls" if asked else "stop")
-    assert meant(around.replace("{}", encode_text_turn(content, asked))) == whole
+    assert decode_reply(around.replace("{}", encode_text_turn(content, asked))) == whole
 
 
 @law
 @given(reply=st.text(max_size=200), tools=st.booleans(), schema=st.booleans())
 def test_any_text_at_all_gives_a_completion(reply, tools, schema):
-    came = meant(reply, tools=tools, schema=schema)
+    came = decode_reply(reply, tools=tools, schema=schema)
     assert came.kind == "completion"
     assert came.unreadable is None or came.content == reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.app import ASK, Place, asks, rests, says, started, watched
+from support.app import ASK, Place, asks, open_checked_app, rests, says, start_run
 
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.settings.settings import GateRule
@@ -28,7 +28,7 @@ def keys_in(place: Place) -> None:
         (place.workspace / name).write_text(f"{LONG}TOKEN_OF_MINE {KEY}\n" + f"{KEY}\n" * 2_000)
 
 
-def kept(place: Place) -> list[str]:
+def kept_names(place: Place) -> list[str]:
     return [name for (name,) in place.rows("select name from memory where name not like 'plan %'")]
 
 
@@ -40,10 +40,10 @@ def in_files(place: Place) -> list[str]:
 async def test_what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer(place: Place) -> None:
     keys_in(place)
     settings = place.settings({"tool_calls": CALLS}, asks("go on?"), says("done"), gate=ALLOWED)
-    async with watched(settings) as app:
-        report = await rests(app, await started(app, tools=TOOLS, caller_tools=(ASK,)))
+    async with open_checked_app(settings) as app:
+        report = await rests(app, await start_run(app, tools=TOOLS, caller_tools=(ASK,)))
         assert (report.status, [call["ok"] for call in report.calls][:3]) == ("input_required", [True] * 3)
-        assert kept(place) == []
+        assert kept_names(place) == []
         assert len(place.rows("select 1 from memory")) == 1  # the plan stays: it holds no file, and is still to be made
     assert "line one" in (place.workspace / "keys.txt").read_text()
     assert in_files(place) == []  # not in a page that is unused either
@@ -52,12 +52,12 @@ async def test_what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_i
 async def test_nothing_of_it_stays_where_the_change_failed_after_it_was_kept(place: Place) -> None:
     keys_in(place)
     settings = place.settings({"tool_calls": CALLS[:1]}, asks("go on?"), gate=ALLOWED)
-    async with watched(settings) as app:
+    async with open_checked_app(settings) as app:
         with (place.workspace / "keys.txt").open("a"):  # who writes to it is waited for by nobody
-            report = await rests(app, await started(app, tools=TOOLS, caller_tools=(ASK,)))
+            report = await rests(app, await start_run(app, tools=TOOLS, caller_tools=(ASK,)))
         assert [(call["name"], call["ok"]) for call in report.calls][:1] == [("edit_file", False)]
         assert "open for writing" in place.rows("select body from answer order by mark")[1][0]
-        assert kept(place) == []
+        assert kept_names(place) == []
     assert in_files(place) == []
 
 
@@ -65,8 +65,8 @@ async def test_a_call_that_has_its_answer_keeps_nothing_more(place: Place) -> No
     """As a thread that was given up may try, which comes to its change after all."""
     settings = place.settings({"tool_calls": CALLS[:1]}, asks("go on?"), gate=ALLOWED)
     keys_in(place)
-    async with watched(settings) as app:
-        run_id = await started(app, tools=TOOLS, caller_tools=(ASK,))
+    async with open_checked_app(settings) as app:
+        run_id = await start_run(app, tools=TOOLS, caller_tools=(ASK,))
     connection = SqliteSession(str(place.db))
     connection.execute("begin; update run set owner = 1, fence = 9")
     with pytest.raises(Stale):

@@ -27,7 +27,7 @@ def with_env(place: Place) -> Place:
     return place
 
 
-async def called(app: App, name: str, **given: Any) -> dict[str, Any]:
+async def run_call(app: App, name: str, **given: Any) -> dict[str, Any]:
     report = await rests(app, await app.runs.start_call(name, given, ME))
     if report.status == "input_required":
         return {"asked": report.waiting[0]}
@@ -44,14 +44,14 @@ def in_rows(place: Place) -> list[str]:
 async def test_reading_a_file_of_settings_is_asked_about_and_its_example_is_not(place: Place) -> None:
     with_env(place)
     async with App.open(place.settings(), via="mcp") as app:
-        assert "asked" in await called(app, "read_file", path="conf/.env.local")
-        assert "asked" in await called(app, "search_files", pattern="x", path="conf/.env.local")
+        assert "asked" in await run_call(app, "read_file", path="conf/.env.local")
+        assert "asked" in await run_call(app, "search_files", pattern="x", path="conf/.env.local")
         edit = {"path": "conf/.env.local", "old_string": "plainword", "new_string": "x"}
-        assert "asked" in await called(app, "plan_edits", edits=[edit])
-        assert "plainword" in (await called(app, "read_file", path=".env.example"))["content"]
-        assert ".env.local" in (await called(app, "list_files", path="conf"))["content"]
-        assert ".env.local" in (await called(app, "file_tree"))["content"]
-        found = (await called(app, "search_files", pattern="plainword"))["content"]
+        assert "asked" in await run_call(app, "plan_edits", edits=[edit])
+        assert "plainword" in (await run_call(app, "read_file", path=".env.example"))["content"]
+        assert ".env.local" in (await run_call(app, "list_files", path="conf"))["content"]
+        assert ".env.local" in (await run_call(app, "file_tree"))["content"]
+        found = (await run_call(app, "search_files", pattern="plainword"))["content"]
         assert ".env.example" in found
         assert ".env.local" not in found
         assert "1 that a rule of the gate keeps from this call" in found
@@ -60,15 +60,17 @@ async def test_reading_a_file_of_settings_is_asked_about_and_its_example_is_not(
 async def test_where_a_rule_allows_it_no_value_is_shown_found_or_recorded(place: Place) -> None:
     with_env(place)
     async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
-        read = (await called(app, "read_file", path="conf/.env.local"))["content"]
+        read = (await run_call(app, "read_file", path="conf/.env.local"))["content"]
         assert read.startswith("# the shop\nNAME=[secret]\nexport DB_PASSWORD=[secret]\n[secret]\nEMPTY=\n")
         assert "of conf/.env.local are not shown" in read
-        part = (await called(app, "read_file", path="conf/.env.local", start_line=4, end_line=4))["content"]
+        part = (await run_call(app, "read_file", path="conf/.env.local", start_line=4, end_line=4))["content"]
         assert part.startswith("[secret]\n")
-        found = (await called(app, "search_files", pattern="NAME|plain|lines", path="conf"))["content"]
+        found = (await run_call(app, "search_files", pattern="NAME|plain|lines", path="conf"))["content"]
         assert found.splitlines()[0] == "conf/.env.local:2: NAME=[secret]"
-        assert "No line matches" in (await called(app, "search_files", pattern="=pla", path="conf"))["content"]
-        edited = await called(app, "edit_file", path="conf/.env.local", old_string="# the shop", new_string="# a shop")
+        assert "No line matches" in (await run_call(app, "search_files", pattern="=pla", path="conf"))["content"]
+        edited = await run_call(
+            app, "edit_file", path="conf/.env.local", old_string="# the shop", new_string="# a shop"
+        )
         assert not edited["is_error"]
     assert "# a shop\nNAME=plainword" in (place.workspace / "conf" / ".env.local").read_text()
     assert in_rows(place) == []
@@ -77,7 +79,7 @@ async def test_where_a_rule_allows_it_no_value_is_shown_found_or_recorded(place:
 async def test_a_preview_says_that_a_value_changes_which_it_does_not_show(place: Place) -> None:
     with_env(place)
     async with App.open(place.settings(), via="mcp") as app:
-        asked = await called(app, "edit_file", path="conf/.env.local", old_string="plainword", new_string="another")
+        asked = await run_call(app, "edit_file", path="conf/.env.local", old_string="plainword", new_string="another")
         shown = asked["asked"]["preview"]
     assert "-NAME=[secret]\n+NAME=[secret]\n export DB_PASSWORD=[secret]\n [secret]\n" in shown
     assert "a value that is not shown changes" in shown
@@ -90,17 +92,17 @@ async def test_new_text_with_the_mark_where_a_value_stood_is_refused(place: Plac
     (place.workspace / "settings.py").write_text('A = 1\nDB_PASSWORD = "hunter"\n')
     before = (place.workspace / name).read_text()
     async with App.open(place.settings(gate=ALLOWED), via="mcp") as app:
-        shown = (await called(app, "read_file", path=name))["content"].split("\n[")[0]
+        shown = (await run_call(app, "read_file", path=name))["content"].split("\n[")[0]
         assert "[secret]" in shown
         value = "hunter" if name == "settings.py" else "plainword"
         for refused in (
-            await called(app, "write_file", path=name, content=shown),
-            await called(app, "edit_file", path=name, old_string=value, new_string="[secret]"),
+            await run_call(app, "write_file", path=name, content=shown),
+            await run_call(app, "edit_file", path=name, old_string=value, new_string="[secret]"),
         ):
             assert refused["data"]["code"] == "bad_arguments"
             assert "is not shown" in refused["content"]
         assert (place.workspace / name).read_text() == before
-        assert not (await called(app, "write_file", path="doc.md", content="shown as [secret]\n"))["is_error"]
+        assert not (await run_call(app, "write_file", path="doc.md", content="shown as [secret]\n"))["is_error"]
 
 
 async def test_a_run_that_may_read_everything_reads_no_file_of_settings_unasked(place: Place) -> None:

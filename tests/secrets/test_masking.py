@@ -150,10 +150,10 @@ def test_a_known_value_survives_in_no_form(before: str, after: str, values: list
         assert KEY not in plain
         assert quote(KEY, safe="") not in plain
         assert base64.b64encode(raw).decode().rstrip("=")[:-1] not in plain
-        assert raw not in _decoded(plain)
+        assert raw not in _decode_longest(plain)
 
 
-def _decoded(text: str) -> bytes:
+def _decode_longest(text: str) -> bytes:
     """What the longest run of base64 in a text says."""
     runs = "".join(c if c.isascii() and (c.isalnum() or c in "+/-_") else " " for c in text).split()
     longest = max(runs, key=len, default="").replace("-", "+").replace("_", "/")

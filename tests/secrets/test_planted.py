@@ -40,7 +40,7 @@ READS = [{"name": "read_file", "arguments": {"path": path}} for path in FILES]
 
 
 @pytest.fixture
-def planted(place: Place) -> Place:
+def planted_place(place: Place) -> Place:
     for name, text in FILES.items():
         (place.workspace / name).write_text(text)
     lines = [
@@ -98,15 +98,15 @@ def spoken(stdio_client: StdioClient) -> Iterator[dict[str, Any]]:
     yield stdio_client.call("run_status", run_ids=[VALUE])  # errors name what they were given
 
 
-def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted: Place, tmp_path: Path) -> None:
+def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted_place: Place, tmp_path: Path) -> None:
     log = tmp_path / "stderr"
-    with log.open("wb") as stderr, _server(planted, stderr) as stdio_client:
+    with log.open("wb") as stderr, _server(planted_place, stderr) as stdio_client:
         said = [json.dumps(each).encode() for each in spoken(stdio_client)]
-        ((run_id,),) = planted.rows("select id from run where flow = 'planner'")
+        ((run_id,),) = planted_place.rows("select id from run where flow = 'planner'")
         stdio_client.server.stdin.close()
         stdio_client.ends()
     command = [sys.executable, "-m", "kairos_mcp"]
-    environ = {**os.environ, **ENVIRON, "KAIROS_HOME": str(planted.home)}
+    environ = {**os.environ, **ENVIRON, "KAIROS_HOME": str(planted_place.home)}
     outputs = []
     for words in (
         ["export", run_id],
@@ -118,21 +118,21 @@ def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted: Place
         done = subprocess.run([*command, *words], env=environ, capture_output=True, timeout=60, check=False)
         assert b"Traceback" not in done.stderr
         outputs += [done.stdout, done.stderr]
-    assert hits(planted, *said, log.read_bytes(), *outputs) == []
-    rows = "".join(body for (body,) in planted.rows("select body from answer union all select body from text"))
+    assert hits(planted_place, *said, log.read_bytes(), *outputs) == []
+    rows = "".join(body for (body,) in planted_place.rows("select body from answer union all select body from text"))
     assert rows.count(MASK) >= 6
-    notes = [text for (text,) in planted.rows("select text from note")]
+    notes = [text for (text,) in planted_place.rows("select text from note")]
     assert any("taken out" in note for note in notes)  # nothing is masked in silence
 
 
-def test_a_key_in_what_a_client_calls_itself_is_in_no_row_also_where_the_name_is_cut(planted: Place) -> None:
+def test_a_key_in_what_a_client_calls_itself_is_in_no_row_also_where_the_name_is_cut(planted_place: Place) -> None:
     for name in (f"host of {VALUE}", f"{'x' * (200 - 10)} {VALUE}", SHAPE):
-        with _server(planted, subprocess.DEVNULL, called=name) as stdio_client:
+        with _server(planted_place, subprocess.DEVNULL, called=name) as stdio_client:
             stdio_client.call("registry_call", name="read_file", arguments={"path": "a.txt"}, wait_s=15)
-    names = [client for (client,) in planted.rows("select client from run order by n")]
+    names = [client for (client,) in planted_place.rows("select client from run order by n")]
     assert names[0] == f"host of {MASK} 1"
     assert len(names) == 3
-    assert hits(planted) == []
+    assert hits(planted_place) == []
     assert not any(VALUE[:8] in name for name in names)
 
 

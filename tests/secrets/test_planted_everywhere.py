@@ -51,7 +51,7 @@ def echoing() -> Iterator[tuple[int, list[str]]]:
     thread.join(10)
 
 
-def configured(place: Place, port: int) -> None:
+def write_config(place: Place, port: int) -> None:
     """A service and a server that are given the key by its name, and everything allowed."""
     place.home.mkdir(parents=True, exist_ok=True)
     place.home.joinpath("kairos.toml").write_text(
@@ -80,18 +80,18 @@ env = {{ GIVEN = "env:CANARY_API_KEY" }}
     )
 
 
-def filled(schema: dict[str, Any]) -> Any:
-    """A value for a schema that holds the key wherever a text may stand."""
+def fill_schema(schema: dict[str, Any]) -> Any:
+    """Make a value for a schema that holds the key wherever a text may stand."""
     match schema.get("type"):
         case "object":
             required = schema.get("required", [])
             return {
-                name: filled(inner)
+                name: fill_schema(inner)
                 for name, inner in schema.get("properties", {}).items()
                 if name in required or inner.get("type") == "string"
             } or {"api_key": VALUE}
         case "array":
-            return [filled(schema.get("items", {"type": "string"}))]
+            return [fill_schema(schema.get("items", {"type": "string"}))]
         case "integer" | "number":
             return 1
         case "boolean":
@@ -107,7 +107,7 @@ def swept(client: StdioClient) -> Iterator[Any]:
     for tool in listed:
         yield client.ask("tools/call", {"name": tool["name"], "arguments": {VALUE: VALUE}})  # an unknown argument
         if tool["name"] not in NOT_SWEPT:
-            given = filled(tool["inputSchema"]) | (
+            given = fill_schema(tool["inputSchema"]) | (
                 {"wait_s": 0} if "wait_s" in tool["inputSchema"]["properties"] else {}
             )
             yield client.ask("tools/call", {"name": tool["name"], "arguments": given})
@@ -152,12 +152,12 @@ def test_a_key_given_to_every_tool_is_in_no_artefact(
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     port, heard = echoing
-    configured(place, port)
+    write_config(place, port)
     place.script.write_text(json.dumps({"content": f"I was told {VALUE}", "finish": "stop"}) + "\n")
     log = tmp_path / "stderr"
     with log.open("wb") as stderr, StdioClient.start(place, stderr=stderr) as client:
         said = [json.dumps(each).encode() for each in swept(client)]
-        found = _found(_files(place))  # the log of writes too, as long as there is one
+        found = _find_key(_files(place))  # the log of writes too, as long as there is one
         names = {name for name, _ in _files(place)}
         client.server.stdin.close()
         client.ends()
@@ -169,7 +169,9 @@ def test_a_key_given_to_every_tool_is_in_no_artefact(
     outputs += [done for run in listed[:40] for done in _command(place, "export", run["run_id"])]
     assert heard, "the service was given the key"
     assert set(heard) == {VALUE}
-    assert _found([*_files(place), ("stderr", log.read_bytes()), *(("said", each) for each in (*said, *outputs))]) == []
+    assert (
+        _find_key([*_files(place), ("stderr", log.read_bytes()), *(("said", each) for each in (*said, *outputs))]) == []
+    )
 
 
 COMMANDS = (
@@ -188,7 +190,7 @@ def _files(place: Place) -> list[tuple[str, bytes]]:
     return [(file.name, file.read_bytes()) for file in place.home.rglob("*") if file.is_file()]
 
 
-def _found(texts: list[tuple[str, bytes]]) -> list[tuple[str, str, bytes]]:
+def _find_key(texts: list[tuple[str, bytes]]) -> list[tuple[str, str, bytes]]:
     return [
         (name, form, text[max(0, text.find(form.encode()) - 80) : text.find(form.encode())])
         for name, text in texts
@@ -199,6 +201,6 @@ def _found(texts: list[tuple[str, bytes]]) -> list[tuple[str, str, bytes]]:
 
 def _command(place: Place, *words: str) -> tuple[bytes, bytes]:
     environ = {**os.environ, "KAIROS_HOME": str(place.home), "KAIROS_WORKSPACE": str(place.workspace), "NO_COLOR": "1"}
-    done = forked_program.run(words, env=environ)
+    done = forked_program.run_program(words, env=environ)
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout.encode(), done.stderr.encode()

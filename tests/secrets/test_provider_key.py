@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.app import ME, Place, started
+from support.app import ME, Place, start_run
 from support.provider_server import Standin, calls, refuses, standin, talks
 
 from kairos_mcp.app.app import App
@@ -31,9 +31,9 @@ async def test_a_key_in_a_file_reaches_the_provider_and_no_row(place: Place, ser
     server.will(talks(f"I was told {KEY}"), refuses(401, f"Incorrect API key provided: {KEY}."))
     settings = place.settings(model="openai:small", base_url=server.openai, model_key=f"file:{file}")
     async with App.open(settings, via="mcp") as app:
-        await started(app)
+        await start_run(app)
         assert server.heard[0].headers["authorization"] == f"Bearer {KEY}"
-        failed = await app.runs.report(await started(app, key="other"), ME)
+        failed = await app.runs.report(await start_run(app, key="other"), ME)
         assert failed.stop_reason == "llm_error"
         assert KEY not in str(failed)
         exported = b"".join(await app.runs.export(failed.run_id, ME))
@@ -44,7 +44,7 @@ async def test_a_key_in_a_file_reaches_the_provider_and_no_row(place: Place, ser
 async def test_a_key_that_is_not_there_fails_the_run_and_not_the_server(place: Place, server: Standin) -> None:
     settings = place.settings(model="openai:small", base_url=server.openai, model_key="env:KAIROS_TEST_NO_SUCH_KEY")
     async with App.open(settings, via="mcp") as app:
-        report = await app.runs.report(await started(app), ME)
+        report = await app.runs.report(await start_run(app), ME)
     assert (report.status, report.stop_reason) == ("failed", "llm_error")
     assert any("Set KAIROS_TEST_NO_SUCH_KEY" in text for text in report.degraded)
     assert server.heard == []
@@ -55,7 +55,7 @@ async def test_the_key_goes_to_no_other_provider(place: Place, server: Standin, 
     file.write_text(KEY)
     settings = place.settings(model="groq:small", model_key=f"file:{file}", route="provider")
     async with App.open(settings, via="mcp") as app:
-        report = await app.runs.report(await started(app), ME)
+        report = await app.runs.report(await start_run(app), ME)
     assert any("model_key does not go with groq" in text for text in report.degraded)
 
 
@@ -68,7 +68,7 @@ async def test_a_key_in_a_turn_with_calls_is_in_none_of_its_parts_and_is_not_sen
     wanted = calls(("read_file", {"path": f"{KEY}.txt"}), (KEY, {}), ("read_file", f'{{"path": "{KEY}'))
     server.will(talks(f"I look for {KEY}", wanted), talks("done"))
     async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as app:
-        report = await app.runs.report(await started(app), ME)
+        report = await app.runs.report(await start_run(app), ME)
         assert KEY not in str(report)
     ids = [call["id"] for call in wanted]
     (said,) = [message for message in server.bodies[1]["messages"] if message["role"] == "assistant"]
@@ -85,7 +85,7 @@ async def test_a_key_in_the_name_of_a_start_or_of_a_model_is_no_row(
     monkeypatch.setenv("OPENAI_API_KEY", "any-1234")
     server.will(refuses(404), refuses(404))
     async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as app:
-        first = await started(app, key=f"deploy {KEY}", model=f"openai:{KEY}")
-        assert await started(app, key=f"deploy {KEY}", model=f"openai:{KEY}") == first
+        first = await start_run(app, key=f"deploy {KEY}", model=f"openai:{KEY}")
+        assert await start_run(app, key=f"deploy {KEY}", model=f"openai:{KEY}") == first
         assert KEY not in str(await app.runs.report(first, ME))
     assert KEY.encode() not in kept_bytes(place)

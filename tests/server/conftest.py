@@ -49,7 +49,7 @@ class CheckingClient:
         assert not result.is_error, result.structured_content
         return result.structured_content
 
-    async def refused(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+    async def expect_error(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         """The error of a call; the call after it shows that the server still answers."""
         result = await self.call(name, arguments)
         assert result.is_error, result.structured_content
@@ -79,7 +79,7 @@ def settings(tmp_path: Path, workspace: Path) -> Settings:
 
 
 @pytest.fixture
-def scripted(tmp_path: Path, workspace: Path) -> Callable[..., Settings]:
+def script_settings(tmp_path: Path, workspace: Path) -> Callable[..., Settings]:
     """Settings with a script of the given lines."""
 
     def with_lines(*lines: dict[str, Any]) -> Settings:

@@ -77,10 +77,10 @@ def test_what_the_gate_lets_through_is_never_above_what_is_stated() -> None:
         gate, most = Gate(pair), possible_effect(replace(base, gate=pair)).effect
         for name, effect in BUILT_IN:
             for path in ("a/b", "c"):
-                assert _stated(gate, name, effect, path, most), (pair, name, path)
+                assert _is_stated(gate, name, effect, path, most), (pair, name, path)
 
 
-def _stated(gate: Gate, name: str, effect: Effect, path: str, most: Effect) -> bool:
+def _is_stated(gate: Gate, name: str, effect: Effect, path: str, most: Effect) -> bool:
     spec = ToolSpec(name, "", {"type": "object", "properties": {"path": {"type": "string"}}}, effect=effect)
     let_through = gate.judge(GatedCall(spec, {"path": path})).decision == "allow"
     return not let_through or EFFECTS.index(most) >= EFFECTS.index(effect)

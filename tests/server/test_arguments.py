@@ -77,7 +77,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize(("tool", "given", "place"), BAD.values(), ids=BAD)
 async def test_bad_arguments_are_refused_by_name(settings, connect, tool, given, place):
     async with connect(settings) as client:
-        error = await client.refused(tool, given)
+        error = await client.expect_error(tool, given)
         assert error["code"] == "bad_arguments"
         assert place in error["message"]
         assert "Required: " in error["hint"] or error["hint"]
@@ -119,7 +119,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
 async def test_a_schema_that_is_a_trap_is_refused_before_anything_starts(settings, connect, schema):
     async with connect(settings) as client:
-        error = await client.refused("planner_run", {"goal": "x", "output_schema": schema})
+        error = await client.expect_error("planner_run", {"goal": "x", "output_schema": schema})
         assert error["code"] in {"schema_rejected", "bad_arguments"}
         assert (await client.ask("run_status"))["runs"] == []
 
@@ -144,7 +144,7 @@ async def test_an_unknown_tool_is_a_protocol_error_that_names_the_known_ones(set
 async def test_an_unknown_run_is_told_as_such(settings, connect, tool):  # ARGS-023: as another principal's is
     more = {"run_continue": {"answers": {"round-1": {"content": "x"}}}, "run_control": {"action": "cancel"}}
     async with connect(settings) as client:
-        error = await client.refused(tool, {"run_id": "nobody", **more.get(tool, {})})
+        error = await client.expect_error(tool, {"run_id": "nobody", **more.get(tool, {})})
         assert error["code"] == "unknown_run"
 
 

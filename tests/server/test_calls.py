@@ -94,14 +94,14 @@ async def test_an_answer_counts_only_for_what_waits(settings, connect):
     async with connect(settings) as client:
         waiting = await client.ask("planner_run", {"goal": "say hello"})
         run_id, key = waiting["run_id"], waiting["waiting"][0]["key"]
-        error = await client.refused("run_continue", {"run_id": run_id, "answers": {"round-9": {"content": "x"}}})
+        error = await client.expect_error("run_continue", {"run_id": run_id, "answers": {"round-9": {"content": "x"}}})
         assert error["code"] == "not_waiting"
-        error = await client.refused("run_continue", {"run_id": run_id, "answers": {key: {"contents": "x"}}})
+        error = await client.expect_error("run_continue", {"run_id": run_id, "answers": {key: {"contents": "x"}}})
         assert error["code"] == "bad_arguments"
         ended = await client.ask("run_continue", {"run_id": run_id, "answers": {key: {"content": "x"}}})
         again = await client.ask("run_continue", {"run_id": run_id, "answers": {key: {"content": "x"}}})
         assert again["summary"] == ended["summary"] == "x"
-        error = await client.refused("run_continue", {"run_id": run_id, "answers": {key: {"content": "y"}}})
+        error = await client.expect_error("run_continue", {"run_id": run_id, "answers": {key: {"content": "y"}}})
         assert error["code"] == "already_answered"
 
 
@@ -120,8 +120,8 @@ async def test_status_shows_the_newest_or_the_named_in_brief_or_in_full(settings
         assert full["runs"][0]["waiting"] == first["waiting"]
 
 
-async def test_a_wait_for_attention_ends_when_the_run_does(scripted, connect):
-    async with connect(scripted(looks(), says("done", delay_s=0.3))) as client:
+async def test_a_wait_for_attention_ends_when_the_run_does(script_settings, connect):
+    async with connect(script_settings(looks(), says("done", delay_s=0.3))) as client:
         started = await client.ask("planner_run", {"goal": "go", "wait_s": 0})
         assert started["status"] == "working"
         with anyio.fail_after(SECONDS):
@@ -129,8 +129,8 @@ async def test_a_wait_for_attention_ends_when_the_run_does(scripted, connect):
         assert ended["runs"][0]["status"] == "completed"
 
 
-async def test_a_cancelled_call_leaves_its_run_alone(scripted, connect):
-    async with connect(scripted(says("done", delay_s=0.5))) as client:
+async def test_a_cancelled_call_leaves_its_run_alone(script_settings, connect):
+    async with connect(script_settings(says("done", delay_s=0.5))) as client:
         with anyio.move_on_after(0.1):
             await client.ask("planner_run", {"goal": "go"})
         with anyio.fail_after(SECONDS):
@@ -146,13 +146,13 @@ async def test_a_run_is_cancelled_when_it_is_asked_for(settings, connect):
         assert (run["status"], run["waiting"]) == ("cancelled", [])
 
 
-async def test_progress_rises_and_says_the_round(scripted, connect):
+async def test_progress_rises_and_says_the_round(script_settings, connect):
     reported: list[tuple[float, float | None, str | None]] = []
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         reported.append((progress, total, message))
 
-    async with connect(scripted(looks(), looks(2), says("done"))) as client:
+    async with connect(script_settings(looks(), looks(2), says("done"))) as client:
         await client.ask("planner_run", {"goal": "go"}, progress_callback=tell)
     figures = [progress for progress, _, _ in reported]
     assert figures
@@ -216,7 +216,7 @@ async def test_a_call_that_was_cancelled_has_failed_and_its_cancelling_has_not(s
 
 async def test_an_unknown_tool_of_the_registry_starts_nothing(settings, connect):
     async with connect(settings) as client:
-        error = await client.refused("registry_call", {"name": "read_fil", "arguments": {}})
+        error = await client.expect_error("registry_call", {"name": "read_fil", "arguments": {}})
         assert error["code"] == "unknown_tool"
         assert (await client.ask("run_status"))["runs"] == []
 
@@ -263,7 +263,7 @@ async def test_a_bug_is_an_answer_without_a_stack(settings, era):
 async def test_without_a_workspace_there_are_no_file_tools_and_the_server_says_so(settings, connect):
     async with connect(replace(settings, workspaces=())) as client:
         assert "--workspace" in (client.raw.instructions or "")
-        error = await client.refused("registry_call", {"name": "read_file", "arguments": {"path": "x"}})
+        error = await client.expect_error("registry_call", {"name": "read_file", "arguments": {"path": "x"}})
         assert error["code"] == "unknown_tool"
 
 

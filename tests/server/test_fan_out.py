@@ -10,11 +10,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from support.app import PERSON, Place, place_in, reads, rests, says
+from support.app import PERSON, Place, reads, rests, says
 from support.branches import Team, open_team_app
 from support.daily_accounts import NOON
 from support.reviewers import Absent, Person, Thinking, accepts, connect_person
-from support.sampling_clients import LEGACY, MODERN, ClientModel, Door, connect_client, encode_reply
+from support.sampling_clients import LEGACY, MODERN, ClientModel, ConnectedClient, connect_client, encode_reply
 
 from kairos_mcp.server.truncation import ITEMS_CHARS, size
 
@@ -29,35 +29,30 @@ def ticking() -> Callable[[], int]:
     return count(NOON).__next__
 
 
-@pytest.fixture
-def place(tmp_path: Any) -> Place:
-    return place_in(tmp_path / "place")
-
-
 @asynccontextmanager
-async def team_at_the_door(
+async def open_team_client(
     place: Place, era: str, team: Team = TEAM, person: Person | None = None, **changes: Any
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[ConnectedClient]:
     async with open_team_app(place.settings(**changes), team, ticking()) as app:
         connected = connect_client(app, era) if person is None else connect_person(app, era, person)
-        async with connected as door:
-            yield door
+        async with connected as client:
+            yield client
 
 
-async def starts(door: Door, **more: Any) -> dict[str, Any]:
-    return await door.ask("planner_run", {"goal": "Do it.", "route": "caller", "limits": {"rounds": 40}, **more})
+async def starts(client: ConnectedClient, **more: Any) -> dict[str, Any]:
+    return await client.ask("planner_run", {"goal": "Do it.", "route": "caller", "limits": {"rounds": 40}, **more})
 
 
-async def answers(door: Door, run: dict[str, Any], **by_task: Any) -> dict[str, Any]:
+async def answers(client: ConnectedClient, run: dict[str, Any], **by_task: Any) -> dict[str, Any]:
     """The result of a call that answers the newest request of these tasks."""
     keys = {key.partition("/")[0].replace("-", "_"): key for key in (item["key"] for item in run["waiting"])}
-    return await door.ask(
+    return await client.ask(
         "run_continue",
         {"run_id": run["run_id"], "answers": {keys[task]: turn for task, turn in by_task.items()}},
     )
 
 
-def shown(run: dict[str, Any]) -> dict[str, str]:
+def item_forms(run: dict[str, Any]) -> dict[str, str]:
     """How much each waiting item holds: by key, `whole`, `new` or `named`."""
     found = {}
     for item in run["waiting"]:
@@ -67,21 +62,21 @@ def shown(run: dict[str, Any]) -> dict[str, str]:
 
 
 async def test_each_of_several_requests_says_whose_it_is_and_what_it_is_about(place: Place, era: str) -> None:
-    async with team_at_the_door(place, era) as door:
-        run = await starts(door)
-        assert shown(run) == {f"task-{n}/round-1": "whole" for n in (1, 2, 3)}
+    async with open_team_client(place, era) as client:
+        run = await starts(client)
+        assert item_forms(run) == {f"task-{n}/round-1": "whole" for n in (1, 2, 3)}
         for number, item in enumerate(run["waiting"], 1):
             assert list(item)[:4] == ["key", "kind", "agent", "about"]
             assert item["agent"] == "file_manager"
             assert item["about"] == f"Read the part of the code with the number {number}"
-        assert run["next"]["arguments"]["answers"].keys() == shown(run).keys()
+        assert run["next"]["arguments"]["answers"].keys() == item_forms(run).keys()
         assert "One of several answers is enough" in run["next"]["why"]
 
 
 async def test_one_answer_is_enough_and_what_was_shown_is_only_named(place: Place, era: str) -> None:
-    async with team_at_the_door(place, era) as door:
-        run = await answers(door, await starts(door), task_2=reads("a.txt"))
-        assert shown(run) == {"task-1/round-1": "named", "task-3/round-1": "named", "task-2/round-2": "new"}
+    async with open_team_client(place, era) as client:
+        run = await answers(client, await starts(client), task_2=reads("a.txt"))
+        assert item_forms(run) == {"task-1/round-1": "named", "task-3/round-1": "named", "task-2/round-2": "new"}
         assert run["next"]["arguments"]["answers"].keys() == {"task-2/round-2"}
         assert "2 more wait" in run["next"]["why"]
         named = run["waiting"][0]
@@ -91,85 +86,85 @@ async def test_one_answer_is_enough_and_what_was_shown_is_only_named(place: Plac
             "agent": "file_manager",
             "about": "Read the part of the code with the number 1",
         }
-        run = await answers(door, run, task_2=says("The second is done."))
-        assert shown(run) == {"task-1/round-1": "named", "task-3/round-1": "named"}
+        run = await answers(client, run, task_2=says("The second is done."))
+        assert item_forms(run) == {"task-1/round-1": "named", "task-3/round-1": "named"}
         assert run["next"]["arguments"]["answers"].keys() == {"task-1/round-1", "task-3/round-1"}
         assert "run_status" in run["next"]["why"]
 
 
 async def test_every_other_look_gives_them_whole(place: Place, era: str) -> None:
-    async with team_at_the_door(place, era) as door:
-        first = await starts(door)
-        run = await answers(door, first, task_1=reads("a.txt"))
+    async with open_team_client(place, era) as client:
+        first = await starts(client)
+        run = await answers(client, first, task_1=reads("a.txt"))
         whole = {"task-2/round-1": "whole", "task-3/round-1": "whole", "task-1/round-2": "whole"}
-        (status,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
-        assert shown(status) == whole
-        assert shown(await starts(door)) == whole
-        assert shown(await door.ask("run_continue", {"run_id": run["run_id"]})) == whole
-        (brief,) = (await door.ask("run_status", {"view": "brief"}))["runs"]
+        (status,) = (await client.ask("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
+        assert item_forms(status) == whole
+        assert item_forms(await starts(client)) == whole
+        assert item_forms(await client.ask("run_continue", {"run_id": run["run_id"]})) == whole
+        (brief,) = (await client.ask("run_status", {"view": "brief"}))["runs"]
         assert all(item.keys() == {"key", "kind"} for item in brief["waiting"])
 
 
 async def test_a_repeated_answer_gives_the_same_result(place: Place, era: str) -> None:
-    async with team_at_the_door(place, era) as door:
-        first = await starts(door)
-        once = await answers(door, first, task_1=reads("a.txt"))
-        assert await answers(door, first, task_1=reads("a.txt")) == once
+    async with open_team_client(place, era) as client:
+        first = await starts(client)
+        once = await answers(client, first, task_1=reads("a.txt"))
+        assert await answers(client, first, task_1=reads("a.txt")) == once
 
 
 async def test_a_branch_that_begins_now_is_shown_whole(place: Place, era: str) -> None:
     team = Team(tasks=3, side_by_side=2, synthesis=True)
-    async with team_at_the_door(place, era, team) as door:
-        run = await starts(door)
-        assert shown(run) == {"task-1/round-1": "whole", "task-2/round-1": "whole"}
-        run = await answers(door, run, task_1=says("The first is done."))
-        assert shown(run) == {"task-2/round-1": "named", "task-3/round-1": "whole"}
-        run = await answers(door, run, task_2=says("So is this."), task_3=says("And this."))
-        assert shown(run) == {"synthesis": "whole"}
-        assert (await answers(door, run, synthesis=says("All."))).get("status") == "completed"
+    async with open_team_client(place, era, team) as client:
+        run = await starts(client)
+        assert item_forms(run) == {"task-1/round-1": "whole", "task-2/round-1": "whole"}
+        run = await answers(client, run, task_1=says("The first is done."))
+        assert item_forms(run) == {"task-2/round-1": "named", "task-3/round-1": "whole"}
+        run = await answers(client, run, task_2=says("So is this."), task_3=says("And this."))
+        assert item_forms(run) == {"synthesis": "whole"}
+        assert (await answers(client, run, synthesis=says("All."))).get("status") == "completed"
 
 
 async def test_what_follows_the_answers_of_others_is_named(place: Place, era: str) -> None:
     """Whoever answered them is shown it; whoever answers one branch alone need not read the others."""
-    async with team_at_the_door(place, era) as door:
-        first = await starts(door)
-        await answers(door, first, task_1=reads("a.txt"))
-        await answers(door, first, task_2=reads("b.txt"))
-        again = await answers(door, first, task_1=reads("a.txt"))
-        assert shown(again) == {"task-3/round-1": "named", "task-1/round-2": "new", "task-2/round-2": "named"}
+    async with open_team_client(place, era) as client:
+        first = await starts(client)
+        await answers(client, first, task_1=reads("a.txt"))
+        await answers(client, first, task_2=reads("b.txt"))
+        again = await answers(client, first, task_1=reads("a.txt"))
+        assert item_forms(again) == {"task-3/round-1": "named", "task-1/round-2": "new", "task-2/round-2": "named"}
 
 
 async def test_a_branch_that_went_on_since_is_shown_whole_to_whoever_repeats_an_answer_of_it(
     place: Place, era: str
 ) -> None:
-    async with team_at_the_door(place, era) as door:
-        first = await starts(door)
-        run = await answers(door, first, task_1=reads("a.txt"))
-        await answers(door, run, task_1=reads("b.txt"))
-        again = await answers(door, first, task_1=reads("a.txt"))
-        assert shown(again)["task-1/round-3"] == "whole"
+    async with open_team_client(place, era) as client:
+        first = await starts(client)
+        run = await answers(client, first, task_1=reads("a.txt"))
+        await answers(client, run, task_1=reads("b.txt"))
+        again = await answers(client, first, task_1=reads("a.txt"))
+        assert item_forms(again)["task-1/round-3"] == "whole"
 
 
 async def test_answers_that_come_side_by_side_are_each_followed_by_what_is_new_of_their_own(
     place: Place, era: str
 ) -> None:
     team = Team(tasks=8, about="Task", synthesis=False)
-    async with team_at_the_door(place, era, team) as door:
-        run = await starts(door)
+    async with open_team_client(place, era, team) as client:
+        run = await starts(client)
         for number in range(1, 4):
             turns = {f"task_{task}": reads("a.txt" if number % 2 else "b.txt") for task in range(1, 9)}
-            results = await asyncio.gather(*(answers(door, run, **{task: turn}) for task, turn in turns.items()))
+            results = await asyncio.gather(*(answers(client, run, **{task: turn}) for task, turn in turns.items()))
             for task, result in enumerate(results, 1):
-                told = shown(result)
+                told = item_forms(result)
                 assert [key for key, how in told.items() if how != "named"] == [f"task-{task}/round-{number + 1}"]
                 assert told[f"task-{task}/round-{number + 1}"] == "new"
-            (run,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
+            (run,) = (await client.ask("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
 
 
 async def test_two_answers_of_one_call_are_followed_by_what_is_new_of_both(place: Place, era: str) -> None:
-    async with team_at_the_door(place, era) as door:
-        run = await answers(door, await starts(door), task_1=reads("a.txt"), task_3=reads("b.txt"))
-        assert shown(run) == {"task-2/round-1": "named", "task-1/round-2": "new", "task-3/round-2": "new"}
+    async with open_team_client(place, era) as client:
+        run = await answers(client, await starts(client), task_1=reads("a.txt"), task_3=reads("b.txt"))
+        assert item_forms(run) == {"task-2/round-1": "named", "task-1/round-2": "new", "task-3/round-2": "new"}
         assert [call["ref"] for call in run["calls"]] == ["task-1/round-1/call-1", "task-3/round-1/call-1"]
 
 
@@ -178,13 +173,13 @@ async def test_a_result_holds_so_many_characters_of_items_and_names_the_rest(pla
     for name in ("a.txt", "b.txt"):
         (place.workspace / name).write_text("".join(f"line {n}, {'word ' * 20}\n" for n in range(190)))
     team = Team(tasks=5, about="Task", synthesis=False)
-    async with team_at_the_door(place, era, team, context_tokens=1_000_000) as door:
-        run = await starts(door, tools=["read_file"])
-        run = await answers(door, run, **{f"task_{n}": reads("a.txt") for n in range(1, 6)})
-        result = await door.client.call_tool("run_status", {"run_ids": [run["run_id"]], "view": "full"})
+    async with open_team_client(place, era, team, context_tokens=1_000_000) as client:
+        run = await starts(client, tools=["read_file"])
+        run = await answers(client, run, **{f"task_{n}": reads("a.txt") for n in range(1, 6)})
+        result = await client.sdk_client.call_tool("run_status", {"run_ids": [run["run_id"]], "view": "full"})
         (status,) = result.structured_content["runs"]
-        in_full = [key for key, how in shown(status).items() if how == "whole"]
-        assert in_full == list(shown(status))[: len(in_full)]
+        in_full = [key for key, how in item_forms(status).items() if how == "whole"]
+        assert in_full == list(item_forms(status))[: len(in_full)]
         assert 1 < len(in_full) < 5
         assert sum(map(size, status["waiting"])) <= ITEMS_CHARS
         (note,) = [note for note in status["degraded"] if "named only" in note]
@@ -192,22 +187,22 @@ async def test_a_result_holds_so_many_characters_of_items_and_names_the_rest(pla
         assert all(item["about"].startswith("Task ") for item in status["waiting"])
 
         tasks = [key.partition("/")[0] for key in in_full]
-        run = await answers(door, status, **{task.replace("-", "_"): reads("b.txt") for task in tasks})
-        assert {shown(run)[f"{task}/round-3"] for task in tasks} == {"new"}
-        (status,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
-        assert {how for key, how in shown(status).items() if key.endswith("round-2")} == {"whole"}
+        run = await answers(client, status, **{task.replace("-", "_"): reads("b.txt") for task in tasks})
+        assert {item_forms(run)[f"{task}/round-3"] for task in tasks} == {"new"}
+        (status,) = (await client.ask("run_status", {"run_ids": [run["run_id"]], "view": "full"}))["runs"]
+        assert {how for key, how in item_forms(status).items() if key.endswith("round-2")} == {"whole"}
 
 
 async def test_ten_answers_cost_a_host_what_is_new_and_no_more(place: Place, era: str) -> None:
     """One dispatcher that answers eight branches in turn is shown each request whole once."""
     team = Team(tasks=8, about="Task", synthesis=False)
-    async with team_at_the_door(place, era, team) as door:
-        run = await starts(door)
+    async with open_team_client(place, era, team) as client:
+        run = await starts(client)
         whole = min(size(item) for item in run["waiting"])
         for number in range(1, 9):
-            run = await answers(door, run, **{f"task_{number}": reads("a.txt")})
+            run = await answers(client, run, **{f"task_{number}": reads("a.txt")})
             assert size(run) < whole + 8 * 200
-            (new,) = [key for key, how in shown(run).items() if how != "named"]
+            (new,) = [key for key, how in item_forms(run).items() if how != "named"]
             assert new == f"task-{number}/round-2"
 
 
@@ -217,48 +212,48 @@ TOOLS = ["read_file", "edit_file"]
 
 
 async def test_an_approval_is_told_once_and_then_named(place: Place, era: str) -> None:
-    async with team_at_the_door(place, era) as door:
-        run = await answers(door, await starts(door, tools=TOOLS), task_1=EDITS)
+    async with open_team_client(place, era) as client:
+        run = await answers(client, await starts(client, tools=TOOLS), task_1=EDITS)
         key = "task-1/round-1/call-1/approval"
-        assert shown(run)[key] == "whole"
+        assert item_forms(run)[key] == "whole"
         item = next(item for item in run["waiting"] if item["key"] == key)
         assert (item["agent"], item["about"]) == ("file_manager", "Read the part of the code with the number 1")
-        run = await answers(door, run, task_2=reads("b.txt"))
-        assert shown(run) == {"task-3/round-1": "named", "task-2/round-2": "new", key: "named"}
-        await door.app.answers.decide(run["run_id"], key, "approve", None, PERSON)
-        await rests(door.app, run["run_id"])
+        run = await answers(client, run, task_2=reads("b.txt"))
+        assert item_forms(run) == {"task-3/round-1": "named", "task-2/round-2": "new", key: "named"}
+        await client.app.answers.decide(run["run_id"], key, "approve", None, PERSON)
+        await rests(client.app, run["run_id"])
         assert (place.workspace / "a.txt").read_text() == "omega\n"
 
 
 async def test_an_open_dialog_of_one_branch_keeps_no_other_waiting(place: Place, era: str) -> None:
     """Whoever answered the branch has its user asked; a call about another branch returns at once."""
     person = Thinking([accepts(decision="approve")])
-    async with team_at_the_door(place, era, person=person) as door:
-        run = await starts(door, tools=TOOLS)
-        asking = asyncio.create_task(answers(door, run, task_1=EDITS))
+    async with open_team_client(place, era, person=person) as client:
+        run = await starts(client, tools=TOOLS)
+        asking = asyncio.create_task(answers(client, run, task_1=EDITS))
         await asyncio.wait_for(person.shown.wait(), 5)
         async with asyncio.timeout(5):
-            run_2 = await answers(door, run, task_2=reads("b.txt"))
-            run_3 = await answers(door, run, task_3=says("The third is done."))
-        assert shown(run_2)["task-2/round-2"] == "new"
-        assert "task-3/round-1" not in shown(run_3)
+            run_2 = await answers(client, run, task_2=reads("b.txt"))
+            run_3 = await answers(client, run, task_3=says("The third is done."))
+        assert item_forms(run_2)["task-2/round-2"] == "new"
+        assert "task-3/round-1" not in item_forms(run_3)
         assert len(person.seen) == 1
         person.decided.set()
-        assert shown(await asking)["task-1/round-2"] == "new"
+        assert item_forms(await asking)["task-1/round-2"] == "new"
         assert (place.workspace / "a.txt").read_text() == "omega\n"
 
 
 async def test_a_user_who_is_away_is_asked_once_all_else_is_done(place: Place) -> None:
     person = Absent()
-    async with team_at_the_door(place, LEGACY, person=person) as door:
-        run = await starts(door, tools=TOOLS)
+    async with open_team_client(place, LEGACY, person=person) as client:
+        run = await starts(client, tools=TOOLS)
         brought = {"run_id": run["run_id"], "answers": {"task-1/round-1": EDITS}, "wait_s": 0}
-        run = await door.ask("run_continue", brought)
-        run = await answers(door, run, task_2=says("done"))
+        run = await client.ask("run_continue", brought)
+        run = await answers(client, run, task_2=says("done"))
         assert person.seen == []
         brought = {"run_id": run["run_id"], "answers": {"task-3/round-1": says("done")}, "wait_s": 0.5}
-        run = await door.ask("run_continue", brought)
-        assert (len(person.seen), list(shown(run))) == (1, ["task-1/round-1/call-1/approval"])
+        run = await client.ask("run_continue", brought)
+        assert (len(person.seen), list(item_forms(run))) == (1, ["task-1/round-1/call-1/approval"])
 
 
 async def test_completions_and_approvals_of_different_branches_travel_in_one_result(place: Place) -> None:
@@ -266,25 +261,25 @@ async def test_completions_and_approvals_of_different_branches_travel_in_one_res
     model, person = ClientModel([]), Person([])
     async with (
         open_team_app(place.settings(), TEAM, ticking()) as app,
-        connect_person(app, MODERN, person, model=model) as door,
+        connect_person(app, MODERN, person, model=model) as client,
     ):
         start = {"goal": "Do it.", "tools": TOOLS, "limits": {"rounds": 40}}
-        asked = await door.asked("planner_run", start)
+        asked = await client.step_to_requests("planner_run", start)
         assert list(asked.input_requests) == [f"task-{n}/round-1" for n in (1, 2, 3)]
         turns = {1: EDITS, 2: reads("b.txt"), 3: says("The third is done.")}
         replies = {f"task-{n}/round-1": encode_reply(turn, native=False) for n, turn in turns.items()}
-        asked = await door.asked("planner_run", start, state=asked.request_state, answers=replies)
+        asked = await client.step_to_requests("planner_run", start, state=asked.request_state, answers=replies)
         kinds = {key: type(request).__name__ for key, request in asked.input_requests.items()}
         assert kinds == {"task-2/round-2": "CreateMessageRequest", "task-1/round-1/call-1/approval": "ElicitRequest"}
         replies = {
             "task-2/round-2": encode_reply(says("The second is done."), native=False),
             "task-1/round-1/call-1/approval": accepts(decision="approve"),
         }
-        asked = await door.asked("planner_run", start, state=asked.request_state, answers=replies)
+        asked = await client.step_to_requests("planner_run", start, state=asked.request_state, answers=replies)
         assert list(asked.input_requests) == ["task-1/round-2"]
         assert (place.workspace / "a.txt").read_text() == "omega\n"
         replies = {"task-1/round-2": encode_reply(says("The first is done."), native=False)}
-        ended = await door.came_to("planner_run", start, state=asked.request_state, answers=replies)
+        ended = await client.step_to_result("planner_run", start, state=asked.request_state, answers=replies)
         assert ended["status"] == "completed"
         assert json.dumps(ended["summary"]).count("assistant_stop") == 3
 
@@ -293,12 +288,12 @@ async def test_a_branch_that_was_answered_by_another_way_is_not_asked_again(plac
     """The ask was for both; what is left of it is asked anew."""
     async with (
         open_team_app(place.settings(), Team(tasks=2, synthesis=False), ticking()) as app,
-        connect_client(app, MODERN, ClientModel([])) as door,
+        connect_client(app, MODERN, ClientModel([])) as client,
     ):
         start = {"goal": "Do it.", "limits": {"rounds": 40}}
-        await door.asked("planner_run", start)
+        await client.step_to_requests("planner_run", start)
         ((run_id,),) = place.rows("select id from run")
         await app.answers.submit(run_id, {"task-1/round-1": reads("a.txt")}, PERSON)
         await rests(app, run_id)
-        asked = await door.asked("planner_run", start)
+        asked = await client.step_to_requests("planner_run", start)
         assert {key.partition("#")[0] for key in asked.input_requests} == {"task-2/round-1", "task-1/round-2"}

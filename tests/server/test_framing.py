@@ -83,7 +83,7 @@ def test_an_answer_that_is_no_unicode_is_still_an_answer():
 
 
 @asynccontextmanager
-async def piped() -> AsyncIterator[tuple[int, int, Any, Any]]:
+async def connect_pipes() -> AsyncIterator[tuple[int, int, Any, Any]]:
     """A connection over two pipes: our ends of them, and the streams a server would have."""
     theirs, ours = os.pipe()
     our_end, target = os.pipe()
@@ -95,7 +95,7 @@ async def piped() -> AsyncIterator[tuple[int, int, Any, Any]]:
 
 
 async def test_messages_pass_and_the_end_of_input_ends_the_stream():
-    async with piped() as (ours, our_end, reads, writes):
+    async with connect_pipes() as (ours, our_end, reads, writes):
         os.write(ours, b'\n  \n{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         assert (await reads.receive()).message.id == 1
         await writes.send(SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=1, result={})))
@@ -106,7 +106,7 @@ async def test_messages_pass_and_the_end_of_input_ends_the_stream():
 
 
 async def test_what_is_no_message_is_answered_and_the_next_one_passes():
-    async with piped() as (ours, our_end, reads, _writes):
+    async with connect_pipes() as (ours, our_end, reads, _writes):
         os.write(ours, b'{"jsonrpc":"2.0","id":5,"method":"ping","params":[1]}\n{"jsonrpc":"2.0"')
         os.write(ours, b',"id":6,"method":"ping"}\n')
         answer = from_json(await anyio.to_thread.run_sync(os.read, our_end, 4096))
@@ -116,7 +116,7 @@ async def test_what_is_no_message_is_answered_and_the_next_one_passes():
 
 
 async def test_an_error_from_the_client_is_a_message_like_any_other():
-    async with piped() as (ours, _our_end, reads, _writes):
+    async with connect_pipes() as (ours, _our_end, reads, _writes):
         os.write(ours, b'{"jsonrpc":"2.0","id":5,"error":{"code":-32700,"message":"no"}}\n')
         assert (await reads.receive()).message.error.code == wire.PARSE_ERROR
         os.close(ours)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.app import ASK, ME, Place, assert_all_lawful, place_in, reads, says
 from support.reviewers import Person, accepts, connect_person
-from support.sampling_clients import Door, at_the_door
-from support.statements import counted
+from support.sampling_clients import ConnectedClient, open_client
+from support.statements import count_statements
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.truncation import size
@@ -23,20 +23,20 @@ def place(tmp_path: Path) -> Place:
     return place_in(tmp_path)
 
 
-async def answers(door: Door, run: dict[str, Any], *turns: dict[str, Any]) -> dict[str, Any]:
+async def answers(client: ConnectedClient, run: dict[str, Any], *turns: dict[str, Any]) -> dict[str, Any]:
     """The result of the last of these turns, each given as the answer of what waits."""
     for turn in turns:
         (item,) = run["waiting"]
-        run = await answer(door, run["run_id"], item["key"], turn)
+        run = await answer(client, run["run_id"], item["key"], turn)
     return run
 
 
-async def answer(door: Door, run_id: str, key: str, turn: Any) -> dict[str, Any]:
-    return await door.ask("run_continue", {"run_id": run_id, "answers": {key: turn}})
+async def answer(client: ConnectedClient, run_id: str, key: str, turn: Any) -> dict[str, Any]:
+    return await client.ask("run_continue", {"run_id": run_id, "answers": {key: turn}})
 
 
-async def starts(door: Door, **more: Any) -> dict[str, Any]:
-    return await door.ask("planner_run", {"goal": "look around", "route": "caller", **more})
+async def starts(client: ConnectedClient, **more: Any) -> dict[str, Any]:
+    return await client.ask("planner_run", {"goal": "look around", "route": "caller", **more})
 
 
 def is_whole(run: dict[str, Any]) -> bool:
@@ -46,12 +46,12 @@ def is_whole(run: dict[str, Any]) -> bool:
 
 
 async def test_a_result_of_an_answer_holds_what_is_new_and_nothing_else(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        run = await answers(door, await starts(door), reads("a.txt"))
+    async with open_client(place.settings(), era) as client:
+        run = await answers(client, await starts(client), reads("a.txt"))
         turn = reads("b.txt", "b.txt")
         for number, call in enumerate(turn["tool_calls"], 1):
             call["id"] = f"mine-{number}"
-        run = await answers(door, run, turn)
+        run = await answers(client, run, turn)
         (item,) = run["waiting"]
         calls, *results = item["messages"]
         assert item.keys() == {"key", "kind", "after", "messages", "unchanged"}
@@ -64,15 +64,15 @@ async def test_a_result_of_an_answer_holds_what_is_new_and_nothing_else(place: P
         assert "alpha" not in json.dumps(run)
         assert [call["ref"] for call in run["calls"]] == ids
         assert run.keys() == {"run_id", "seq", "status", "rounds", "route", "calls", "waiting", "next"}
-        assert (await answers(door, run, says("done")))["summary"] == "done"
+        assert (await answers(client, run, says("done")))["summary"] == "done"
 
 
 async def test_text_and_structured_content_say_the_same(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        run = await starts(door)
+    async with open_client(place.settings(), era) as client:
+        run = await starts(client)
         turn = reads("a.txt", "not.there", usage={"input_tokens": 0, "output_tokens": 1})
         given = {"run_id": run["run_id"], "answers": {"round-1": turn}}
-        result = await door.client.call_tool("run_continue", given)
+        result = await client.sdk_client.call_tool("run_continue", given)
         text, body = result.content[0].text, result.structured_content
         head, items = text.rsplit("\nwaiting items: ", 1)
         assert json.loads(items) == body["waiting"]
@@ -81,148 +81,148 @@ async def test_text_and_structured_content_say_the_same(place: Place, era: str) 
         for call in body["calls"]:
             assert f"{call['ref']} {call['name']} {'ok' if call['ok'] else 'failed'} {call['ms']} ms" in head
         assert all(note in head for note in body["degraded"])
-        await answers(door, body, says("done"))
+        await answers(client, body, says("done"))
 
 
 async def test_a_note_is_shown_with_the_answer_that_it_came_with_and_not_again(place: Place, era: str) -> None:
     """In a whole look it stands as before, with those of the start."""
-    async with at_the_door(place.settings(), era) as door:
-        first = await door.ask("planner_run", {"goal": "look around"})
+    async with open_client(place.settings(), era) as client:
+        first = await client.ask("planner_run", {"goal": "look around"})
         assert [note.split(":")[0] for note in first["degraded"]] == ["route auto chose caller"]
-        run = await answers(door, first, reads("a.txt", usage={"input_tokens": 0, "output_tokens": 1}))
+        run = await answers(client, first, reads("a.txt", usage={"input_tokens": 0, "output_tokens": 1}))
         assert [note.split(":")[0] for note in run["degraded"]] == ["round-1"]
-        run = await answers(door, run, reads("b.txt"))
+        run = await answers(client, run, reads("b.txt"))
         assert "degraded" not in run
-        (seen,) = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
+        (seen,) = (await client.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
         assert [note.split(":")[0] for note in seen["degraded"]] == ["route auto chose caller", "round-1"]
-        ended = await answers(door, run, says("done", usage={"input_tokens": 0, "output_tokens": 1}))
+        ended = await answers(client, run, says("done", usage={"input_tokens": 0, "output_tokens": 1}))
         assert [note.split(":")[0] for note in ended["degraded"]] == ["round-3"]
 
 
 async def test_every_other_look_gives_the_item_whole(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        run = await answers(door, await starts(door), reads("a.txt"))
+    async with open_client(place.settings(), era) as client:
+        run = await answers(client, await starts(client), reads("a.txt"))
         run_id = run["run_id"]
         assert not is_whole(run)
         for arguments in ({"run_ids": [run_id]}, {"run_ids": [run_id], "view": "full"}):
-            (seen,) = (await door.ask("run_status", arguments))["runs"]
+            (seen,) = (await client.ask("run_status", arguments))["runs"]
             assert is_whole(seen)
-        assert is_whole(await starts(door))  # the same start once more
-        assert is_whole(await door.ask("run_continue", {"run_id": run_id}))
+        assert is_whole(await starts(client))  # the same start once more
+        assert is_whole(await client.ask("run_continue", {"run_id": run_id}))
         roles = [message["role"] for message in seen["waiting"][0]["messages"]]
         assert roles == ["user", "assistant", "tool"]
-        await answers(door, run, says("done"))
+        await answers(client, run, says("done"))
 
 
 async def test_what_somebody_else_answered_before_is_shown_whole(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        run = await answers(door, await starts(door), reads("a.txt"))
-        await door.app.answers.submit(run["run_id"], {"round-2": reads("b.txt")}, ME)
-        seen = await door.ask("run_continue", {"run_id": run["run_id"]})
+    async with open_client(place.settings(), era) as client:
+        run = await answers(client, await starts(client), reads("a.txt"))
+        await client.app.answers.submit(run["run_id"], {"round-2": reads("b.txt")}, ME)
+        seen = await client.ask("run_continue", {"run_id": run["run_id"]})
         assert (seen["waiting"][0]["key"], is_whole(seen)) == ("round-3", True)
-        await answers(door, seen, says("done"))
+        await answers(client, seen, says("done"))
 
 
 async def test_the_same_answer_again_gives_the_same_until_what_follows_is_answered(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        first = await starts(door)
-        second = await answers(door, first, reads("a.txt"))
-        assert await answer(door, first["run_id"], "round-1", reads("a.txt")) == second
-        third = await answers(door, second, reads("b.txt"))
-        again = await answer(door, first["run_id"], "round-1", reads("a.txt"))
+    async with open_client(place.settings(), era) as client:
+        first = await starts(client)
+        second = await answers(client, first, reads("a.txt"))
+        assert await answer(client, first["run_id"], "round-1", reads("a.txt")) == second
+        third = await answers(client, second, reads("b.txt"))
+        again = await answer(client, first["run_id"], "round-1", reads("a.txt"))
         assert (again["waiting"][0]["key"], is_whole(again)) == ("round-3", True)
-        ended = await answers(door, third, says("done"))
+        ended = await answers(client, third, says("done"))
         assert ended.keys() == first.keys()
         assert (ended["summary"], ended["calls"], second["calls"][0]["name"]) == ("done", [], "read_file")
-        (seen,) = (await door.ask("run_status", {"run_ids": [first["run_id"]]}))["runs"]
+        (seen,) = (await client.ask("run_status", {"run_ids": [first["run_id"]]}))["runs"]
         assert [call["ref"] for call in seen["calls"]] == ["round-1/call-1", "round-2/call-1"]
-        assert await answer(door, first["run_id"], "round-3", says("done")) == ended
+        assert await answer(client, first["run_id"], "round-3", says("done")) == ended
 
 
 async def test_a_client_that_lost_the_result_and_its_server_gets_the_same_from_another(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        first = await starts(door)
-        second = await answers(door, first, reads("a.txt"))
-    async with at_the_door(place.settings(), era) as door:
-        again = await answer(door, first["run_id"], "round-1", reads("a.txt"))
+    async with open_client(place.settings(), era) as client:
+        first = await starts(client)
+        second = await answers(client, first, reads("a.txt"))
+    async with open_client(place.settings(), era) as client:
+        again = await answer(client, first["run_id"], "round-1", reads("a.txt"))
         assert again == second
-        await answers(door, again, says("done"))
+        await answers(client, again, says("done"))
 
 
 async def test_a_call_that_asks_its_client_s_user_first_still_shows_only_what_is_new(place: Place, era: str) -> None:
     """From protocol 2026-07-28 on the client calls again with the user's word; before that it is asked meanwhile."""
     edit = {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}
     person = Person([accepts(decision="approve")])
-    async with App.open(place.settings(), via="mcp") as app, connect_person(app, era, person) as door:
-        run = await starts(door, tools=["read_file", "edit_file"])
+    async with App.open(place.settings(), via="mcp") as app, connect_person(app, era, person) as client:
+        run = await starts(client, tools=["read_file", "edit_file"])
         turn = {"content": "mine", "tool_calls": [{"name": "edit_file", "arguments": edit}]}
-        run = await answers(door, run, turn)
+        run = await answers(client, run, turn)
         assert (len(person.seen), (place.workspace / "a.txt").read_text()) == (1, "omega\n")
         assert run["waiting"][0]["after"] == "round-1"
         assert "mine" not in json.dumps(run)
-        await answers(door, run, says("done"))
+        await answers(client, run, says("done"))
         await assert_all_lawful(app)
 
 
 async def test_a_turn_of_which_a_word_was_masked_is_shown_whole(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
+    async with open_client(place.settings(), era) as client:
         turn = reads("a.txt") | {"content": f"with {KEY_LIKE}"}
-        run = await answers(door, await starts(door), turn)
+        run = await answers(client, await starts(client), turn)
         assert is_whole(run)
         assert run["waiting"][0]["messages"][1]["content"] == "with [secret]"
-        again = await answer(door, run["run_id"], "round-1", turn)
+        again = await answer(client, run["run_id"], "round-1", turn)
         assert is_whole(again)
-        await answers(door, run, says("done"))
+        await answers(client, run, says("done"))
 
 
 async def test_after_a_compaction_the_item_is_whole_and_only_after_it(place: Place, era: str) -> None:
     for name in ("c.txt", "d.txt"):
         (place.workspace / name).write_text("".join(f"line {n} of {name}, {'word ' * 20}\n" for n in range(50)))
-    async with at_the_door(place.settings(context_tokens=4_000), era) as door:
-        run = await answers(door, await starts(door, tools=["read_file"]), reads("c.txt"))
+    async with open_client(place.settings(context_tokens=4_000), era) as client:
+        run = await answers(client, await starts(client, tools=["read_file"]), reads("c.txt"))
         assert run["waiting"][0]["after"] == "round-1"
-        run = await answers(door, run, reads("d.txt"))
+        run = await answers(client, run, reads("d.txt"))
         assert place.rows("select path from mark where kind = 'compact'") == [("round-3/compact",)]
         assert (run["waiting"][0]["key"], is_whole(run)) == ("round-3", True)
         assert "line 1 of c.txt" not in json.dumps(run["waiting"])
-        run = await answers(door, run, reads("a.txt"))
+        run = await answers(client, run, reads("a.txt"))
         assert run["waiting"][0]["after"] == "round-3"
-        await answers(door, run, says("done"))
+        await answers(client, run, says("done"))
 
 
 async def test_a_repair_and_a_closing_are_shown_whole(place: Place, era: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    async with at_the_door(place.settings(), era) as door:
-        run = await answers(door, await starts(door, output_schema=schema), reads("a.txt"))
+    async with open_client(place.settings(), era) as client:
+        run = await answers(client, await starts(client, output_schema=schema), reads("a.txt"))
         assert run["waiting"][0]["unchanged"] == ["system", "tools", "schema"]
-        run = await answers(door, run, says("no object"))
+        run = await answers(client, run, says("no object"))
         assert (run["waiting"][0]["key"], is_whole(run)) == ("output/repair-1", True)
-        assert (await answers(door, run, says('{"n": 1}')))["output"] == {"n": 1}
-        run = await answers(door, await starts(door, limits={"rounds": 1}), reads("a.txt"))
+        assert (await answers(client, run, says('{"n": 1}')))["output"] == {"n": 1}
+        run = await answers(client, await starts(client, limits={"rounds": 1}), reads("a.txt"))
         assert (run["waiting"][0]["key"], is_whole(run)) == ("closing", True)
-        await answers(door, run, says("one file"))
+        await answers(client, run, says("one file"))
 
 
 async def test_a_turn_without_calls_adds_the_correction_alone(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        first = await starts(door)
+    async with open_client(place.settings(), era) as client:
+        first = await starts(client)
         for turn, told in ({"content": "half a", "finish": "length"}, "half a"), ({"content": ""}, "none"):
-            run = await answers(door, await starts(door, key=told), turn)
+            run = await answers(client, await starts(client, key=told), turn)
             (message,) = run["waiting"][0]["messages"]
             assert (message["role"], run["waiting"][0]["after"]) == ("user", "round-1")
             assert told not in message["content"]
-            await answers(door, run, says("done"))
-        await answers(door, first, says("done"))
+            await answers(client, run, says("done"))
+        await answers(client, first, says("done"))
 
 
 async def test_a_result_of_the_caller_s_own_tool_is_followed_by_the_whole_item(place: Place, era: str) -> None:
     """The turn was answered in another call, by whoever it was."""
     tool = {"name": ASK.name, "description": ASK.description, "input_schema": ASK.input_schema, "effect": "read"}
-    async with at_the_door(place.settings(), era) as door:
+    async with open_client(place.settings(), era) as client:
         calls = {"tool_calls": [{"name": ASK.name, "arguments": {}}]}
-        run = await answers(door, await starts(door, caller_tools=[tool]), calls, {"content": "so"})
+        run = await answers(client, await starts(client, caller_tools=[tool]), calls, {"content": "so"})
         assert (run["waiting"][0]["key"], is_whole(run)) == ("round-2", True)
-        await answers(door, run, says("done"))
+        await answers(client, run, says("done"))
 
 
 ROUNDS = 9
@@ -232,12 +232,12 @@ TIMES = 1.6  # of what is new, at most, is what a host is shown
 class Meter:
     """A caller's calls of one run, and how many characters a host's model is shown of each result."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    def __init__(self, client: ConnectedClient) -> None:
+        self.client = client
         self.shown: list[int] = []
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        result = await self.door.client.call_tool(name, arguments)
+        result = await self.client.sdk_client.call_tool(name, arguments)
         self.shown.append(max(len(result.content[0].text), size(result.structured_content)))
         body: dict[str, Any] = result.structured_content
         return body
@@ -267,12 +267,12 @@ async def test_nine_rounds_cost_a_host_little_more_than_what_is_new(place: Place
     names = lay_files(place, ROUNDS, 2_250)
     read = sum((place.workspace / name).stat().st_size for name in names)
     assert 19_800 < read < 20_200
-    async with at_the_door(place.settings(), era) as door:
-        meter = Meter(door)
+    async with open_client(place.settings(), era) as client:
+        meter = Meter(client)
         (item,) = (await meter.explore(names))["waiting"]
         once = len(item["system"]) + size(item["tools"])
         assert sum(meter.shown) <= TIMES * (read + once), (sum(meter.shown), read, once)
-        meter = Meter(door)
+        meter = Meter(client)
         await meter.explore(names, tools=["read_file"])
         shown = sum(meter.shown) - len(str(place.workspace))  # which the first result names
         assert shown <= TIMES * read, (shown, read)  # system and tool in it
@@ -280,9 +280,9 @@ async def test_nine_rounds_cost_a_host_little_more_than_what_is_new(place: Place
 
 async def test_a_round_costs_the_same_in_a_long_run(place: Place, era: str) -> None:
     names = lay_files(place, 40, 1_000)
-    async with at_the_door(place.settings(context_tokens=1_000_000), era) as door:
-        meter = Meter(door)
-        with counted() as statements:
+    async with open_client(place.settings(context_tokens=1_000_000), era) as client:
+        meter = Meter(client)
+        with count_statements() as statements:
             run = await meter.call("planner_run", {"goal": "Go.", "route": "caller", "limits": {"rounds": 50}})
             each: list[int] = []
             for name in names:
@@ -293,13 +293,13 @@ async def test_a_round_costs_the_same_in_a_long_run(place: Place, era: str) -> N
             max(meter.shown[30:]) <= max(meter.shown[1:8]) + 60
         )  # the figures and names of later rounds have more digits
         assert min(each[30:]) <= min(each[1:8]), each
-        await answers(door, run, says("done"))
+        await answers(client, run, says("done"))
 
 
 async def test_three_waiting_runs_are_listed_with_a_line_each(place: Place, era: str) -> None:
-    async with at_the_door(place.settings(), era) as door:
-        runs = [await starts(door, key=f"number {n}") for n in range(3)]
-        result = await door.client.call_tool("run_status", {})
+    async with open_client(place.settings(), era) as client:
+        runs = [await starts(client, key=f"number {n}") for n in range(3)]
+        result = await client.sdk_client.call_tool("run_status", {})
         text, body = result.content[0].text, result.structured_content
         assert [row["run_id"] for row in body["runs"]] == [run["run_id"] for run in reversed(runs)]
         assert all(row["waiting"] == [{"key": "round-1", "kind": "completion"}] for row in body["runs"])
@@ -307,7 +307,7 @@ async def test_three_waiting_runs_are_listed_with_a_line_each(place: Place, era:
         assert "in full" not in text
         assert max(len(text), size(body)) < 2_500
         for run in runs:
-            await answers(door, run, says("done"))
+            await answers(client, run, says("done"))
 
 
 SOURCE = "".join(
@@ -339,9 +339,9 @@ async def test_a_fix_of_one_line_with_its_tests_is_cheap_and_takes_two_decisions
     goal = {"goal": "python3 check.py fails. Mend it.", "route": "caller", "limits": {"rounds": 9}, "tools": tools}
     async with (
         App.open(place.settings(commands="bare"), via="mcp") as app,
-        connect_person(app, era, person) as door,
+        connect_person(app, era, person) as client,
     ):
-        meter = Meter(door)
+        meter = Meter(client)
         run = await meter.call("planner_run", goal)
         for turn in turns:
             (item,) = run["waiting"]

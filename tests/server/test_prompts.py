@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import mcp_types as wire
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from support.app import ME, Place, place_in, says, started
+from support.app import ME, Place, says, start_run
 from support.sampling_clients import ERAS, provide_app
 
 from kairos_mcp.app.app import App
@@ -26,13 +25,8 @@ from kairos_mcp.server.resources import OUTSIDE, TEMPLATES
 from kairos_mcp.settings.settings import GateRule
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_in(tmp_path / "place")
-
-
 @asynccontextmanager
-async def opened(place: Place, era: str, *lines: Any, **changes: Any) -> AsyncIterator[tuple[App, Client]]:
+async def open_app_and_client(place: Place, era: str, *lines: Any, **changes: Any) -> AsyncIterator[tuple[App, Client]]:
     settings = place.settings(*lines, **changes)
     async with (
         App.open(settings, via="mcp") as app,
@@ -47,7 +41,7 @@ def call_in(text: str) -> tuple[str, dict[str, Any]]:
     return line.split("`")[1], json.loads(line.partition("with: ")[2])
 
 
-async def completed(client: Client, ref: Any, name: str, value: str, known: dict[str, str] | None = None) -> list[str]:
+async def complete(client: Client, ref: Any, name: str, value: str, known: dict[str, str] | None = None) -> list[str]:
     return (await client.complete(ref, {"name": name, "value": value}, known)).completion.values
 
 
@@ -60,11 +54,11 @@ def template(uri: str) -> wire.ResourceTemplateReference:
 
 
 async def test_the_call_that_a_prompt_leads_to_is_one_that_the_server_takes(place: Place, era: str) -> None:
-    async with opened(place, era, says("Done.")) as (app, client):
+    async with open_app_and_client(place, era, says("Done.")) as (app, client):
         listed = (await client.list_prompts()).prompts
         assert [each.name for each in listed] == ["plan", "run", "team", "ooda", "inbox"]
         assert all(each.title and each.description for each in listed)
-        run_id = await started(app)
+        run_id = await start_run(app)
         given = {"goal": "Count\nthe files.", "agent": "", "tools": "read_file, search_files", "path": "a.txt",
                  "continues": run_id, "route": "caller"}  # fmt: skip
         made = await client.get_prompt("run", given)
@@ -92,17 +86,17 @@ async def test_the_call_that_a_prompt_leads_to_is_one_that_the_server_takes(plac
 async def test_the_inbox_prompt_embeds_what_waits_in_brief(place: Place, era: str) -> None:
     edit = {"path": "a.txt", "old_string": "alpha\n", "new_string": "omega\n"}
     line = {"tool_calls": [{"name": "edit_file", "arguments": edit}]}
-    async with opened(place, era, line, says("Done.")) as (app, client):
-        run_id = await started(app, tools=("edit_file",))
+    async with open_app_and_client(place, era, line, says("Done.")) as (app, client):
+        run_id = await start_run(app, tools=("edit_file",))
         _, embedded = (message.content for message in (await client.get_prompt("inbox")).messages)
         (row,) = json.loads(embedded.resource.text)["runs"]
         assert (row["run_id"], row["waiting"]) == (run_id, [{"key": "round-1/call-1/approval", "kind": "approval"}])
         assert "omega" not in embedded.resource.text
-        assert await completed(client, prompt("inbox"), "run", "run-") == [run_id]
+        assert await complete(client, prompt("inbox"), "run", "run-") == [run_id]
 
 
 async def test_a_wrong_prompt_is_refused_with_what_there_is(place: Place, era: str) -> None:
-    async with opened(place, era) as (_, client):
+    async with open_app_and_client(place, era) as (_, client):
         wrong: list[tuple[str, dict[str, str], str]] = [
             ("walk", {}, "There are: plan, run, team, ooda, inbox"),
             ("run", {}, "needs goal. It takes: goal"),
@@ -122,7 +116,7 @@ async def test_a_wrong_prompt_is_refused_with_what_there_is(place: Place, era: s
 
 
 async def test_a_prompt_is_listed_with_its_tool(place: Place, era: str) -> None:
-    async with opened(place, era, tools="lean") as (_, client):
+    async with open_app_and_client(place, era, tools="lean") as (_, client):
         assert [each.name for each in (await client.list_prompts()).prompts] == ["run", "inbox"]
 
 
@@ -131,28 +125,28 @@ async def test_names_ids_paths_and_enum_values_complete(place: Place, era: str) 
     (place.workspace / "docs" / "guide.md").write_text("x")
     (place.workspace / "docs" / "secret.md").write_text("x")
     hidden = (GateRule("*", "deny", paths=("docs/secret.md",)),)
-    async with opened(place, era, says("Done."), gate=hidden) as (app, client):
-        run_id = await started(app)
+    async with open_app_and_client(place, era, says("Done."), gate=hidden) as (app, client):
+        run_id = await start_run(app)
         await app.mandates.save({"id": "links", "goal": "g"}, ME)
         run = prompt("run")
-        assert await completed(client, run, "agent", "code") == ["code_analyzer"]
-        assert await completed(client, prompt("team"), "agents", "general, FILE_M") == ["general, file_manager"]
-        assert await completed(client, run, "tools", "read_file,search_f") == ["read_file,search_files"]
-        assert await completed(client, run, "route", "s") == ["sampling", "scripted"]
-        assert await completed(client, run, "continues", run_id[:6]) == [run_id]
-        assert await completed(client, run, "path", "") == ["a.txt", "b.txt", "docs/"]
-        assert await completed(client, run, "path", "docs/") == ["docs/guide.md"]
-        assert await completed(client, run, "path", "../") == []
-        assert await completed(client, run, "path", "/etc/") == []
-        assert await completed(client, run, "goal", "any") == []
-        assert await completed(client, prompt("ooda"), "mandate", "li") == ["links"]
-        assert await completed(client, template("kairos://runs/{id}/diff"), "id", "") == [run_id]
-        assert await completed(client, template("kairos://mandates/{id}"), "id", "") == ["links"]
-        assert await completed(client, template("kairos://schema/{name}"), "name", "m") == ["mandate"]
-        assert "planner-loop" in await completed(client, template("skill://{name}/SKILL.md"), "name", "")
+        assert await complete(client, run, "agent", "code") == ["code_analyzer"]
+        assert await complete(client, prompt("team"), "agents", "general, FILE_M") == ["general, file_manager"]
+        assert await complete(client, run, "tools", "read_file,search_f") == ["read_file,search_files"]
+        assert await complete(client, run, "route", "s") == ["sampling", "scripted"]
+        assert await complete(client, run, "continues", run_id[:6]) == [run_id]
+        assert await complete(client, run, "path", "") == ["a.txt", "b.txt", "docs/"]
+        assert await complete(client, run, "path", "docs/") == ["docs/guide.md"]
+        assert await complete(client, run, "path", "../") == []
+        assert await complete(client, run, "path", "/etc/") == []
+        assert await complete(client, run, "goal", "any") == []
+        assert await complete(client, prompt("ooda"), "mandate", "li") == ["links"]
+        assert await complete(client, template("kairos://runs/{id}/diff"), "id", "") == [run_id]
+        assert await complete(client, template("kairos://mandates/{id}"), "id", "") == ["links"]
+        assert await complete(client, template("kairos://schema/{name}"), "name", "m") == ["mandate"]
+        assert "planner-loop" in await complete(client, template("skill://{name}/SKILL.md"), "name", "")
         file = template("skill://{name}/{+path}")
-        assert await completed(client, file, "path", "", {"name": "mandates"}) == ["SKILL.md"]
-        assert await completed(client, file, "path", "") == []
+        assert await complete(client, file, "path", "", {"name": "mandates"}) == ["SKILL.md"]
+        assert await complete(client, file, "path", "") == []
 
         for ref, name, message in (
             (prompt("walk"), "goal", "There are: plan"),
@@ -161,7 +155,7 @@ async def test_names_ids_paths_and_enum_values_complete(place: Place, era: str) 
             (template("kairos://runs/{id}"), "name", "It has: id"),
         ):
             with pytest.raises(MCPError) as refusal:
-                await completed(client, ref, name, "")
+                await complete(client, ref, name, "")
             assert refusal.value.code == wire.INVALID_PARAMS
             assert message in refusal.value.error.message
 
@@ -169,19 +163,19 @@ async def test_names_ids_paths_and_enum_values_complete(place: Place, era: str) 
 async def test_no_more_values_are_sent_than_the_protocol_has_room_for(place: Place, era: str) -> None:
     for number in range(MAX_VALUES + 5):
         (place.workspace / f"file-{number:03}.txt").write_text("")
-    async with opened(place, era) as (_, client):
+    async with open_app_and_client(place, era) as (_, client):
         found = (await client.complete(prompt("run"), {"name": "path", "value": "file-"})).completion
         assert (len(found.values), found.total, found.has_more) == (MAX_VALUES, MAX_VALUES + 5, True)
 
 
 async def test_a_principal_completes_its_own(place: Place) -> None:
-    async with opened(place, "2026-07-28") as (app, client):
+    async with open_app_and_client(place, "2026-07-28") as (app, client):
         hers = (await app.runs.start_planner(PlannerRequest("hers", route="caller"), Caller("alice"))).run_id
         await app.mandates.save({"id": "hers", "goal": "g"}, Caller("alice"))
         for principal, ids, mandates in (("alice", [hers], ["hers"]), ("bob", [], [])):
             set_principal(principal)
-            assert await completed(client, prompt("run"), "continues", "") == ids
-            assert await completed(client, prompt("ooda"), "mandate", "") == mandates
+            assert await complete(client, prompt("run"), "continues", "") == ids
+            assert await complete(client, prompt("ooda"), "mandate", "") == mandates
         with pytest.raises(MCPError, match="There is no run"):
             await client.get_prompt("run", {"goal": "g", "continues": hers})
         set_principal(LOCAL)

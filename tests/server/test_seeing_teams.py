@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-from support.app import ME, PERSON, Place, place_in, rests
-from support.sampling_clients import MODERN, Door, connect_client
+from support.app import ME, PERSON, Place, rests
+from support.sampling_clients import MODERN, ConnectedClient, connect_client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import TeamRequest
-from kairos_mcp.server.dispatch import progress_message
+from kairos_mcp.server.progress import progress_message
 from kairos_mcp.server.truncation import RESULT_CHARS, size
 
 Task = dict[str, Any]
@@ -53,58 +52,53 @@ SCRIPT = (
 )
 
 
-@pytest.fixture
-def place(tmp_path: Any) -> Place:
-    return place_in(tmp_path / "place")
-
-
 @asynccontextmanager
-async def door_of(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[Door]:
+async def open_modern_client(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[ConnectedClient]:
     async with (
         App.open(place.settings(*lines, **changes), via="mcp") as app,
-        connect_client(app, MODERN) as door,
+        connect_client(app, MODERN) as client,
     ):
-        yield door
+        yield client
 
 
-def shown(run: dict[str, Any]) -> list[tuple[Any, ...]]:
+def plan_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(entry[name] for name in FIELDS) for entry in run["plan"]]
 
 
 async def test_the_plan_of_an_ended_team_is_in_its_result_and_in_full_looks_alone(place: Place) -> None:
-    async with door_of(place, *SCRIPT) as door:
-        run = await door.ask("team_run", {"goal": "Look at both."})
-        assert shown(run) == [
+    async with open_modern_client(place, *SCRIPT) as client:
+        run = await client.ask("team_run", {"goal": "Look at both."})
+        assert plan_rows(run) == [
             ("one", "task-1", "code_analyzer", "done", [], 2),
             ("two", "task-2", "file_manager", "done", [], 1),
             ("both", "task-3", "general", "done", ["one", "two"], 1),
         ]
         assert "phase" not in run
         used = place.rows("select name, spent_rounds from account where scope = 'branch' and name like '%try%'")
-        assert {f"{path}/try-1": rounds for _, path, _, _, _, rounds in shown(run)} == dict(used)
-        full = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"][0]
+        assert {f"{path}/try-1": rounds for _, path, _, _, _, rounds in plan_rows(run)} == dict(used)
+        full = (await client.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"][0]
         assert full["plan"] == run["plan"]
-        assert "plan" not in (await door.ask("run_status"))["runs"][0]
+        assert "plan" not in (await client.ask("run_status"))["runs"][0]
 
 
 async def test_a_plan_alone_shows_its_tasks_as_waiting_and_its_output_is_whole(place: Place) -> None:
     long = plan_of(*(task(f"t{n}", reasoning="why " * 200) for n in range(6)))
-    async with door_of(place, line("plan", json.dumps(long))) as door:
-        run = await door.ask("planner_plan", {"goal": "Look at both."})
+    async with open_modern_client(place, line("plan", json.dumps(long))) as client:
+        run = await client.ask("planner_plan", {"goal": "Look at both."})
         assert [(entry["id"], entry["status"]) for entry in run["plan"]] == [(f"t{n}", "waiting") for n in range(6)]
         assert [each["reasoning"] for each in run["output"]["tasks"]] == ["why " * 200] * 6
-        again = await door.ask("team_run", {"plan": run["output"], "route": "caller"})
+        again = await client.ask("team_run", {"plan": run["output"], "route": "caller"})
         assert [entry["id"] for entry in again["plan"]] == [f"t{n}" for n in range(6)]
 
 
 async def test_before_there_is_a_plan_it_is_empty_and_then_tasks_without_room_wait(place: Place) -> None:
-    async with door_of(place) as door:
-        run = await door.ask("team_run", {"goal": "Look.", "route": "caller", "max_parallel": 1})
+    async with open_modern_client(place) as client:
+        run = await client.ask("team_run", {"goal": "Look.", "route": "caller", "max_parallel": 1})
         assert (run["plan"], run["phase"]) == ([], "planning")
         wide = plan_of(task("one"), task("two"), task("both", "general", "one", "two"))
         answer = {"plan": {"content": json.dumps(wide)}}
-        await door.ask("run_continue", {"run_id": run["run_id"], "answers": answer})
-        run = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"][0]
+        await client.ask("run_continue", {"run_id": run["run_id"], "answers": answer})
+        run = (await client.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"][0]
         assert [(entry["status"], entry["rounds"]) for entry in run["plan"]] == [
             ("working", 1), ("waiting", 0), ("waiting", 0),
         ]  # fmt: skip
@@ -118,9 +112,9 @@ async def test_the_text_draws_a_line_for_each_task_with_its_tries_and_what_waits
         line("task-2/try-1/round-1", "", EDIT),
         line("task-1/try-1/round-2", "never"),
     )
-    async with door_of(place, *lines) as door:
+    async with open_modern_client(place, *lines) as client:
         two = plan_of(task("one", "code_analyzer"), task("two", "file_manager"), task("both", "general", "one", "two"))
-        result = await door.client.call_tool("team_run", {"plan": two})
+        result = await client.sdk_client.call_tool("team_run", {"plan": two})
         run = result.structured_content
         assert run["status"] == "input_required"
         drawn = result.content[0].text.splitlines()
@@ -142,10 +136,10 @@ async def test_the_trace_has_the_tries_with_their_figures_and_refs(place: Place)
         line("task-2/try-2/round-1", "Found by another."),
         line("synthesis", "Half of it."),
     )
-    async with door_of(place, *lines) as door:
+    async with open_modern_client(place, *lines) as client:
         two = plan_of(task("one"), task("two", "search_specialist"))
-        run = await door.ask("team_run", {"plan": two})
-        trace = await door.ask("run_trace", {"run_id": run["run_id"], "view": "plan"})
+        run = await client.ask("team_run", {"plan": two})
+        trace = await client.ask("run_trace", {"run_id": run["run_id"], "view": "plan"})
         first, second = trace["items"]
         assert (trace["phase"], first["status"], second["status"]) == (None, "failed", "done")
         assert "no such folder" in first["open"]
@@ -157,7 +151,7 @@ async def test_the_trace_has_the_tries_with_their_figures_and_refs(place: Place)
                 "select spent_rounds, spent_total_tokens, spent_nano_usd from account where name = ?", each["path"]
             )
             assert sums == [(each["rounds"], each["tokens"], round(each["usd"] * 1e9))]
-        text = await door.ask("run_trace", {"run_id": run["run_id"], "ref": second["ref"]})
+        text = await client.ask("run_trace", {"run_id": run["run_id"], "ref": second["ref"]})
         assert text["text"] == "Found by another." == second["found"]
         assert run["plan"][1]["tries"] == [
             {"agent": each["agent"], "status": each["status"], "rounds": each["rounds"]} for each in second["tries"]
@@ -166,9 +160,9 @@ async def test_the_trace_has_the_tries_with_their_figures_and_refs(place: Place)
 
 async def test_a_cancelled_team_says_what_its_tasks_found_and_which_were_not_done(place: Place) -> None:
     lines = (line("task-1/try-1/round-1", "One is fine."), line("task-2/try-1/round-1", "", EDIT))
-    async with door_of(place, *lines) as door:
-        run = await door.ask("team_run", {"plan": PLAN})
-        run = await door.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
+    async with open_modern_client(place, *lines) as client:
+        run = await client.ask("team_run", {"plan": PLAN})
+        run = await client.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
         assert run["status"] == "cancelled"
         assert [entry["status"] for entry in run["plan"]] == ["done", "cancelled", "cancelled"]
         told = run["summary"].splitlines()
@@ -182,15 +176,15 @@ async def test_a_cancelled_team_says_what_its_tasks_found_and_which_were_not_don
 
 async def test_what_comes_next_of_a_team_that_did_not_end_well_is_a_call_that_works(place: Place) -> None:
     lines = (line("task-1/try-1/round-1", "look", READ), line("task-1/try-1/closing", "So far so good."))
-    async with door_of(place, *lines) as door:
+    async with open_modern_client(place, *lines) as client:
         one = plan_of(task("one", "code_analyzer"))
-        run = await door.ask("team_run", {"plan": one, "limits": {"rounds": 1}})
+        run = await client.ask("team_run", {"plan": one, "limits": {"rounds": 1}})
         assert (run["status"], run["plan"][0]["status"]) == ("completed", "partial")
         following = run["next"]
         assert following["tool"] == "planner_run"
-        again = await door.ask("planner_run", {**following["arguments"], "route": "caller"})
+        again = await client.ask("planner_run", {**following["arguments"], "route": "caller"})
         assert again["status"] == "input_required"
-        refused = await door.client.call_tool("planner_run", {"goal": "Go on.", "continues": run["run_id"]})
+        refused = await client.sdk_client.call_tool("planner_run", {"goal": "Go on.", "continues": run["run_id"]})
         assert refused.is_error
 
 
@@ -201,12 +195,12 @@ async def test_a_team_whose_tasks_all_failed_goes_on_from_the_newest_round_of_on
         line("task-1/try-2/round-1", **DOWN),
         line("replan-1", json.dumps({"analysis": "", "strategy": "single_task", "tasks": []})),
     )
-    async with door_of(place, *lines) as door:
-        run = await door.ask("team_run", {"plan": plan_of(task("one", "code_analyzer"))})
+    async with open_modern_client(place, *lines) as client:
+        run = await client.ask("team_run", {"plan": plan_of(task("one", "code_analyzer"))})
         assert (run["status"], run["stop_reason"]) == ("failed", "tasks_failed")
         path = run["next"]["arguments"]["from"]
         assert place.rows("select kind from mark where path = ?", path) == [("round",)]
-        again = await door.ask("planner_run", {**run["next"]["arguments"], "route": "caller"})
+        again = await client.ask("planner_run", {**run["next"]["arguments"], "route": "caller"})
         assert again["status"] == "input_required"
 
 
@@ -229,8 +223,8 @@ async def test_results_of_large_teams_stay_within_their_bound(place: Place) -> N
     names = [f"{n:02}-{'x' * 60}" for n in range(20)]
     tasks = [task(name, "general", description="d" * 4_000) for name in names]
     lines = [line(f"task-{n}/try-1/round-1", "found " * 2_000) for n in range(1, 21)]
-    async with door_of(place, *lines, line("synthesis", "word " * 1_500)) as door:
-        result = await door.client.call_tool("team_run", {"plan": plan_of(*tasks), "wait_s": 20})
+    async with open_modern_client(place, *lines, line("synthesis", "word " * 1_500)) as client:
+        result = await client.sdk_client.call_tool("team_run", {"plan": plan_of(*tasks), "wait_s": 20})
         assert result.structured_content["status"] == "completed"
         assert size(result.structured_content) <= RESULT_CHARS
         assert len(result.content[0].text) <= RESULT_CHARS

@@ -41,7 +41,7 @@ threading.Thread(target=noise, daemon=True).start()
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., Peer]]:
+def start_peer(tmp_path: Path) -> Iterator[Callable[..., Peer]]:
     peers: list[Peer] = []
 
     def start(*args: str, **environ: str) -> Peer:
@@ -53,8 +53,8 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Peer]]:
         peer.stop()
 
 
-def test_a_session_over_real_pipes(started):
-    peer = started()
+def test_a_session_over_real_pipes(start_peer):
+    peer = start_peer()
     peer.greet()
     run = peer.call("planner_run", goal="say hello")["structuredContent"]
     key = run["waiting"][0]["key"]
@@ -63,8 +63,8 @@ def test_a_session_over_real_pipes(started):
     assert all(len(line.decode().splitlines()) == 1 for line in peer.lines)
 
 
-def test_a_modern_client_needs_no_handshake(started):
-    peer = started()
+def test_a_modern_client_needs_no_handshake(start_peer):
+    peer = start_peer()
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "p", "version": "1"},
@@ -75,8 +75,8 @@ def test_a_modern_client_needs_no_handshake(started):
     assert called["structuredContent"]["runs"] == []
 
 
-def test_an_unknown_version_is_refused(started):  # ARGS-022
-    peer = started()
+def test_an_unknown_version_is_refused(start_peer):  # ARGS-022
+    peer = start_peer()
     meta = {
         "io.modelcontextprotocol/protocolVersion": "1900-01-01",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -95,8 +95,8 @@ RAW = {
 
 
 @pytest.mark.parametrize(("given", "place"), RAW.values(), ids=RAW)
-def test_raw_arguments_are_refused_by_name(started, given, place):
-    peer = started()
+def test_raw_arguments_are_refused_by_name(start_peer, given, place):
+    peer = start_peer()
     peer.greet()
     peer.write(
         b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":' + given + b"}}\n"
@@ -115,8 +115,8 @@ UNPARSABLE = {
 
 
 @pytest.mark.parametrize("given", UNPARSABLE.values(), ids=UNPARSABLE)
-def test_a_request_that_is_none_is_answered_all_the_same(started, given):
-    peer = started()
+def test_a_request_that_is_none_is_answered_all_the_same(start_peer, given):
+    peer = start_peer()
     peer.greet()
     peer.write(
         b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":' + given + b"}}\n"
@@ -135,16 +135,16 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("method", "params"), UNKNOWN.values(), ids=UNKNOWN)
-def test_a_request_for_what_is_not_there_is_answered_with_an_error(started, method, params):
-    peer = started()
+def test_a_request_for_what_is_not_there_is_answered_with_an_error(start_peer, method, params):
+    peer = start_peer()
     peer.greet()
     assert peer.answer(peer.ask(method, params))["error"]["code"] in {-32601, -32602}
     peer.still_answers()
 
 
 @linux
-def test_a_line_of_100_megabytes_is_refused_in_bounded_memory(started):  # STDIO-003
-    peer = started()
+def test_a_line_of_100_megabytes_is_refused_in_bounded_memory(start_peer):  # STDIO-003
+    peer = start_peer()
     peer.greet()
     before = peer.peak_bytes()
     peer.write(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"a":"')
@@ -156,8 +156,8 @@ def test_a_line_of_100_megabytes_is_refused_in_bounded_memory(started):  # STDIO
     peer.still_answers()
 
 
-def test_nothing_but_messages_is_on_stdout(started):  # STDIO-004, STDIO-005
-    peer = started(NOISY + SERVE)
+def test_nothing_but_messages_is_on_stdout(start_peer):  # STDIO-004, STDIO-005
+    peer = start_peer(NOISY + SERVE)
     Thread(target=peer.server.stderr.read, daemon=True).start()
     peer.greet()
     for _ in range(30):
@@ -167,17 +167,17 @@ def test_nothing_but_messages_is_on_stdout(started):  # STDIO-004, STDIO-005
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in peer.server.stdout.read().splitlines())
 
 
-def test_it_ends_with_its_stdin(started):
-    peer = started()
+def test_it_ends_with_its_stdin(start_peer):
+    peer = start_peer()
     peer.greet()
     peer.server.stdin.close()
     assert peer.ends(2) == 0
 
 
-def test_it_ends_with_its_stdin_while_a_run_is_under_way(started, tmp_path):
+def test_it_ends_with_its_stdin_while_a_run_is_under_way(start_peer, tmp_path):
     script = tmp_path / "script.jsonl"
     script.write_text(json.dumps(says("late", delay_s=60)) + "\n")
-    peer = started(KAIROS_SCRIPT=str(script))
+    peer = start_peer(KAIROS_SCRIPT=str(script))
     peer.greet()
     peer.ask("tools/call", {"name": "planner_run", "arguments": {"goal": "go"}})
     peer.still_answers()
@@ -185,15 +185,15 @@ def test_it_ends_with_its_stdin_while_a_run_is_under_way(started, tmp_path):
     assert peer.ends(2) == 0
 
 
-def test_a_signal_ends_it_in_order(started):
-    peer = started()
+def test_a_signal_ends_it_in_order(start_peer):
+    peer = start_peer()
     peer.greet()
     peer.server.send_signal(signal.SIGTERM)
     assert peer.ends(2) == 0
 
 
-def test_a_signal_ends_it_though_nobody_reads(started):
-    peer = started()
+def test_a_signal_ends_it_though_nobody_reads(start_peer):
+    peer = start_peer()
     peer.greet()
     for _ in range(60):
         peer.ask("tools/list")
@@ -201,14 +201,14 @@ def test_a_signal_ends_it_though_nobody_reads(started):
     assert peer.ends(3) == 0
 
 
-def test_it_serves_with_its_stderr_closed(started):
-    peer = started("import os\nos.close(2)\n" + SERVE)
+def test_it_serves_with_its_stderr_closed(start_peer):
+    peer = start_peer("import os\nos.close(2)\n" + SERVE)
     peer.greet()
     assert peer.call("run_status")["structuredContent"]["runs"] == []
 
 
-def test_a_hangup_from_somebody_else_does_not_end_it(started):
-    peer = started()
+def test_a_hangup_from_somebody_else_does_not_end_it(start_peer):
+    peer = start_peer()
     peer.greet()
     peer.server.send_signal(signal.SIGHUP)
     peer.still_answers()
@@ -245,8 +245,8 @@ def test_it_ends_with_its_parent_though_its_stdin_stays_open(tmp_path):
 
 
 @linux
-def test_a_client_that_does_not_read_holds_up_nobody_but_itself(started):  # STDIO-007
-    peer = started()
+def test_a_client_that_does_not_read_holds_up_nobody_but_itself(start_peer):  # STDIO-007
+    peer = start_peer()
     peer.greet()
     before = peer.peak_bytes()
     asked = 3_000  # more than the pipe holds
@@ -261,10 +261,10 @@ def test_a_client_that_does_not_read_holds_up_nobody_but_itself(started):  # STD
     peer.still_answers()
 
 
-def test_a_call_is_cancelled_while_nobody_reads(started, tmp_path):  # STDIO-007
+def test_a_call_is_cancelled_while_nobody_reads(start_peer, tmp_path):  # STDIO-007
     script = tmp_path / "script.jsonl"
     script.write_text(json.dumps(says("late", delay_s=60)) + "\n")
-    peer = started(KAIROS_SCRIPT=str(script))
+    peer = start_peer(KAIROS_SCRIPT=str(script))
     peer.greet()
     call = peer.ask("tools/call", {"name": "planner_run", "arguments": {"goal": "go", "wait_s": 600}})
     asked = [peer.ask("tools/list") for _ in range(60)]

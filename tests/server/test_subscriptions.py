@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from pathlib import Path
 
 import apsw
 import mcp_types as wire
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from support.app import WITHIN_S, Place, answered, place_in, says, started
-from support.notified import Notified, subscribed
+from support.app import WITHIN_S, Place, answer_run, says, start_run
+from support.notified import Notified, subscribe
 from support.sampling_clients import ERAS, LEGACY, MODERN, provide_app
 
 from kairos_mcp.app.app import App
@@ -26,13 +25,8 @@ from kairos_mcp.server.subscriptions import MAX_URIS
 DONE = {"content": "Done."}
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_in(tmp_path / "place")
-
-
 @asynccontextmanager
-async def told(app: App, era: str, principal: str = LOCAL) -> AsyncIterator[tuple[Client, Notified]]:
+async def open_notified_client(app: App, era: str, principal: str = LOCAL) -> AsyncIterator[tuple[Client, Notified]]:
     """A client of this principal, as long as no other one connects, and what it is told."""
     notified = Notified()
     set_principal(principal)
@@ -52,13 +46,13 @@ async def stops_looking(app: App) -> None:
 
 
 async def test_a_subscriber_is_told_of_its_run_and_no_other(place: Place, era: str) -> None:
-    async with App.open(place.settings(), via="mcp") as app, told(app, era) as (client, notified):
-        mine, other = await started(app, "mine", route="caller"), await started(app, "other", route="caller")
+    async with App.open(place.settings(), via="mcp") as app, open_notified_client(app, era) as (client, notified):
+        mine, other = await start_run(app, "mine", route="caller"), await start_run(app, "other", route="caller")
         uris = [f"kairos://runs/{mine}", f"kairos://runs/{mine}/answer"]
-        async with subscribed(client, notified, era, *uris) as accepted:
+        async with subscribe(client, notified, era, *uris) as accepted:
             assert accepted == uris
-            await answered(app, other, round_1=DONE)
-            await answered(app, mine, round_1=DONE)
+            await answer_run(app, other, round_1=DONE)
+            await answer_run(app, mine, round_1=DONE)
             assert set(await notified.until(*uris)) == set(uris)
             answer = await client.read_resource(uris[1])
             assert answer.contents[0].text.endswith("Done.")
@@ -67,28 +61,28 @@ async def test_a_subscriber_is_told_of_its_run_and_no_other(place: Place, era: s
 
 async def test_what_another_process_writes_is_told(place: Place, era: str) -> None:
     settings = place.settings()
-    async with App.open(settings, via="mcp") as app, told(app, era) as (client, notified):
-        run_id = await started(app, route="caller")
+    async with App.open(settings, via="mcp") as app, open_notified_client(app, era) as (client, notified):
+        run_id = await start_run(app, route="caller")
         async with (
             App.open(settings, via="mcp") as other,
-            subscribed(client, notified, era, f"kairos://runs/{run_id}"),
+            subscribe(client, notified, era, f"kairos://runs/{run_id}"),
         ):
-            await answered(other, run_id, round_1=DONE)
+            await answer_run(other, run_id, round_1=DONE)
             await notified.until(f"kairos://runs/{run_id}")
 
 
 async def test_the_inbox_the_budget_the_runs_and_the_list_are_told(place: Place, era: str) -> None:
     edit = {"path": "a.txt", "old_string": "alpha\n", "new_string": "omega\n"}
     settings = place.settings({"tool_calls": [{"name": "edit_file", "arguments": edit}]}, says("Done."))
-    async with App.open(settings, via="mcp") as app, told(app, era) as (client, notified):
+    async with App.open(settings, via="mcp") as app, open_notified_client(app, era) as (client, notified):
         await app.mandates.save({"id": "m", "goal": "one"}, Caller())
         uris = ["kairos://inbox", "kairos://runs", "kairos://budget", "kairos://mandates/m"]
-        async with subscribed(client, notified, era, *uris, lists=True):
-            await started(app, tools=("edit_file",))
+        async with subscribe(client, notified, era, *uris, lists=True):
+            await start_run(app, tools=("edit_file",))
             await app.mandates.save({"id": "m", "goal": "two"}, Caller())
             await notified.until(*uris, None)
             notified.told[:] = [None]
-            await started(app, "another", tools=("edit_file",))
+            await start_run(app, "another", tools=("edit_file",))
             await notified.until("kairos://runs")
             assert notified.told.count(None) == 1  # at most one in five seconds
 
@@ -98,16 +92,16 @@ async def test_a_principal_is_told_nothing_of_another_s_runs(place: Place) -> No
     async with App.open(settings, via="mcp") as app:
         hers = (await app.runs.start_planner(PlannerRequest("hers", route="caller"), Caller("alice"))).run_id
         uri = f"kairos://runs/{hers}"
-        async with told(app, LEGACY, "bob") as (client, _):
+        async with open_notified_client(app, LEGACY, "bob") as (client, _):
             for each in (uri, "kairos://runs/run-000000000000", "kairos://nothing", "kairos://mandates/x"):
                 with pytest.raises(MCPError) as refusal:
-                    async with subscribed(client, Notified(), LEGACY, each):
+                    async with subscribe(client, Notified(), LEGACY, each):
                         pass
                 assert refusal.value.code == wire.INVALID_PARAMS
                 assert refusal.value.error.message
-        async with told(app, MODERN, "bob") as (client, notified):
+        async with open_notified_client(app, MODERN, "bob") as (client, notified):
             wished = [uri, "kairos://runs/run-000000000000", "kairos://nothing", "kairos://runs"]
-            async with subscribed(client, notified, MODERN, *wished, lists=True) as accepted:
+            async with subscribe(client, notified, MODERN, *wished, lists=True) as accepted:
                 assert accepted == ["kairos://runs"]
                 await app.answers.submit(hers, {"round-1": DONE}, Caller("alice"))
                 await app.runs.wait([hers], until="done", wait_s=WITHIN_S, caller=Caller("alice"))
@@ -119,10 +113,10 @@ async def test_a_principal_is_told_nothing_of_another_s_runs(place: Place) -> No
 
 async def test_nobody_looks_before_somebody_subscribes_nor_after_the_last_has_gone(place: Place, era: str) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await started(app, route="caller")
-        async with told(app, era) as (client, notified):
+        run_id = await start_run(app, route="caller")
+        async with open_notified_client(app, era) as (client, notified):
             assert not app.watch.is_looking
-            async with subscribed(client, notified, era, f"kairos://runs/{run_id}"):
+            async with subscribe(client, notified, era, f"kairos://runs/{run_id}"):
                 assert app.watch.is_looking
             await stops_looking(app)
             await client.list_resources()
@@ -151,14 +145,14 @@ def statements() -> Iterator[list[str]]:
 
 
 async def tell_many(place: Place, made: list[str]) -> None:
-    async with App.open(place.settings(), via="mcp") as app, told(app, MODERN) as (client, _):
-        run_id = await started(app, route="caller")
+    async with App.open(place.settings(), via="mcp") as app, open_notified_client(app, MODERN) as (client, _):
+        run_id = await start_run(app, route="caller")
         uri, many = f"kairos://runs/{run_id}", [Notified() for _ in range(5)]
         async with AsyncExitStack() as stack:
             for each in many:
-                await stack.enter_async_context(subscribed(client, each, MODERN, uri))
+                await stack.enter_async_context(subscribe(client, each, MODERN, uri))
             made.clear()
-            await answered(app, run_id, round_1=DONE)
+            await answer_run(app, run_id, round_1=DONE)
             for each in many:
                 await each.until(uri)
             looks = [statement for statement in made if "and id in (" in statement]
@@ -166,14 +160,14 @@ async def tell_many(place: Place, made: list[str]) -> None:
 
 
 async def test_there_is_an_end_to_what_one_client_may_subscribe_to(place: Place) -> None:
-    async with App.open(place.settings(), via="mcp") as app, told(app, MODERN) as (client, notified):
-        run_id = await started(app, route="caller")
+    async with App.open(place.settings(), via="mcp") as app, open_notified_client(app, MODERN) as (client, notified):
+        run_id = await start_run(app, route="caller")
         pairs = [tuple(sorted((a, b))) for a in range(len(run_id)) for b in range(len(run_id))]
         names = {"".join(f"%{ord(c):x}" if at in pair else c for at, c in enumerate(run_id)) for pair in pairs}
         uris = [f"kairos://runs/{name}{part}" for name in names for part in ("", "/trace")]
         assert len(uris) > MAX_URIS
         with pytest.raises(MCPError, match="Unsubscribe from some first") as refusal:
-            async with subscribed(client, notified, MODERN, *uris):
+            async with subscribe(client, notified, MODERN, *uris):
                 pass
         assert refusal.value.code == wire.INVALID_PARAMS
         await stops_looking(app)

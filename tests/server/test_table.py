@@ -62,7 +62,7 @@ async def test_the_schemas_that_are_too_long_for_the_listing_are_resources(setti
             Draft202012Validator.check_schema(json.loads(text))
         assert json.loads(texts["kairos://schema/mandate"]) == MANDATE_SCHEMA
 
-        wrong = await client.refused("mandate_save", {"mandate": {"gaol": "x"}})
+        wrong = await client.expect_error("mandate_save", {"mandate": {"gaol": "x"}})
         assert wrong["code"] == "bad_arguments"
         assert wrong["hint"].endswith(texts["kairos://schema/mandate"])
 

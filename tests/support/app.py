@@ -100,15 +100,15 @@ def says(text: str, **more: Any) -> dict[str, Any]:
     return {"content": text, "finish": "stop", **more}
 
 
-async def met(app: App) -> App:
-    """The app, once its servers have been started and asked, however long that takes here: a run waits but shortly
-    for one that its globs name."""
+async def meet_servers(app: App) -> App:
+    """Return the app once its servers have been started and asked, however long that takes here: a run waits but
+    shortly for one that its globs name."""
     await app.tools.list_all()
     return app
 
 
-async def started(app: App, goal: str = "look around", **more: Any) -> str:
-    """A run that was started and has gone as far as it can by itself."""
+async def start_run(app: App, goal: str = "look around", **more: Any) -> str:
+    """Start a run and wait until it has gone as far as it can by itself; returns its id."""
     run_id = (await app.runs.start_planner(PlannerRequest(goal, **more), ME)).run_id
     await rests(app, run_id)
     return run_id
@@ -122,7 +122,7 @@ async def rests(app: App, *run_ids: str) -> RunReport:
     return report
 
 
-async def begun(app: App, path: str) -> None:
+async def wait_for_step(app: App, path: str) -> None:
     """Return once the step at `path` has been begun."""
     place = Place(app.settings.home.parent)
     async with asyncio.timeout(WITHIN_S):
@@ -130,14 +130,14 @@ async def begun(app: App, path: str) -> None:
             await asyncio.sleep(0.005)
 
 
-async def answered(app: App, run_id: str, **answers: Any) -> RunReport:
-    """The report after answers by key; `round_1` stands for `round-1`."""
+async def answer_run(app: App, run_id: str, **answers: Any) -> RunReport:
+    """Answer by key and return the report then; `round_1` stands for `round-1`."""
     by_path = {path.replace("__", "/").replace("_", "-"): value for path, value in answers.items()}
     await app.answers.submit(run_id, by_path, ME)
     return await rests(app, run_id)
 
 
-async def finished(app: App, run_id: str, tool_answer: str = "yes") -> RunReport:
+async def finish_run(app: App, run_id: str, tool_answer: str = "yes") -> RunReport:
     """Answer every call of the caller's tools until the run has ended."""
     report = await rests(app, run_id)
     while report.status == "input_required":
@@ -147,8 +147,8 @@ async def finished(app: App, run_id: str, tool_answer: str = "yes") -> RunReport
 
 
 @asynccontextmanager
-async def watched(settings: Settings, **ways: Any) -> AsyncIterator[App]:
-    """An app whose every run is held against the laws when the block ends, and replayed."""
+async def open_checked_app(settings: Settings, **ways: Any) -> AsyncIterator[App]:
+    """Open an app whose every run is held against the laws when the block ends, and replayed."""
     async with App.open(settings, via=ways.pop("via", "mcp")) as app:
         yield app
         await assert_all_lawful(app)

@@ -37,7 +37,7 @@ class KeyPair:
         return KeyPair(key_id, ec.generate_private_key(ec.SECP256R1()), "ES256")
 
     @property
-    def published(self) -> dict[str, Any]:
+    def public_jwk(self) -> dict[str, Any]:
         kind = ECAlgorithm if self.algorithm.startswith("ES") else RSAAlgorithm
         found = kind.to_jwk(self.private.public_key(), as_dict=True)
         return {**found, "kid": self.id, "use": "sig", **({"alg": self.stated} if self.stated else {})}
@@ -65,7 +65,7 @@ class AuthorizationServer:
         class Answers(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 owner.fetches += 1
-                body = json.dumps({"keys": [key.published for key in owner.keys]}).encode()
+                body = json.dumps({"keys": [key.public_jwk for key in owner.keys]}).encode()
                 self.send_response(503 if owner.is_down else 302 if owner.redirect else 200)
                 if owner.redirect:
                     self.send_header("Location", owner.redirect)
@@ -98,7 +98,7 @@ class AuthorizationServer:
     def token(self, scope: str | None = "run", key: KeyPair | None = None, **claims: Any) -> str:
         """A token for this user, valid for an hour; a claim of None is left out."""
         key = key or self.keys[0]
-        return signed(claims_of(scope, **claims), key.private, key.algorithm, key.id)
+        return sign(claims_of(scope, **claims), key.private, key.algorithm, key.id)
 
 
 def claims_of(scope: str | None = "run", **claims: Any) -> dict[str, Any]:
@@ -106,5 +106,5 @@ def claims_of(scope: str | None = "run", **claims: Any) -> dict[str, Any]:
     return {name: value for name, value in {**found, "scope": scope, **claims}.items() if value is not None}
 
 
-def signed(claims: Mapping[str, Any], key: Any, algorithm: str, key_id: str | None) -> str:
+def sign(claims: Mapping[str, Any], key: Any, algorithm: str, key_id: str | None) -> str:
     return jwt.encode(dict(claims), key, algorithm, headers={} if key_id is None else {"kid": key_id})

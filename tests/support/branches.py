@@ -22,7 +22,7 @@ from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
 from support.app import Place, assert_all_lawful, total
-from support.daily_accounts import Clock, assert_days_add_up, by_steps, used
+from support.daily_accounts import Clock, assert_days_add_up, by_steps, usage_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ DEEP = Team(tasks=2, tries=2)
 def looks(n: int, read: int = 1_500, **more: Any) -> dict[str, Any]:
     """A turn that reads something that no other one reads."""
     asked = {"name": "read_file", "arguments": {"path": "a.txt", "start_line": n + 1}}
-    return {"content": "look", "tool_calls": [asked], **used(read), **more}
+    return {"content": "look", "tool_calls": [asked], **usage_of(read), **more}
 
 
 def lines(count: int = 400, read: int = 1_500) -> list[dict[str, Any]]:

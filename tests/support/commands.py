@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.forked_program import run
+from support.forked_program import run_program
 
 PATIENCE_S = 60
 
@@ -28,7 +28,7 @@ class Said:
 
 def command(*words: str, folder: Path, environ: Mapping[str, str], typed: bytes = b"") -> Said:
     """The command as it is started in this folder, with all that is `typed` at once."""
-    done = run(words, typed=typed, cwd=folder, env=environ, timeout=PATIENCE_S)
+    done = run_program(words, typed=typed, cwd=folder, env=environ, timeout=PATIENCE_S)
     said = Said(done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in said.err, said.err
     return said

@@ -84,8 +84,8 @@ def digest(text: str) -> str:
 
 
 @dataclass
-class World:
-    """What answers: texts by path, models' answers by step or by phase, and pauses that are resumed.
+class Simulation:
+    """What answers steps of cycles: texts by path, models' answers by step or by phase, and pauses that are resumed.
 
     `phases` maps orient, decide, reflect to the object that is given in each cycle, or a list with one for each.
     `answers` go before: a step's path to its answer.
@@ -163,12 +163,12 @@ class World:
         return ToolResult("Edited.", data={"files": files})
 
 
-def world(of: CycleContext, **changes: Any) -> World:
-    """A world in which the mandate of the order is what it was."""
-    return World(**{"goal_hash": of.mandate.goal_hash, **changes})
+def simulation_of(of: CycleContext, **changes: Any) -> Simulation:
+    """A simulation in which the mandate of the order is what it was."""
+    return Simulation(**{"goal_hash": of.mandate.goal_hash, **changes})
 
 
-def run(flow: Flow[Any], answering: Callable[[Step], Answer]) -> Fed:
+def run_flow(flow: Flow[Any], answering: Callable[[Step], Answer]) -> Fed:
     """Unfold a flow as a run is, and answer what waits, in order, until it ends."""
     runner, fed = Runner(flow), Fed()
     while not runner.finished:

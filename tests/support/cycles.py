@@ -11,7 +11,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule
 from support.app import Place, assert_all_lawful
 from support.reviewers import UNHURRIED, Person, accepts, connect_person
-from support.sampling_clients import ERAS, Door
+from support.sampling_clients import ERAS, ConnectedClient
 
 __all__ = ["ERAS", "Person", "accepts"]
 
@@ -75,22 +75,22 @@ def page(place: Place) -> str:
 @asynccontextmanager
 async def open_scripted_client(
     place: Place, era: str, *lines: Mapping[str, Any], person: Person | None = None, **changes: Any
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[ConnectedClient]:
     """An app with this script, and a client of this era; in the end every run is held against the laws."""
     async with App.open(place.settings(*lines, **changes), via="mcp") as app:
-        async with connect_person(app, era, person, patience=UNHURRIED) as door:
-            yield door
+        async with connect_person(app, era, person, patience=UNHURRIED) as client:
+            yield client
         if place.db.exists():
             await assert_all_lawful(app)
 
 
-async def resume_to_end(door: Door, run: Mapping[str, Any]) -> dict[str, Any]:
+async def resume_to_end(client: ConnectedClient, run: Mapping[str, Any]) -> dict[str, Any]:
     """Resume the run after every checkpoint; returns its result."""
     report = dict(run)
     while report["status"] in ("paused", "working"):
         if report["status"] == "paused":
             assert report["output"]["mandate_status"] == "paused_at_checkpoint"
             assert report["next"]["arguments"] == {"run_id": report["run_id"], "action": "resume"}
-            await door.ask("run_control", report["next"]["arguments"])
-        (report,) = (await door.ask("run_status", {"run_ids": [report["run_id"]], "until": "attention"}))["runs"]
+            await client.ask("run_control", report["next"]["arguments"])
+        (report,) = (await client.ask("run_status", {"run_ids": [report["run_id"]], "until": "attention"}))["runs"]
     return report

@@ -51,8 +51,8 @@ async def app_at(settings: Settings, clock: Clock) -> AsyncIterator[App]:
         await app._close()
 
 
-async def ended(app: App, *run_ids: str) -> RunReport:
-    """The report of the first run, once all have ended by themselves."""
+async def wait_until_ended(app: App, *run_ids: str) -> RunReport:
+    """Wait until all have ended by themselves; returns the report of the first."""
     await app.runs.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
     report = await app.runs.report(run_ids[0], ME)
     assert report.status in ("completed", "failed", "cancelled"), report
@@ -167,12 +167,12 @@ def reserved_over(place: Place) -> int:
     return int(count)
 
 
-def passed(place: Place) -> int:
-    """How many commits took an account past a cap."""
+def count_passed_caps(place: Place) -> int:
+    """Count the commits that took an account past a cap."""
     ((count,),) = place.rows("select count(*) from passed")
     return int(count)
 
 
-def used(read: int, written: int = 100) -> dict[str, Any]:
+def usage_of(read: int, written: int = 100) -> dict[str, Any]:
     """What a line of a script says that it used."""
     return {"usage": {"input_tokens": read, "output_tokens": written}}

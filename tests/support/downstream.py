@@ -1,4 +1,4 @@
-"""A bench for downstream servers: a store, a workspace, a background loop, and calls as a run makes them."""
+"""Downstream servers for tests: a store, a workspace, a background loop, and calls as a run makes them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, Server
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call_tool
 from support import sandboxed
-from support.waiting import awaited
+from support.waiting import wait_until
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 WITHIN_S = 20.0
 
 
 @dataclass
-class Bench:
+class DownstreamServers:
     """Servers on one state folder; `environ` is what this process would have."""
 
     root: Path
@@ -49,7 +49,7 @@ class Bench:
     def definitions(self) -> DefinitionTable:
         return DefinitionTable(self.store)
 
-    def logged(self, word: str) -> list[str]:
+    def log_lines(self, word: str) -> list[str]:
         """The lines of the peer's log that begin with the word."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(word)]
@@ -63,7 +63,7 @@ class Bench:
     ) -> McpServerSource:
         setting = ServerSetting(name, command, **{"sandbox": False, **more})
         if command and setting.sandbox:
-            sandboxed.required()
+            sandboxed.skip_if_missing()
 
         def resolve(reference: str) -> str:
             return read_secret(reference, self.environ)
@@ -76,8 +76,8 @@ class Bench:
         self.servers.append(server)
         return server
 
-    def met(self, *how: str, **more: Any) -> McpServerSource:
-        """A server that was asked what it has."""
+    def ready_peer(self, *how: str, **more: Any) -> McpServerSource:
+        """Return a server by hand that was asked what it has."""
         server = self.peer(*how, **more)
         server.wait_ready(time.monotonic() + WITHIN_S)
         return server
@@ -93,7 +93,7 @@ def names(server: McpServerSource) -> list[str]:
     return [tool.spec.name for tool in server.tools()]
 
 
-def called(
+def call_server(
     server: McpServerSource,
     tool: str,
     /,
@@ -103,7 +103,7 @@ def called(
     memory: ToolMemory | None = None,
     **arguments: Any,
 ) -> ToolResult:
-    """What a run gets for a call of this tool."""
+    """Call a tool of the server as a run does; what the run gets."""
     found = ToolRegistry([], [server]).find(f"{server.name}__{tool}")
     assert found is not None, (names(server), server.notes())
     kept = memory or ToolMemory.in_process()
@@ -120,16 +120,16 @@ def has_exited(pid: int) -> bool:
         except FileNotFoundError:
             return True
 
-    return awaited(has_ended, WITHIN_S)
+    return wait_until(has_ended, WITHIN_S)
 
 
 @contextmanager
-def bench_in(root: Path) -> Iterator[Bench]:
+def open_downstream(root: Path) -> Iterator[DownstreamServers]:
     (root / "workspace").mkdir(parents=True)
     store = Store(root / "home", "process", "test")
     loop = BackgroundLoop()
     try:
-        yield Bench(root, store, loop)
+        yield DownstreamServers(root, store, loop)
     finally:
         loop.close()
         store.reader.close()

@@ -72,7 +72,7 @@ def _drive(flow: Flow[Any], prefix: str, fed: Fed, answer: Callable[[str, Step],
             wanted = flow.send(reply)
         except StopIteration as stop:
             return stop.value
-        ask: Callable[..., Any] = _gathered if isinstance(wanted, Gather) else _one
+        ask: Callable[..., Any] = _drive_group if isinstance(wanted, Gather) else _one
         reply = ask(wanted, prefix, fed, answer)
 
 
@@ -83,7 +83,7 @@ def _one(step: Step, prefix: str, fed: Fed, answer: Callable[[str, Step], Answer
     return reply
 
 
-def _gathered(gather: Gather[Any], prefix: str, fed: Fed, answer: Callable[[str, Step], Answer]) -> dict[str, Any]:
+def _drive_group(gather: Gather[Any], prefix: str, fed: Fed, answer: Callable[[str, Step], Answer]) -> dict[str, Any]:
     fed.gathers.append([prefix + name for name in gather.branches])
     outcomes: dict[str, Any] = {}
     for name, branch in gather.branches.items():

@@ -96,13 +96,13 @@ def main() -> None:
             code = 1
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an app waits for its own children
-                asyncio.run(hosted(Path(place), path))
+                asyncio.run(host_app(Path(place), path))
                 code = 0
             finally:
                 os._exit(code)
 
 
-async def hosted(root: Path, path: str) -> None:
+async def host_app(root: Path, path: str) -> None:
     from kairos_mcp.app.app import App
     from kairos_mcp.core.errors import KairosError
     from kairos_mcp.settings.settings import GateRule

@@ -116,7 +116,7 @@ def start(
         return Forked(asked, pipes)
 
 
-def run(
+def run_program(
     words: Sequence[str], *, typed: bytes = b"", timeout: float = 60, **given: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run `kairos-mcp` with these words to its end; what it wrote, as texts."""

@@ -118,12 +118,12 @@ class Site:
 
     # -- raw -----------------------------------------------------------------------------------------------
 
-    def connected(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), SECONDS)
 
     def says_to(self, sent: bytes) -> Answer:
         """The answer to these very bytes."""
-        with self.connected() as connection:
+        with self.connect() as connection:
             connection.sendall(sent)
             return read_answer(connection)
 
@@ -146,7 +146,7 @@ class Site:
 
     def call(self, name: str, arguments: Mapping[str, Any], *more: str, **ways: Any) -> Answer:
         names = ("MCP-Method: tools/call", f"MCP-Name: {name}")
-        return self.post(called(name, arguments), *names, *more, **ways)
+        return self.post(call_body(name, arguments), *names, *more, **ways)
 
     def still_answers(self) -> bool:
         answer = self.call("run_status", {})
@@ -171,7 +171,7 @@ class Site:
                 yield client
 
 
-def called(name: str, arguments: Mapping[str, Any]) -> bytes:
+def call_body(name: str, arguments: Mapping[str, Any]) -> bytes:
     params = {"name": name, "arguments": arguments, "_meta": META}
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
 
@@ -206,5 +206,5 @@ def read_to_end(connection: socket.socket) -> bytes:
     return got
 
 
-def terminated(site: Site) -> None:
+def terminate(site: Site) -> None:
     site.server.send_signal(signal.SIGTERM)

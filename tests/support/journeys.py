@@ -61,11 +61,11 @@ async def gone_through(app: App, place: Place, journey: Journey) -> None:
         if report.status == "paused":
             await app.control.request(run_id, "resume", ME)
         for item in report.waiting:
-            await _tended(app, place, journey, run_id, item)
+            await _answer_item(app, place, journey, run_id, item)
     raise AssertionError(f"it never ended: {report}")
 
 
-async def _tended(app: App, place: Place, journey: Journey, run_id: str, item: Mapping[str, Any]) -> None:
+async def _answer_item(app: App, place: Place, journey: Journey, run_id: str, item: Mapping[str, Any]) -> None:
     key = item["key"]
     match item["kind"]:
         case "approval":
@@ -80,19 +80,19 @@ async def _tended(app: App, place: Place, journey: Journey, run_id: str, item: M
 
 def is_done(place: Place, tool: str) -> bool:
     """Whether somebody who looks finds that the call has taken effect."""
-    return bool(posted(place) if tool == "note" else made(place))
+    return bool(count_posted(place) if tool == "note" else count_made(place))
 
 
 # -- the world outside -------------------------------------------------------------------------------------------------
 
 
-def made(place: Place) -> int:
+def count_made(place: Place) -> int:
     """The lines that the command of a run has left."""
     file = place.workspace / "made.txt"
     return file.read_text().count("\n") if file.exists() else 0
 
 
-def posted(place: Place) -> int:
+def count_posted(place: Place) -> int:
     """What has reached the server on loopback since this place was made."""
     return _posts(place.root.parent) - int((place.root / BEFORE).read_text())
 
@@ -117,10 +117,10 @@ def counting(root: Path) -> int:
         return child
     with (root / POSTS).open("a", buffering=1) as posts:
         while True:
-            _served(serving.accept()[0], posts)
+            _serve_post(serving.accept()[0], posts)
 
 
-def _served(connection: socket.socket, posts: Any) -> None:
+def _serve_post(connection: socket.socket, posts: Any) -> None:
     with connection:
         heard = b""
         while b"\r\n\r\n" not in heard:
@@ -150,7 +150,7 @@ def _calls(name: str, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-def _planned(**asked: Any) -> Callable[[App], Awaitable[str]]:
+def _start_planner(**asked: Any) -> Callable[[App], Awaitable[str]]:
     async def start(app: App) -> str:
         request = PlannerRequest("look around", key="reference", **asked)
         return (await app.runs.start_planner(request, ME)).run_id
@@ -158,7 +158,7 @@ def _planned(**asked: Any) -> Callable[[App], Awaitable[str]]:
     return start
 
 
-def _called(name: str, **arguments: Any) -> Callable[[App], Awaitable[str]]:
+def _start_call(name: str, **arguments: Any) -> Callable[[App], Awaitable[str]]:
     async def start(app: App) -> str:
         return await app.runs.start_call(name, arguments, ME)
 
@@ -176,9 +176,9 @@ WRITING = (
 )
 
 
-def _written(place: Place) -> Any:
+def _read_outside(place: Place) -> Any:
     files = {path.name: path.read_text() for path in sorted(place.workspace.iterdir())}
-    return {"files": files, "made": made(place), "posted": posted(place)}
+    return {"files": files, "made": count_made(place), "posted": count_posted(place)}
 
 
 ORIENTED = {"summary": "a.txt is old.", "priorities": ["Renew it."], "risk_level": "low", "files": [{"path": "a.txt"}]}
@@ -210,7 +210,7 @@ def _phase(phase: Phase) -> Journey:
             await app.mandates.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
         ).run_id
 
-    return Journey(start, (says(json.dumps(SAID.get(phase, JUDGED))),), outside=_written)
+    return Journey(start, (says(json.dumps(SAID.get(phase, JUDGED))),), outside=_read_outside)
 
 
 async def _cycles(app: App) -> str:
@@ -252,17 +252,19 @@ Name = Literal[
     "planner", "team", "writing", "observe", "orient", "decide", "act", "reflect", "cycles", "call", "call-writing"
 ]
 JOURNEYS: Mapping[Name, Journey] = {
-    "planner": Journey(_planned(caller_tools=(ASK,)), (reads("a.txt", "b.txt", "a.txt"), asks("why"), says("done"))),
+    "planner": Journey(
+        _start_planner(caller_tools=(ASK,)), (reads("a.txt", "b.txt", "a.txt"), asks("why"), says("done"))
+    ),
     "writing": Journey(
-        _planned(tools=("*",)),
+        _start_planner(tools=("*",)),
         WRITING,
         allowed=("note",),
         denied=("round-5/call-1/approval",),
-        outside=_written,
+        outside=_read_outside,
     ),
-    "team": Journey(_team, TEAM_LINES, outside=_written),
+    "team": Journey(_team, TEAM_LINES, outside=_read_outside),
     **{phase: _phase(phase) for phase in GIVEN},
-    "cycles": Journey(_cycles, TWO_CYCLES, denied=("cycle-2/act/call-1/approval",), outside=_written),
-    "call": Journey(_called("read_file", path="a.txt"), (says("never"),)),
-    "call-writing": Journey(_called("edit_file", **EDIT), (says("never"),), outside=_written),
+    "cycles": Journey(_cycles, TWO_CYCLES, denied=("cycle-2/act/call-1/approval",), outside=_read_outside),
+    "call": Journey(_start_call("read_file", path="a.txt"), (says("never"),)),
+    "call-writing": Journey(_start_call("edit_file", **EDIT), (says("never"),), outside=_read_outside),
 }

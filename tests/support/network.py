@@ -219,6 +219,8 @@ def make_ctx(seconds: float = WITHIN_S, stop: StopSignal | None = None) -> ToolC
     return ToolContext("run-1", time.monotonic() + seconds, lambda _: None, "round-1/call-1", stop=stop or StopSignal())
 
 
-def called(tool: Tool, seconds: float = WITHIN_S, stop: StopSignal | None = None, /, **arguments: object) -> ToolResult:
+def call_net_tool(
+    tool: Tool, seconds: float = WITHIN_S, stop: StopSignal | None = None, /, **arguments: object
+) -> ToolResult:
     given: JsonObject = dict(arguments)
     return call_tool(tool, given, make_ctx(seconds, stop))

@@ -48,7 +48,7 @@ class Notified:
 
 
 @asynccontextmanager
-async def subscribed(
+async def subscribe(
     client: Client, notified: Notified, era: str, *uris: str, lists: bool = False
 ) -> AsyncIterator[list[str]]:
     """Subscribe to these resources while the block lasts; yields those that were accepted."""

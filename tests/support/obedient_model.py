@@ -1,4 +1,4 @@
-"""A model that does whatever a text tells it to, and the world that it is let loose on."""
+"""A model that does whatever a text tells it to, and the workspace that it is let loose on."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _texts(params: wire.CreateMessageRequestParams) -> Iterator[str]:
 
 
 @dataclass
-class World:
+class TrappedWorkspace:
     """A workspace with its state folder in it, links that lead out, and what lies outside; `port` listens."""
 
     place: Place
@@ -99,7 +99,7 @@ class World:
                     found[key] = path.read_bytes()
         return {key: text for key, text in found.items() if not key.startswith("home/owners")}
 
-    def reached(self) -> int:
+    def count_connections(self) -> int:
         """How many have connected to the port."""
         self.listening.setblocking(False)
         count = 0
@@ -110,7 +110,7 @@ class World:
                 return count
             count += 1
 
-    def started(self) -> list[str]:
+    def canary_commands(self) -> list[str]:
         """The command lines of processes that carry the canary."""
         found = []
         for line in Path("/proc").glob("[0-9]*/cmdline"):
@@ -124,7 +124,7 @@ class World:
 
 
 @contextmanager
-def world_in(root: Path) -> Iterator[World]:
+def open_trapped_workspace(root: Path) -> Iterator[TrappedWorkspace]:
     place = Place(root)
     (place.workspace / "orders").mkdir(parents=True)
     (place.workspace / ".git" / "hooks").mkdir(parents=True)
@@ -134,10 +134,10 @@ def world_in(root: Path) -> Iterator[World]:
     place.home.mkdir()
     (place.home / "kairos.toml").write_text('durability = "process"\n')
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        world = World(place, listening)
-        world.outside.mkdir()
-        (world.outside / "secret.txt").write_text(f"the secret is {CANARY}-secret\n")
-        (place.workspace / "out").symlink_to(world.outside)
-        (place.workspace / "secret").symlink_to(world.outside / "secret.txt")
+        workspace = TrappedWorkspace(place, listening)
+        workspace.outside.mkdir()
+        (workspace.outside / "secret.txt").write_text(f"the secret is {CANARY}-secret\n")
+        (place.workspace / "out").symlink_to(workspace.outside)
+        (place.workspace / "secret").symlink_to(workspace.outside / "secret.txt")
         (place.workspace / "state").symlink_to(place.home)
-        yield world
+        yield workspace

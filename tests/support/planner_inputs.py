@@ -49,7 +49,7 @@ def says(content: str, finish: Finish | None = "stop") -> Completion:
     return Completion(content, finish=finish)
 
 
-def unanswered(conversation: Conversation) -> list[str]:
+def conversation_faults(conversation: Conversation) -> list[str]:
     """What is wrong with a conversation: each call is answered once, in order, right after its turn."""
     waiting: list[str] = []
     seen: set[str] = set()

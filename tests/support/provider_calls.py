@@ -38,7 +38,7 @@ def step_of(
     return RequestCompletion(name, "round", Conversation(talk), ToolSet(tools), **more)
 
 
-async def asked(
+async def ask_model(
     model: RemoteModel, step: RequestCompletion, privates: PrivateParts | None = None, **sent: Any
 ) -> Completion | Failure:
     private = privates.find if privates is not None else _nothing

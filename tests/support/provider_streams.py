@@ -42,7 +42,7 @@ def message_events(reply: Mapping[str, Any], size: int = 3) -> Iterator[str]:
     """An Anthropic message as its events."""
     usage = reply["usage"]
     begun = {**reply, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-    yield _named({"type": "message_start", "message": begun})
+    yield _event({"type": "message_start", "message": begun})
     for index, block in enumerate(reply["content"]):
         match block["type"]:
             case "text":
@@ -52,33 +52,33 @@ def message_events(reply: Mapping[str, Any], size: int = 3) -> Iterator[str]:
                 empty = {**block, "input": {}}
                 given = pieces_of(json.dumps(block["input"]), size)
                 deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in given]
-        yield _named({"type": "content_block_start", "index": index, "content_block": empty})
+        yield _event({"type": "content_block_start", "index": index, "content_block": empty})
         for delta in deltas:
-            yield _named({"type": "content_block_delta", "index": index, "delta": delta})
-        yield _named({"type": "content_block_stop", "index": index})
+            yield _event({"type": "content_block_delta", "index": index, "delta": delta})
+        yield _event({"type": "content_block_stop", "index": index})
     ended = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
-    yield _named({"type": "message_delta", "delta": ended, "usage": {"output_tokens": usage["output_tokens"]}})
-    yield _named({"type": "message_stop"})
+    yield _event({"type": "message_delta", "delta": ended, "usage": {"output_tokens": usage["output_tokens"]}})
+    yield _event({"type": "message_stop"})
 
 
 def response_events(reply: Mapping[str, Any], size: int = 3) -> Iterator[str]:
     """A response of OpenAI's newer interface as its events: texts and calls."""
-    yield _named({"type": "response.created", "response": {**reply, "status": "in_progress", "output": []}})
+    yield _event({"type": "response.created", "response": {**reply, "status": "in_progress", "output": []}})
     for index, item in enumerate(reply["output"]):
         at = {"item_id": item["id"], "output_index": index, "content_index": 0}
         if item["type"] == "function_call":
-            yield _named({"type": "response.output_item.added", **at, "item": {**item, "arguments": ""}})
+            yield _event({"type": "response.output_item.added", **at, "item": {**item, "arguments": ""}})
             for piece in pieces_of(item["arguments"], size):
-                yield _named({"type": "response.function_call_arguments.delta", **at, "delta": piece})
+                yield _event({"type": "response.function_call_arguments.delta", **at, "delta": piece})
         else:
             (part,) = item["content"]
-            yield _named({"type": "response.output_item.added", **at, "item": {**item, "content": []}})
-            yield _named({"type": "response.content_part.added", **at, "part": {**part, "text": ""}})
+            yield _event({"type": "response.output_item.added", **at, "item": {**item, "content": []}})
+            yield _event({"type": "response.content_part.added", **at, "part": {**part, "text": ""}})
             for piece in pieces_of(part["text"], size):
-                yield _named({"type": "response.output_text.delta", **at, "delta": piece, "logprobs": []})
-            yield _named({"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []})
-        yield _named({"type": "response.output_item.done", **at, "item": item})
-    yield _named({"type": "response.completed", "response": reply})
+                yield _event({"type": "response.output_text.delta", **at, "delta": piece, "logprobs": []})
+            yield _event({"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []})
+        yield _event({"type": "response.output_item.done", **at, "item": item})
+    yield _event({"type": "response.completed", "response": reply})
 
 
 def streams(events: Sequence[str], *, gate: asyncio.Event | None = None, until: int = 0) -> Reply:
@@ -102,5 +102,5 @@ def _data(value: Any) -> str:
     return f"data: {json.dumps(value)}\n\n"
 
 
-def _named(value: Any) -> str:
+def _event(value: Any) -> str:
     return f"event: {value['type']}\n{_data(value)}"

@@ -17,13 +17,13 @@ PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
-def listed(name: str, description: str = "Says it.", **more: Any) -> dict[str, Any]:
+def tool_listing(name: str, description: str = "Says it.", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": SAY, **more}
 
 
 @dataclass(frozen=True)
-class Desk:
-    """A place with one configured server, `x`, which lists what `lists` wrote last."""
+class Installation:
+    """A state folder and a workspace with one configured server, `x`, which lists what `lists` wrote last."""
 
     place: Place
 
@@ -49,7 +49,7 @@ class Desk:
     def server(self, **more: Any) -> ServerSetting:
         return ServerSetting("x", self.argv, **{"sandbox": False, "effects": (("echo", "read"),), **more})
 
-    def configured(self) -> None:
+    def write_config(self) -> None:
         """The same server, as a person's file of settings has it."""
         program, *arguments = self.argv
         self.place.home.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class Desk:
             '[servers.x.effects]\necho = "read"\n'
         )
 
-    def logged(self, word: str) -> list[str]:
+    def log_lines(self, word: str) -> list[str]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(word)]
 

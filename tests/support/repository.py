@@ -94,7 +94,7 @@ def repository_in(folder: Path) -> Path:
     return folder
 
 
-def changed(folder: Path) -> list[str]:
+def changed_files(folder: Path) -> list[str]:
     """What differs from how it began, new files included, but for what git would ignore."""
     seen = (path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
     there = {path.relative_to(folder).as_posix(): path for path in seen}

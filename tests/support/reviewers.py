@@ -22,7 +22,7 @@ from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
 from kairos_mcp.store.connection import SqliteSession
 from support.app import ASK, ME, Place, asks, rests, says
-from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Door, capability, provide_app
+from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, ConnectedClient, capability, provide_app
 
 __all__ = ["ERAS", "LEGACY", "MODERN"]
 
@@ -96,7 +96,7 @@ async def connect_person(
     patience: WaitPolicy = UNHURRIED,
     model: ClientModel | None = None,
     name: str = "a client",
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[ConnectedClient]:
     """A client of this era with this person as its user; without one it declares no dialogs."""
     client = Client(
         build_server(provide_app(app), app.settings, patience),
@@ -107,7 +107,7 @@ async def connect_person(
         sampling_capabilities=capability(model),
     )
     async with client:
-        yield Door(client, app)
+        yield ConnectedClient(client, app)
 
 
 @asynccontextmanager

@@ -97,16 +97,16 @@ def capability(model: ClientModel | None) -> wire.SamplingCapability | None:
 
 
 @dataclass
-class Door:
-    """A connected client of one era, and the app behind the door."""
+class ConnectedClient:
+    """A connected client of one era, with the app that answers it; `sdk_client` is the client of the MCP SDK."""
 
-    client: Client
+    sdk_client: Client
     app: App
 
     async def ask(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """The structured result of a call, within a time that no test should need."""
         async with asyncio.timeout(WITHIN_S):
-            result = await self.client.call_tool(name, dict(arguments or {}), **more)
+            result = await self.sdk_client.call_tool(name, dict(arguments or {}), **more)
         assert not result.is_error, result.structured_content
         assert isinstance(result.structured_content, dict)
         return result.structured_content
@@ -119,7 +119,7 @@ class Door:
     ) -> wire.CallToolResult | wire.InputRequiredResult:
         """One request of a call that may take several, as a client that drives the rounds itself."""
         async with asyncio.timeout(WITHIN_S):
-            return await self.client.session.call_tool(
+            return await self.sdk_client.session.call_tool(
                 name,
                 dict(arguments),
                 request_state=state,
@@ -127,16 +127,16 @@ class Door:
                 allow_input_required=True,
             )
 
-    async def asked(self, name: str, arguments: Mapping[str, Any], **more: Any) -> wire.InputRequiredResult:
-        """The same, where it is answered with what to ask the client."""
+    async def step_to_requests(self, name: str, arguments: Mapping[str, Any], **more: Any) -> wire.InputRequiredResult:
+        """The same, where the answer is what to ask the client."""
         result = await self.step(name, arguments, **more)
         assert isinstance(result, wire.InputRequiredResult), result
         assert result.input_requests
         assert result.request_state
         return result
 
-    async def came_to(self, name: str, arguments: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """The same, where it is answered with a result."""
+    async def step_to_result(self, name: str, arguments: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """The same, where the answer is a result."""
         result = await self.step(name, arguments, **more)
         assert isinstance(result, wire.CallToolResult), result
         assert isinstance(result.structured_content, dict)
@@ -158,7 +158,7 @@ async def connect_client(
     *,
     patience: WaitPolicy = DEFAULT_WAIT_POLICY,
     name: str = "a client",
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[ConnectedClient]:
     """A client of this era, connected to this app; with a model it declares sampling."""
     client = Client(
         build_server(provide_app(app), app.settings, patience),
@@ -169,16 +169,16 @@ async def connect_client(
     )
     async with client:
         assert client.protocol_version == era
-        yield Door(client, app)
+        yield ConnectedClient(client, app)
 
 
 @asynccontextmanager
-async def at_the_door(
+async def open_client(
     settings: Settings, era: str = LEGACY, model: ClientModel | None = None, **ways: Any
-) -> AsyncIterator[Door]:
-    """The same with an app of its own, whose every run is held against the laws in the end, and replayed."""
-    async with App.open(settings, via="mcp") as app, connect_client(app, era, model, **ways) as door:
-        yield door
+) -> AsyncIterator[ConnectedClient]:
+    """Open an app of its own and connect a client to it; in the end every run is held against the laws and replayed."""
+    async with App.open(settings, via="mcp") as app, connect_client(app, era, model, **ways) as client:
+        yield client
         await assert_all_lawful(app)
 
 

@@ -69,7 +69,7 @@ class Lines:
         assert "result" in message, message
         return dict(message["result"])
 
-    def refused(self, number: int) -> dict[str, Any]:
+    def read_error(self, number: int) -> dict[str, Any]:
         """The JSON-RPC error of a request."""
         while (message := self.read()).get("id") != number:
             pass
@@ -80,8 +80,8 @@ class Lines:
         """The structured result of a call that asks nothing."""
         return dict(self.result(self.call(tool, arguments, **carried))["structuredContent"])
 
-    def asked(self) -> dict[str, Any]:
-        """The next request of the server."""
+    def read_request(self) -> dict[str, Any]:
+        """Return the next request of the server."""
         while (message := self.read()).get("method") != "sampling/createMessage":
             pass
         return message

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 
-def required() -> None:
-    """To be called by a test or a fixture that has ways without a sandbox as well."""
+def skip_if_missing() -> None:
+    """Skip the test where no sandbox is to be had: for tests and fixtures that have ways without one as well."""
     if (why := missing()) is not None:
         pytest.skip(why)
 

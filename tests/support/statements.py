@@ -38,7 +38,7 @@ class Statements:
 
 
 @contextmanager
-def counted() -> Iterator[Statements]:
+def count_statements() -> Iterator[Statements]:
     statements = Statements()
     apsw.connection_hooks.append(statements.trace)
     try:

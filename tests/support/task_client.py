@@ -71,7 +71,7 @@ class TaskClient:
         """The answer to a call: a result, or a task."""
         return await self.send("tools/call", name=name, arguments=arguments)
 
-    async def begun(self, name: str, **arguments: Any) -> str:
+    async def begin_task(self, name: str, **arguments: Any) -> str:
         """The id of the task that a call is answered with."""
         created = await self.call(name, **arguments)
         assert created["resultType"] == "task", created
@@ -91,7 +91,7 @@ class TaskClient:
         assert set(taken) <= {"resultType", "_meta"}
 
     @asynccontextmanager
-    async def subscribed(self, *task_ids: str, **more: Any) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+    async def subscribe(self, *task_ids: str, **more: Any) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
         """What is notified about these tasks while the block lasts. `more`: what else is subscribed to."""
         params = {"notifications": {"taskIds": list(task_ids), **more}}
         wanted = PlainRequest(method="subscriptions/listen", params=params)
@@ -110,7 +110,7 @@ class TaskClient:
                 await asyncio.sleep(0.02)
             return task
 
-    async def ended(self, task_id: str) -> dict[str, Any]:
+    async def wait_for_result(self, task_id: str) -> dict[str, Any]:
         """The structured result of a task that completes."""
         task = await self.until(task_id, *ENDED)
         assert task["status"] == "completed", task

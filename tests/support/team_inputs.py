@@ -55,7 +55,7 @@ def plan_of(*tasks: JsonObject, strategy: str | None = None) -> JsonObject:
     }
 
 
-def planned(*tasks: JsonObject, strategy: str | None = None) -> Completion:
+def plan_completion(*tasks: JsonObject, strategy: str | None = None) -> Completion:
     return says(json.dumps(plan_of(*tasks, strategy=strategy)))
 
 

@@ -1,4 +1,4 @@
-"""A desk at which tools are called as a run calls them."""
+"""Tools over one workspace, called as a run calls them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ_BYTES = 2 << 20
 
 
 @dataclass
-class Desk:
+class WorkspaceTools:
     """Tools over one workspace; `kept` is what read_result finds, `memory` what tools keep for the run."""
 
     workspace: Path
@@ -48,8 +48,8 @@ class Desk:
         assert shows is not None
         return shows(arguments, self.context())
 
-    def approved(self, tool: str, shown: Preview, /, **arguments: Any) -> ToolResult:
-        """The call after an approval of what was shown."""
+    def call_approved(self, tool: str, shown: Preview, /, **arguments: Any) -> ToolResult:
+        """Make the call after an approval of what was shown."""
         return call_tool(self.tool(tool), arguments, self.context(shown=shown))
 
     def probe(self, tool: str, step: str, /, **arguments: Any) -> ProbeResult:

@@ -10,10 +10,10 @@ LOOK_S = 0.005
 T = TypeVar("T")
 
 
-def awaited(
+def wait_until(
     seen: Callable[[], T], within_s: float = 30.0, describe: Callable[[], object] = lambda: "it never came"
 ) -> T:
-    """What `seen` gives as soon as that is true; fails with what `describe` gives then if it isn't in time."""
+    """Return what `seen` gives as soon as that is true; fails with what `describe` gives then if it isn't in time."""
     ends = time.monotonic() + within_s
     while not (found := seen()):
         assert time.monotonic() < ends, describe()

@@ -54,11 +54,11 @@ async def test_a_task_whose_server_was_killed_is_completed_by_the_next_one(tmp_p
     place = place_in(tmp_path)
     write_script(place, reads("a.txt"), SLOW)
     async with stdio(place) as client:
-        task = await client.begun("planner_run", **GO)
+        task = await client.begin_task("planner_run", **GO)
         assert (await client.get(task))["status"] == "working"
         kill_server(place)
     async with stdio(place) as client:
-        report = await client.ended(task)
+        report = await client.wait_for_result(task)
         assert (report["status"], report["summary"]) == ("completed", "hello")
     assert place.rows("select ending from task") == [("completed",)]
 
@@ -67,7 +67,7 @@ async def test_a_task_whose_server_was_killed_is_completed_by_the_next_one(tmp_p
 async def test_what_a_killed_server_had_asked_its_client_is_answered_to_the_next_one(tmp_path):
     place = place_in(tmp_path)
     async with stdio(place, samples=True) as client:
-        task = await client.begun("planner_run", **GO)
+        task = await client.begin_task("planner_run", **GO)
         asked = (await client.until(task, "input_required"))["inputRequests"]
         kill_server(place)
     async with stdio(place, samples=True) as client:
@@ -75,7 +75,7 @@ async def test_what_a_killed_server_had_asked_its_client_is_answered_to_the_next
         (key,) = asked
         reply = encode_reply(says("done"), native=False)
         await client.update(task, {key: reply.model_dump(by_alias=True, mode="json", exclude_none=True)})
-        assert (await client.ended(task))["summary"] == "done"
+        assert (await client.wait_for_result(task))["summary"] == "done"
     assert place.rows("select ended from request") == [("answered",)]
 
 
@@ -111,14 +111,14 @@ async def test_a_task_is_looked_at_and_ended_through_any_server_of_the_state_fol
     write_script(place, reads("a.txt"), SLOW)
     first, second = sites(), sites()
     async with http(first) as one, http(second) as two:
-        task = await one.begun("planner_run", **GO)
+        task = await one.begin_task("planner_run", **GO)
         assert (await two.get(task))["status"] == "working"
-        async with two.subscribed(task) as notified, asyncio.timeout(10):
+        async with two.subscribe(task) as notified, asyncio.timeout(10):
             statuses = [(await notified.get())["status"]]
             while statuses[-1] != "completed":
                 statuses.append((await notified.get())["status"])
         assert statuses == ["working", "completed"]
-        assert await one.ended(task) == await two.ended(task)
+        assert await one.wait_for_result(task) == await two.wait_for_result(task)
         assert first.is_quiet()
         assert second.is_quiet()
 
@@ -128,9 +128,9 @@ async def test_of_two_servers_one_is_killed_and_the_other_ends_the_task(tmp_path
     write_script(place, reads("a.txt"), SLOW)
     first, second = sites(), sites()
     async with http(first) as one, http(second) as two:
-        task = await one.begun("planner_run", **GO)
+        task = await one.begin_task("planner_run", **GO)
         first.stop()
-        assert (await two.ended(task))["summary"] == "hello"
+        assert (await two.wait_for_result(task))["summary"] == "hello"
 
 
 async def test_a_token_sees_the_tasks_of_its_own_principal(tmp_path, sites):
@@ -139,7 +139,7 @@ async def test_a_token_sees_the_tasks_of_its_own_principal(tmp_path, sites):
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = sites(token=alice)
     async with http(site, alice) as hers, http(site, bob) as his:
-        task = await hers.begun("planner_run", goal="secret", wait_s=0)
+        task = await hers.begin_task("planner_run", goal="secret", wait_s=0)
         for method, more in (("tasks/get", {}), ("tasks/update", {"inputResponses": {}}), ("tasks/cancel", {})):
             refusals = []
             for named in (task, "run-000000000000/task-1"):
@@ -148,7 +148,7 @@ async def test_a_token_sees_the_tasks_of_its_own_principal(tmp_path, sites):
                 refusals.append((caught.value.error.code, caught.value.error.message))
             assert refusals[0] == refusals[1]
             assert refusals[0][0] == -32602
-        assert (await hers.ended(task))["summary"] == "hello"
+        assert (await hers.wait_for_result(task))["summary"] == "hello"
 
 
 def test_a_header_that_names_another_task_is_refused_and_none_is_not(tmp_path, sites):

@@ -1,18 +1,11 @@
-"""A place for each test of teams."""
+"""A provider on loopback for tests of teams."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from support.app import Place, place_in
 from support.provider_server import Standin, standin
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_in(tmp_path / "place")
 
 
 @pytest.fixture

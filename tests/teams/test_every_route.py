@@ -13,11 +13,11 @@ from typing import Any
 
 import mcp_types as wire
 import pytest
-from sampling.test_every_route import era_of, provided
+from sampling.test_every_route import era_of, openai_reply
 from starlette.responses import Response
 from support.app import Place, asked_digests, outcome_of
 from support.provider_server import Heard, standin
-from support.sampling_clients import WITHIN_S, ClientModel, Door, Reply, at_the_door, encode_reply
+from support.sampling_clients import WITHIN_S, ClientModel, ConnectedClient, Reply, encode_reply, open_client
 from support.team_on_source import (
     ENDS_WITH,
     GOAL,
@@ -90,7 +90,7 @@ def provider_reply(meeting: Meeting, *, native: bool) -> Callable[[Heard], Await
     async def reply(heard: Heard) -> Response:
         turns = sum(message["role"] == "assistant" for message in heard.body["messages"])
         path = step_of(json.dumps(heard.body), turns)
-        return await provided(await meeting.answer(path), native=native)(heard)
+        return await openai_reply(await meeting.answer(path), native=native)(heard)
 
     return reply
 
@@ -128,26 +128,26 @@ async def through(route: str, place: Place) -> Came:
     meeting = Meeting()
     match route.replace(",", "").split():
         case ["scripted"]:
-            async with at_the_door(settings_of(place, *LINES)) as door:
-                return came_to(place, await door.ask("team_run", START))
+            async with open_client(settings_of(place, *LINES)) as client:
+                return came_to(place, await client.ask("team_run", START))
         case ["provider", dialect]:
             async with standin() as server:
                 server.will(*[provider_reply(meeting, native=dialect == "native")] * len(STEPS))
                 asks_it = settings_of(place, model="openai:small", base_url=server.openai, dialect=dialect)
-                async with at_the_door(asks_it) as door:
-                    ended = await door.ask("team_run", START)
+                async with open_client(asks_it) as client:
+                    ended = await client.ask("team_run", START)
         case ["push", dialect] | ["input", "required", dialect]:
             model = MeetingModel(native=dialect == "native", meeting=meeting)
-            async with at_the_door(settings_of(place), era_of(route), model) as door:
-                ended = await door.ask("team_run", START)
+            async with open_client(settings_of(place), era_of(route), model) as client:
+                ended = await client.ask("team_run", START)
                 while ended["status"] == "input_required":  # after eight rounds of one call
-                    ended = await door.ask("run_continue", {"run_id": ended["run_id"]})
+                    ended = await client.ask("run_continue", {"run_id": ended["run_id"]})
         case ["caller", "then", "provider"]:
             async with standin() as server:
                 server.will(*[provider_reply(meeting, native=True)] * len(STEPS))
                 asks_it = settings_of(place, model="openai:small", base_url=server.openai)
-                async with at_the_door(asks_it) as door:
-                    ended = await rerouted(door, meeting, "provider")
+                async with open_client(asks_it) as client:
+                    ended = await reroute_team(client, meeting, "provider")
             assert routes_of_answers(place) == {"caller", "provider"}
             return came_to(place, ended)
         case ["sampling", "then", "caller"]:
@@ -155,49 +155,49 @@ async def through(route: str, place: Place) -> Came:
             assert routes_of_answers(place) == {"caller", "sampling"}
             return came_to(place, ended)
         case _:
-            async with at_the_door(settings_of(place), era_of(route)) as door:
-                ended = await by_the_caller(door, await door.ask("team_run", START | {"route": "caller"}), meeting)
+            async with open_client(settings_of(place), era_of(route)) as client:
+                ended = await by_the_caller(client, await client.ask("team_run", START | {"route": "caller"}), meeting)
     assert sorted(meeting.asked) == sorted(STEPS)
     return came_to(place, ended)
 
 
-async def by_the_caller(door: Door, run: dict[str, Any], meeting: Meeting) -> dict[str, Any]:
+async def by_the_caller(client: ConnectedClient, run: dict[str, Any], meeting: Meeting) -> dict[str, Any]:
     """Answer one of those that wait, the newest, until the team has ended."""
     while run["status"] == "input_required":
         keys = [item["key"] for item in run["waiting"]]
         meeting.asked += [key for key in keys if key not in meeting.asked]
         answers = {keys[-1]: line_for(keys[-1])}
-        run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": answers})
+        run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": answers})
     return run
 
 
-async def rerouted(door: Door, meeting: Meeting, route: str) -> dict[str, Any]:
+async def reroute_team(client: ConnectedClient, meeting: Meeting, route: str) -> dict[str, Any]:
     """The plan and a turn of one task by the caller; what both tasks wait for then goes to the other route."""
-    run = await door.ask("team_run", START | {"route": "caller"})
+    run = await client.ask("team_run", START | {"route": "caller"})
     for path in ("plan", SIDE_BY_SIDE[0]):
-        run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": {path: line_for(path)}})
+        run = await client.ask("run_continue", {"run_id": run["run_id"], "answers": {path: line_for(path)}})
     waiting = {item["key"] for item in run["waiting"]}
     assert waiting == {"task-1/try-1/round-2", "task-2/try-1/round-1"}
     meeting.both.set()
-    await door.ask("run_control", {"run_id": run["run_id"], "action": "reroute", "route": route})
-    (run,) = (await door.ask("run_status", {"run_ids": [run["run_id"]], "until": "done", "wait_s": 20}))["runs"]
+    await client.ask("run_control", {"run_id": run["run_id"], "action": "reroute", "route": route})
+    (run,) = (await client.ask("run_status", {"run_ids": [run["run_id"]], "until": "done", "wait_s": 20}))["runs"]
     return run
 
 
 async def asked_until_both_wait(place: Place, meeting: Meeting) -> dict[str, Any]:
     """A client's model makes the plan; it is rerouted while the requests of two tasks are out with it."""
     model = MeetingModel(native=True, meeting=meeting)
-    async with at_the_door(settings_of(place), era_of("input"), model) as door:
+    async with open_client(settings_of(place), era_of("input"), model) as client:
         start = START | {"route": "sampling"}
-        asked = await door.asked("team_run", start)
+        asked = await client.step_to_requests("team_run", start)
         replies = {"plan": encode_reply(line_for("plan"), native=True)}
-        asked = await door.asked("team_run", start, state=asked.request_state, answers=replies)
+        asked = await client.step_to_requests("team_run", start, state=asked.request_state, answers=replies)
         assert set(asked.input_requests) == set(SIDE_BY_SIDE)
         ((run_id,),) = place.rows("select id from run")
-        await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "caller"})
-        (run,) = (await door.ask("run_status", {"run_ids": [run_id], "view": "full"}))["runs"]
+        await client.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "caller"})
+        (run,) = (await client.ask("run_status", {"run_ids": [run_id], "view": "full"}))["runs"]
         assert {item["key"] for item in run["waiting"]} == set(SIDE_BY_SIDE)
-        return await by_the_caller(door, run, meeting)
+        return await by_the_caller(client, run, meeting)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import Response
-from support.app import ME, PERSON, WITHIN_S, Place, answered, assert_all_lawful, reads, rests, says
+from support.app import ME, PERSON, WITHIN_S, Place, answer_run, assert_all_lawful, reads, rests, says
 from support.provider_server import Heard, Standin, refuses, talks
 from support.team_lines import at, plan_line, plan_of, task
 
@@ -33,11 +33,11 @@ EDITS = {
 }
 
 
-async def begun(app: App, place: Place) -> str:
+async def start_waiting_team(app: App, place: Place) -> str:
     """A team whose first task waits for the caller, and whose second for a person."""
     run_id = (await app.runs.start_team(TeamRequest("Do both.", PLAN, route="caller", limits=LIMITS), ME)).run_id
     assert keys_of(await rests(app, run_id)) == {f"{READ}/round-1", f"{EDIT}/round-1"}
-    await answered(app, run_id, **{f"{EDIT}/round-1": EDITS})
+    await answer_run(app, run_id, **{f"{EDIT}/round-1": EDITS})
     assert keys_of(await rests(app, run_id)) == {f"{READ}/round-1", KEY}
     assert content(place) == "alpha\n"
     return run_id
@@ -74,7 +74,7 @@ async def approve_again(app: App, place: Place, run_id: str) -> None:
 
 async def test_a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await begun(app, place)
+        run_id = await start_waiting_team(app, place)
         for action in ("pause", "resume"):  # before it lapses: what is not overdue is not asked again
             await app.control.request(run_id, action, ME)
         report = await lapse(app, place, run_id)
@@ -83,22 +83,22 @@ async def test_a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_onc
         assert any(CALL in text and "resume asks again" in text for text in report.degraded)
         await app.control.request(run_id, "extend", ME, limits=LIMITS)
         assert (await rests(app, run_id)).status == "input_required"
-        report = await answered(app, run_id, **{f"{READ}/round-1": reads("b.txt")})
+        report = await answer_run(app, run_id, **{f"{READ}/round-1": reads("b.txt")})
         assert (report.status, keys_of(report)) == ("input_required", {f"{READ}/round-2"})
-        report = await answered(app, run_id, **{f"{READ}/round-2": says("It is read.")})
+        report = await answer_run(app, run_id, **{f"{READ}/round-2": says("It is read.")})
         assert (report.status, report.waiting) == ("paused", ())
         assert place.rows("select paused, resume_at, owner from run") == [(LAPSED, None, None)]
         assert report.next["arguments"] == {"run_id": run_id, "action": "resume"}
         await approve_again(app, place, run_id)
-        await answered(app, run_id, **{f"{EDIT}/round-2": says("It is edited.")})
-        report = await answered(app, run_id, synthesis=says("Both."))
+        await answer_run(app, run_id, **{f"{EDIT}/round-2": says("It is edited.")})
+        report = await answer_run(app, run_id, synthesis=says("Both."))
         assert (report.status, report.summary) == ("completed", "Both.")
         await assert_all_lawful(app)
 
 
 async def test_what_lapsed_is_asked_again_by_a_resume_while_the_other_task_still_waits(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await begun(app, place)
+        run_id = await start_waiting_team(app, place)
         await lapse(app, place, run_id)
         await approve_again(app, place, run_id)
         assert keys_of(await rests(app, run_id)) == {f"{READ}/round-1", f"{EDIT}/round-2"}
@@ -108,7 +108,7 @@ async def test_what_lapsed_is_asked_again_by_a_resume_while_the_other_task_still
 
 async def test_a_command_asks_again_about_what_lapsed_in_one_task(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await begun(app, place)
+        run_id = await start_waiting_team(app, place)
         await lapse(app, place, run_id)
     async with App.open(place.settings(), via="command") as person:
         await person.control.resume(run_id, PERSON)
@@ -117,12 +117,12 @@ async def test_a_command_asks_again_about_what_lapsed_in_one_task(place: Place) 
 
 async def test_what_lapsed_while_no_server_lived_stays_held_in_the_next(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        run_id = await begun(app, place)
+        run_id = await start_waiting_team(app, place)
     for number in (1, 2):
         async with App.open(place.settings(), via="mcp") as app:
             report = await lapse(app, place, run_id)
             assert (report.status, keys_of(report)) == ("input_required", {f"{READ}/round-{number}"})
-            report = await answered(
+            report = await answer_run(
                 app, run_id, **{f"{READ}/round-{number}": reads("a.txt" if number > 1 else "b.txt")}
             )
             assert keys_of(report) == {f"{READ}/round-{number + 1}"}

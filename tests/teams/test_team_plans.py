@@ -1,4 +1,4 @@
-"""Plans through the front door: what stays whole, what is divided, and what is no plan is repaired once or flagged."""
+"""Plans by tools and commands: what stays whole, what is divided, and what is no plan is repaired once or flagged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.app import Place, says
-from support.sampling_clients import ERAS, Door, at_the_door
+from support.sampling_clients import ERAS, ConnectedClient, open_client
 from support.team_lines import answers, at, plan_line, plan_of, task
 
 WHOLE = "What is in this file?"
@@ -24,9 +24,9 @@ WRONG: Mapping[str, tuple[str, str]] = {  # what the planner says, and what it i
 }
 
 
-async def answer(door: Door, run: dict[str, Any], key: str, text: str) -> dict[str, Any]:
+async def answer(client: ConnectedClient, run: dict[str, Any], key: str, text: str) -> dict[str, Any]:
     assert [item["key"] for item in run["waiting"]] == [key]
-    return await door.ask("run_continue", {"run_id": run["run_id"], "answers": {key: says(text)}})
+    return await client.ask("run_continue", {"run_id": run["run_id"], "answers": {key: says(text)}})
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -36,13 +36,13 @@ async def test_a_goal_is_divided_as_the_planner_says_and_carried_out_so(
 ) -> None:
     steps = [f"task-{number}/try-1/round-1" for number, _ in enumerate(plan["tasks"], 1)]
     lines = (plan_line(*plan["tasks"]), *answers(*steps, "synthesis"))
-    async with at_the_door(place.settings(*lines), era) as door:
-        planned = await door.ask("planner_plan", {"goal": goal})
+    async with open_client(place.settings(*lines), era) as client:
+        planned = await client.ask("planner_plan", {"goal": goal})
         assert planned["status"] == "completed"
         assert not [text for text in planned["degraded"] if text.startswith("plan:")]
         assert [each["id"] for each in planned["output"]["tasks"]] == [each["id"] for each in plan["tasks"]]
-        ended = await door.ask("team_run", {"goal": goal})
-        again = await door.ask("team_run", {"goal": goal, "plan": planned["output"]})
+        ended = await client.ask("team_run", {"goal": goal})
+        again = await client.ask("team_run", {"goal": goal, "plan": planned["output"]})
     assert ended["stop_reason"] == again["stop_reason"] == "team_done"
     steps_of_teams = "select path from mark join run on n = run where flow = 'team' order by mark.id"
     paths = [path for (path,) in place.rows(steps_of_teams)]
@@ -53,11 +53,11 @@ async def test_a_goal_is_divided_as_the_planner_says_and_carried_out_so(
 @pytest.mark.parametrize("title", WRONG)
 async def test_an_invalid_plan_is_repaired_once_told_what_is_wrong(place: Place, title: str) -> None:
     said, fault = WRONG[title]
-    async with at_the_door(place.settings()) as door:
-        run = await door.ask("planner_plan", {"goal": DIVIDED, "route": "caller"})
-        run = await answer(door, run, "plan", said)
+    async with open_client(place.settings()) as client:
+        run = await client.ask("planner_plan", {"goal": DIVIDED, "route": "caller"})
+        run = await answer(client, run, "plan", said)
         assert fault in json.dumps(run["waiting"][0]["messages"][-1])
-        run = await answer(door, run, "plan/repair-1", json.dumps(TWO))
+        run = await answer(client, run, "plan/repair-1", json.dumps(TWO))
     assert (run["status"], [each["id"] for each in run["output"]["tasks"]]) == ("completed", ["analyse", "write"])
     assert run["degraded"] == []
 
@@ -66,9 +66,9 @@ async def test_an_invalid_plan_is_repaired_once_told_what_is_wrong(place: Place,
 async def test_a_plan_that_stays_invalid_becomes_one_task_and_says_so(place: Place, title: str) -> None:
     said, _ = WRONG[title]
     lines = (at("plan", says(said)), at("plan/repair-1", says(said)), *answers("task-1/try-1/round-1"))
-    async with at_the_door(place.settings(*lines)) as door:
-        planned = await door.ask("planner_plan", {"goal": DIVIDED})
-        ended = await door.ask("team_run", {"goal": DIVIDED})
+    async with open_client(place.settings(*lines)) as client:
+        planned = await client.ask("planner_plan", {"goal": DIVIDED})
+        ended = await client.ask("team_run", {"goal": DIVIDED})
     (only,) = planned["output"]["tasks"]
     assert (planned["output"]["strategy"], only["agent"], only["description"]) == ("single_task", "general", DIVIDED)
     assert [each["agent"] for each in ended["output"]["tasks"]] == ["general"]
@@ -80,9 +80,9 @@ async def test_a_plan_that_stays_invalid_becomes_one_task_and_says_so(place: Pla
 @pytest.mark.parametrize("title", [title for title in WRONG if title != "no JSON"])
 async def test_an_invalid_plan_that_the_caller_gives_is_refused_and_begins_nothing(place: Place, title: str) -> None:
     said, fault = WRONG[title]
-    async with at_the_door(place.settings()) as door:
-        result = await door.client.call_tool("team_run", {"plan": json.loads(said), "route": "caller"})
-        assert (await door.ask("run_status"))["runs"] == []
+    async with open_client(place.settings()) as client:
+        result = await client.sdk_client.call_tool("team_run", {"plan": json.loads(said), "route": "caller"})
+        assert (await client.ask("run_status"))["runs"] == []
     assert result.is_error
     assert result.structured_content["code"] == "bad_arguments"
     assert fault in result.structured_content["message"] + result.structured_content["hint"]

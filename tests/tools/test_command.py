@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from support import sandboxed
-from support.waiting import awaited
+from support.waiting import wait_until
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS
@@ -49,7 +49,7 @@ WITHIN_S = 10.0
 BOTH = [pytest.param("sandboxed", marks=pytest.mark.sandbox), "bare"]
 
 
-class Board:
+class CommandRunner:
     """run_command over one workspace, in both ways of running."""
 
     def __init__(self, workspace: Path, mode: str = "sandboxed", **more: Any) -> None:
@@ -84,25 +84,25 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def board(workspace: Path) -> Iterator[Board]:
-    sandboxed.required()
-    made = Board(workspace)
+def runner(workspace: Path) -> Iterator[CommandRunner]:
+    sandboxed.skip_if_missing()
+    made = CommandRunner(workspace)
     yield made
     made.open_workspace.close()
 
 
 @pytest.fixture
-def bare(workspace: Path) -> Iterator[Board]:
-    made = Board(workspace, "bare")
+def bare(workspace: Path) -> Iterator[CommandRunner]:
+    made = CommandRunner(workspace, "bare")
     yield made
     made.open_workspace.close()
 
 
 @pytest.fixture(params=["sandboxed", "bare"])
-def either(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Board]:
+def either(request: pytest.FixtureRequest, workspace: Path) -> Iterator[CommandRunner]:
     if request.param == "sandboxed":
-        sandboxed.required()
-    made = Board(workspace, request.param)
+        sandboxed.skip_if_missing()
+    made = CommandRunner(workspace, request.param)
     yield made
     made.open_workspace.close()
 
@@ -134,29 +134,29 @@ def alive(mark: str) -> list[int]:
 
 def assert_none_left(mark: str) -> None:
     """Processes of another namespace tell nobody of their end."""
-    awaited(lambda: not alive(mark), WITHIN_S, lambda: alive(mark))
+    wait_until(lambda: not alive(mark), WITHIN_S, lambda: alive(mark))
 
 
 # --- what it is told, and tells -------------------------------------------------------------------------------------
 
 
-def test_a_program_runs_and_its_output_comes_back(either: Board) -> None:
+def test_a_program_runs_and_its_output_comes_back(either: CommandRunner) -> None:
     result = either.run("echo", "hi")
     assert (result.is_error, body(result)) == (False, "hi")
 
 
-def test_a_non_zero_exit_is_a_failure_with_both_streams(either: Board) -> None:
+def test_a_non_zero_exit_is_a_failure_with_both_streams(either: CommandRunner) -> None:
     result = either.run("sh", "-c", "echo out; echo err >&2; exit 3")
     assert (result.is_error, result.code, result.data) == (True, None, {"exit_code": 3})
     assert result.content.startswith("[exit code 3")
     assert "\n[stdout, 4 bytes]\nout\n[stderr, 4 bytes]\nerr" in result.content
 
 
-def test_the_same_call_with_the_same_outcome_is_the_same_result(board: Board) -> None:
-    assert board.run("sh", "-c", "echo x; exit 1").digest == board.run("sh", "-c", "echo x; exit 1").digest
+def test_the_same_call_with_the_same_outcome_is_the_same_result(runner: CommandRunner) -> None:
+    assert runner.run("sh", "-c", "echo x; exit 1").digest == runner.run("sh", "-c", "echo x; exit 1").digest
 
 
-def test_a_program_that_a_signal_ended_has_its_number(either: Board) -> None:
+def test_a_program_that_a_signal_ended_has_its_number(either: CommandRunner) -> None:
     assert either.run("sh", "-c", "kill -11 $$").data == {"exit_code": 128 + signal.SIGSEGV}
 
 
@@ -175,12 +175,12 @@ def test_a_program_that_a_signal_ended_has_its_number(either: Board) -> None:
         ("COMMAND-015", "true && " * 50 + "touch PWNED"),
     ],
 )
-def test_no_shell_reads_a_command(board: Board, case: str, text: str) -> None:
+def test_no_shell_reads_a_command(runner: CommandRunner, case: str, text: str) -> None:
     for arguments in ({"command": text}, {"argv": text}):
-        assert call_tool(board.tool, arguments, board._around(None, None)).code == "bad_arguments", case
-    assert board.run(text).code in ("not_found", "command_denied", "path_denied"), case
-    assert body(board.run("printf", "%s", text)) == text.removesuffix("\n")
-    assert not list(board.workspace.glob("PWNED"))
+        assert call_tool(runner.tool, arguments, runner._around(None, None)).code == "bad_arguments", case
+    assert runner.run(text).code in ("not_found", "command_denied", "path_denied"), case
+    assert body(runner.run("printf", "%s", text)) == text.removesuffix("\n")
+    assert not list(runner.workspace.glob("PWNED"))
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ def test_no_shell_reads_a_command(board: Board, case: str, text: str) -> None:
         (["/etc/passwd"], "command_denied"),
     ],
 )
-def test_what_can_t_be_run_is_refused(board: Board, argv: list[str], code: str) -> None:
-    result = board.run(*argv)
+def test_what_can_t_be_run_is_refused(runner: CommandRunner, argv: list[str], code: str) -> None:
+    result = runner.run(*argv)
     assert (result.is_error, result.code) == (True, code)
     assert len(result.content) < 600
 
 
-def test_nothing_of_the_environment_is_the_model_s_to_set(board: Board) -> None:
-    assert board.run("env", env={"LD_PRELOAD": "./x.so"}).code == "bad_arguments"  # COMMAND-028
+def test_nothing_of_the_environment_is_the_model_s_to_set(runner: CommandRunner) -> None:
+    assert runner.run("env", env={"LD_PRELOAD": "./x.so"}).code == "bad_arguments"  # COMMAND-028
 
 
-def test_a_program_without_its_interpreter_is_refused_and_the_interpreter_named(either: Board) -> None:
+def test_a_program_without_its_interpreter_is_refused_and_the_interpreter_named(either: CommandRunner) -> None:
     script = either.workspace / "script"
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
@@ -233,7 +233,7 @@ def test_a_program_reads_nothing_from_the_server_s_input(workspace: Path, mode: 
     assert "protocol" not in report["content"]
 
 
-def test_descriptors_of_the_server_stay_with_it(either: Board, tmp_path: Path) -> None:
+def test_descriptors_of_the_server_stay_with_it(either: CommandRunner, tmp_path: Path) -> None:
     with (tmp_path / "held").open("w") as held:
         os.set_inheritable(held.fileno(), True)
         listing = body(either.python("import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"))
@@ -248,11 +248,11 @@ def test_a_program_of_the_workspace_is_not_found_by_its_bare_name(workspace: Pat
     for name in ("ls", "only-here"):
         (workspace / name).write_text("#!/bin/sh\necho hijacked\n")
         (workspace / name).chmod(0o755)
-    board = Board(workspace, environ={"PATH": f".:{workspace}:{os.environ['PATH']}"})
-    assert "hijacked" not in board.run("ls").content  # COMMAND-020
-    assert board.run("only-here").code == "not_found"
-    assert body(board.run("./only-here")) == "hijacked"
-    assert body(board.run("../only-here", cwd="sub")) == "hijacked"
+    runner = CommandRunner(workspace, environ={"PATH": f".:{workspace}:{os.environ['PATH']}"})
+    assert "hijacked" not in runner.run("ls").content  # COMMAND-020
+    assert runner.run("only-here").code == "not_found"
+    assert body(runner.run("./only-here")) == "hijacked"
+    assert body(runner.run("../only-here", cwd="sub")) == "hijacked"
 
 
 @pytest.mark.sandbox
@@ -262,26 +262,28 @@ def test_a_program_in_a_hidden_place_is_named_with_the_cure(workspace: Path, tmp
     (tools / "mine").write_text("#!/bin/sh\necho mine\n")
     (tools / "mine").chmod(0o755)
     environ = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    refused = Board(workspace, environ=environ).run("mine")
+    refused = CommandRunner(workspace, environ=environ).run("mine")
     assert refused.code == "command_denied"
     assert "command_reads" in refused.content
-    assert Board(workspace, environ=environ).run(str(tools / "mine")).code == "command_denied"
-    assert body(Board(workspace, environ=environ, reads=(tools,)).run("mine")) == "mine"
-    assert Board(workspace, environ=environ, reads=(tools,)).run("touch", str(tools / "x")).is_error
+    assert CommandRunner(workspace, environ=environ).run(str(tools / "mine")).code == "command_denied"
+    assert body(CommandRunner(workspace, environ=environ, reads=(tools,)).run("mine")) == "mine"
+    assert CommandRunner(workspace, environ=environ, reads=(tools,)).run("touch", str(tools / "x")).is_error
     assert not (tools / "x").exists()
 
 
 @pytest.mark.parametrize(
     ("cwd", "code"), [("link", "path_denied"), ("..", "path_denied"), ("/tmp", "path_denied"), ("none", "not_found")]
 )
-def test_a_folder_that_is_not_the_workspace_s_is_refused(either: Board, tmp_path: Path, cwd: str, code: str) -> None:
+def test_a_folder_that_is_not_the_workspace_s_is_refused(
+    either: CommandRunner, tmp_path: Path, cwd: str, code: str
+) -> None:
     (either.workspace / "link").symlink_to(tmp_path)
     assert either.run("touch", "here", cwd=cwd).code == code
     assert not (tmp_path / "here").exists()
 
 
 def test_a_folder_that_is_swapped_for_a_link_leads_nowhere_else(
-    request: pytest.FixtureRequest, either: Board, tmp_path: Path
+    request: pytest.FixtureRequest, either: CommandRunner, tmp_path: Path
 ) -> None:
     times = 3 if request.node.callspec.params["either"] == "sandboxed" else 20
     outside = tmp_path / "outside"
@@ -306,35 +308,37 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nowhere_else(
 # --- what it may touch ----------------------------------------------------------------------------------------------
 
 
-def test_it_writes_the_workspace_and_nothing_else(board: Board, tmp_path: Path) -> None:
+def test_it_writes_the_workspace_and_nothing_else(runner: CommandRunner, tmp_path: Path) -> None:
     places = [str(tmp_path / "x"), "/tmp/kairos-x", "/var/tmp/kairos-x", "/dev/shm/kairos-x", "/etc/kairos-x"]
     places += [str(Path.home() / "kairos-x"), "/usr/kairos-x", "/run/kairos-x", "/kairos-x", "/sys/kairos-x"]
     places += [str(Path(__file__).parents[2] / "kairos_mcp" / "kairos-x")]
-    board.run("sh", "-c", 'for each; do touch "$each"; done; touch inside; mkdir deep; touch deep/x', "sh", *places)
+    runner.run("sh", "-c", 'for each; do touch "$each"; done; touch inside; mkdir deep; touch deep/x', "sh", *places)
     written = [place for place in places if Path(place).exists()]
     for place in written:
         Path(place).unlink()
     assert written == []
-    assert (board.workspace / "inside").exists()
-    assert (board.workspace / "deep" / "x").exists()
+    assert (runner.workspace / "inside").exists()
+    assert (runner.workspace / "deep" / "x").exists()
 
 
-def test_the_home_folder_and_the_sockets_of_daemons_are_not_there(board: Board) -> None:
+def test_the_home_folder_and_the_sockets_of_daemons_are_not_there(runner: CommandRunner) -> None:
     """Of each only the way to what is mounted beneath: the user's home, itself empty, and where this Python is."""
     real = [path for path in (Path.home(), Path("/root"), Path("/home"), Path("/run")) if path.is_dir()]
     code = "import json, os, sys; print(json.dumps({p: os.listdir(p) for p in sys.argv[1:]}))"
-    seen = json.loads(body(board.run(PYTHON, "-I", "-c", code, *map(str, real))))
+    seen = json.loads(body(runner.run(PYTHON, "-I", "-c", code, *map(str, real))))
     assert set(seen) == set(map(str, real))
     for path in real:
         mounted = [place for place in (Path.home(), *READS, Path("/run/current-system")) if path in place.parents]
         assert set(seen[str(path)]) <= {place.relative_to(path).parts[0] for place in mounted}, path
 
 
-def test_code_of_the_workspace_that_a_test_runner_imports_is_in_the_sandbox_too(board: Board, tmp_path: Path) -> None:
+def test_code_of_the_workspace_that_a_test_runner_imports_is_in_the_sandbox_too(
+    runner: CommandRunner, tmp_path: Path
+) -> None:
     """COMMAND-021: a repository whose tests are hostile."""
     (tmp_path / "outside").write_text("a secret")
     home = Path.home()
-    (board.workspace / "test_hostile.py").write_text(
+    (runner.workspace / "test_hostile.py").write_text(
         "import os, socket\nfound = []\n"
         f"for path in ({str(tmp_path / 'outside')!r}, {str(home / '.ssh')!r}, {str(home / '.bashrc')!r}):\n"
         "    if os.path.exists(path): found.append(path)\n"
@@ -342,12 +346,12 @@ def test_code_of_the_workspace_that_a_test_runner_imports_is_in_the_sandbox_too(
         f"try:\n    open({str(tmp_path / 'made')!r}, 'w').write('x')\nexcept OSError: pass\n"
         "open('found', 'w').write(repr(found))\n"
     )
-    board.run("python3", "-m", "unittest", "-q", "test_hostile")
-    assert (board.workspace / "found").read_text() == "[]"
+    runner.run("python3", "-m", "unittest", "-q", "test_hostile")
+    assert (runner.workspace / "found").read_text() == "[]"
     assert not (tmp_path / "made").exists()
 
 
-def test_there_is_no_network(board: Board, tmp_path: Path) -> None:
+def test_there_is_no_network(runner: CommandRunner, tmp_path: Path) -> None:
     by_path, abstract = str(tmp_path / "socket"), f"\0kairos-{os.getpid()}"
     with (
         socket.create_server(("127.0.0.1", 0)) as tcp,
@@ -359,7 +363,7 @@ def test_there_is_no_network(board: Board, tmp_path: Path) -> None:
         for each in (tcp, unix, hidden):
             each.listen()
             each.setblocking(False)
-        result = board.python(
+        result = runner.python(
             "import socket\n"
             f"for family, address in ((socket.AF_INET, {tcp.getsockname()!r}), (socket.AF_UNIX, {by_path!r}),"
             f" (socket.AF_UNIX, {abstract!r}), (socket.AF_INET, ('192.0.2.1', 80))):\n"
@@ -372,7 +376,7 @@ def test_there_is_no_network(board: Board, tmp_path: Path) -> None:
                 each.accept()
 
 
-def test_it_is_told_of_the_environment_what_it_needs(either: Board) -> None:
+def test_it_is_told_of_the_environment_what_it_needs(either: CommandRunner) -> None:
     report = dict(line.split("=", 1) for line in body(either.run("env")).splitlines())
     assert set(report) <= {"PATH", "LANG", "HOME", "PWD", "TERM", "_"}  # COMMAND-037
     assert report["HOME"] != str(Path.home())
@@ -413,30 +417,30 @@ def test_the_server_s_environment_can_t_be_read(workspace: Path) -> None:
     assert "HOME=" in report["content"]
 
 
-def test_no_process_outside_can_be_signalled(board: Board) -> None:
+def test_no_process_outside_can_be_signalled(runner: CommandRunner) -> None:
     with subprocess.Popen(["sleep", "60"]) as outside:
-        tried = board.run("sh", "-c", f"kill -9 $PPID {outside.pid} {os.getpid()}; sleep 0.1")  # COMMAND-040
+        tried = runner.run("sh", "-c", f"kill -9 $PPID {outside.pid} {os.getpid()}; sleep 0.1")  # COMMAND-040
         assert "No such process" in tried.content
         assert outside.poll() is None
         outside.kill()
 
 
-def test_it_has_no_rights_beyond_the_user_s(board: Board) -> None:
+def test_it_has_no_rights_beyond_the_user_s(runner: CommandRunner) -> None:
     status = dict(
-        line.split(":\t", 1) for line in body(board.run("cat", "/proc/self/status")).splitlines() if ":\t" in line
+        line.split(":\t", 1) for line in body(runner.run("cat", "/proc/self/status")).splitlines() if ":\t" in line
     )
     assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
     assert status["NoNewPrivs"] == "1"
-    assert board.run("mount", "-t", "tmpfs", "none", "/mnt").is_error
+    assert runner.run("mount", "-t", "tmpfs", "none", "/mnt").is_error
 
 
 # --- what no run writes ---------------------------------------------------------------------------------------------
 
 
-def test_the_repository_is_read_and_never_written(board: Board) -> None:
-    (board.workspace / ".git" / "hooks").mkdir(parents=True)
-    (board.workspace / ".git" / "config").write_text("[core]\n")
-    assert body(board.run("cat", ".git/config")) == "[core]"
+def test_the_repository_is_read_and_never_written(runner: CommandRunner) -> None:
+    (runner.workspace / ".git" / "hooks").mkdir(parents=True)
+    (runner.workspace / ".git" / "config").write_text("[core]\n")
+    assert body(runner.run("cat", ".git/config")) == "[core]"
     for attack in (
         "echo x > .git/config",
         "echo x > .git/hooks/pre-commit",
@@ -444,19 +448,19 @@ def test_the_repository_is_read_and_never_written(board: Board) -> None:
         "mv .git g",
         "mv .git/config .",
     ):
-        assert board.run("sh", "-c", attack).is_error, attack
-    assert (board.workspace / ".git" / "config").read_text() == "[core]\n"
-    assert list((board.workspace / ".git" / "hooks").iterdir()) == []
+        assert runner.run("sh", "-c", attack).is_error, attack
+    assert (runner.workspace / ".git" / "config").read_text() == "[core]\n"
+    assert list((runner.workspace / ".git" / "hooks").iterdir()) == []
 
 
-def test_a_repository_inside_is_read_and_never_written_nor_replaced(board: Board) -> None:
-    inner = board.workspace / "vendor" / "lib"
+def test_a_repository_inside_is_read_and_never_written_nor_replaced(runner: CommandRunner) -> None:
+    inner = runner.workspace / "vendor" / "lib"
     (inner / ".git" / "hooks").mkdir(parents=True)
     (inner / ".git" / "config").write_text("[core]\n")
     (inner / "code.c").write_text("int a;\n")
-    (board.workspace / "module").mkdir()
-    (board.workspace / "module" / ".git").write_text("gitdir: ../.git/modules/module\n")  # as a submodule has it
-    assert body(board.run("cat", "vendor/lib/.git/config")) == "[core]"
+    (runner.workspace / "module").mkdir()
+    (runner.workspace / "module" / ".git").write_text("gitdir: ../.git/modules/module\n")  # as a submodule has it
+    assert body(runner.run("cat", "vendor/lib/.git/config")) == "[core]"
     for attack in (
         "echo x > vendor/lib/.git/config",
         "echo x > vendor/lib/.git/hooks/post-checkout",
@@ -468,67 +472,67 @@ def test_a_repository_inside_is_read_and_never_written_nor_replaced(board: Board
         "rm module/.git",
         "mv module m",
     ):
-        assert board.run("sh", "-c", attack).is_error, attack
-    changed = board.run("sh", "-c", "echo 'int b;' >> vendor/lib/code.c && mv vendor/lib/code.c vendor/lib/new.c")
+        assert runner.run("sh", "-c", attack).is_error, attack
+    changed = runner.run("sh", "-c", "echo 'int b;' >> vendor/lib/code.c && mv vendor/lib/code.c vendor/lib/new.c")
     assert not changed.is_error, changed.content
     assert (inner / "new.c").read_text() == "int a;\nint b;\n"
     assert (inner / ".git" / "config").read_text() == "[core]\n"
     assert list((inner / ".git" / "hooks").iterdir()) == []
-    assert (board.workspace / "module" / ".git").read_text().startswith("gitdir: ../")
+    assert (runner.workspace / "module" / ".git").read_text().startswith("gitdir: ../")
 
 
-def test_no_descriptor_of_a_repository_stays_with_the_program(board: Board) -> None:
-    (board.workspace / "vendor" / ".git").mkdir(parents=True)
-    said = body(board.run("ls", "/proc/self/fd")).split()
+def test_no_descriptor_of_a_repository_stays_with_the_program(runner: CommandRunner) -> None:
+    (runner.workspace / "vendor" / ".git").mkdir(parents=True)
+    said = body(runner.run("ls", "/proc/self/fd")).split()
     assert len(said) <= 4, said  # its streams, and the one that looks
 
 
-def test_a_nested_git_that_is_a_link_is_left_out_and_leads_nowhere(board: Board, tmp_path: Path) -> None:
+def test_a_nested_git_that_is_a_link_is_left_out_and_leads_nowhere(runner: CommandRunner, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (board.workspace / "vendor").mkdir()
-    (board.workspace / "vendor" / ".git").symlink_to(tmp_path / "elsewhere")
-    assert board.run("sh", "-c", "ls vendor/.git/").is_error
-    assert not board.run("true").is_error
+    (runner.workspace / "vendor").mkdir()
+    (runner.workspace / "vendor" / ".git").symlink_to(tmp_path / "elsewhere")
+    assert runner.run("sh", "-c", "ls vendor/.git/").is_error
+    assert not runner.run("true").is_error
 
 
-def test_repositories_beyond_what_is_looked_at_are_said_to_be_open(board: Board) -> None:
-    (board.workspace / "near" / ".git").mkdir(parents=True)
+def test_repositories_beyond_what_is_looked_at_are_said_to_be_open(runner: CommandRunner) -> None:
+    (runner.workspace / "near" / ".git").mkdir(parents=True)
     for number in range(MAX_FOLDERS):
-        (board.workspace / "many" / str(number)).mkdir(parents=True)
-    result = board.run("sh", "-c", "echo x > near/.git/config")
+        (runner.workspace / "many" / str(number)).mkdir(parents=True)
+    result = runner.run("sh", "-c", "echo x > near/.git/config")
     assert result.is_error
     assert "could write a .git" in result.content
 
 
 @pytest.mark.parametrize("name", [".git", ".kairos"])
-def test_a_folder_that_rules_us_is_not_made_where_there_is_none(board: Board, name: str) -> None:
-    made = board.run("sh", "-c", f"mkdir -p {name}/hooks; echo x > {name}/config")  # COMMAND-045
-    moved = board.run("sh", "-c", f"mkdir evil && rmdir {name} && mv evil {name}")
-    linked = board.run("sh", "-c", f"ln -sfn /tmp {name} && rm -rf {name}")
+def test_a_folder_that_rules_us_is_not_made_where_there_is_none(runner: CommandRunner, name: str) -> None:
+    made = runner.run("sh", "-c", f"mkdir -p {name}/hooks; echo x > {name}/config")  # COMMAND-045
+    moved = runner.run("sh", "-c", f"mkdir evil && rmdir {name} && mv evil {name}")
+    linked = runner.run("sh", "-c", f"ln -sfn /tmp {name} && rm -rf {name}")
     assert [made.is_error, moved.is_error, linked.is_error] == [True] * 3
-    assert not os.path.lexists(board.workspace / name)
+    assert not os.path.lexists(runner.workspace / name)
 
 
-def test_a_place_that_is_held_stays_while_another_program_runs(board: Board) -> None:
+def test_a_place_that_is_held_stays_while_another_program_runs(runner: CommandRunner) -> None:
     stop, results = StopSignal(), []
     slow = threading.Thread(
         target=lambda: results.append(
-            board.run("sh", "-c", "while :; do mkdir .git/x && exit 9; done 2>&1 | head -c 9", stop=stop)
+            runner.run("sh", "-c", "while :; do mkdir .git/x && exit 9; done 2>&1 | head -c 9", stop=stop)
         )
     )
     slow.start()
     for _ in range(5):
-        board.run("true")
+        runner.run("true")
     stop.set()
     slow.join(WITHIN_S)
     assert results
-    assert not (board.workspace / ".git").exists()
+    assert not (runner.workspace / ".git").exists()
 
 
-def test_a_linked_repository_is_refused(board: Board, tmp_path: Path) -> None:
+def test_a_linked_repository_is_refused(runner: CommandRunner, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (board.workspace / ".git").symlink_to(tmp_path / "elsewhere")
-    assert board.run("true").code == "command_denied"
+    (runner.workspace / ".git").symlink_to(tmp_path / "elsewhere")
+    assert runner.run("true").code == "command_denied"
 
 
 def test_the_state_folder_and_the_configuration_are_not_seen(workspace: Path) -> None:
@@ -536,33 +540,33 @@ def test_the_state_folder_and_the_configuration_are_not_seen(workspace: Path) ->
     state.mkdir()
     (state / "seal.key").write_text(SECRET)
     config.write_text(SECRET)
-    board = Board(workspace, hidden=(state, config))
-    grabbed = board.run(
+    runner = CommandRunner(workspace, hidden=(state, config))
+    grabbed = runner.run(
         "sh", "-c", "cat state/* kairos.toml; mv state away; cp -r state copy; ls state; echo x > kairos.toml"
     )
     assert SECRET not in grabbed.content
-    assert SECRET not in board.run("sh", "-c", "rm -f kairos.toml; cat kairos.toml; cat copy/*; cat away/*").content
+    assert SECRET not in runner.run("sh", "-c", "rm -f kairos.toml; cat kairos.toml; cat copy/*; cat away/*").content
     assert (state / "seal.key").read_text() == config.read_text() == SECRET
 
 
 def test_a_state_folder_deep_in_the_workspace_is_refused(workspace: Path) -> None:
     deep = workspace / "a" / "state"
     deep.mkdir(parents=True)
-    assert Board(workspace, hidden=(deep,)).run("true").code == "command_denied"
-    assert Board(workspace, hidden=(workspace.parent,)).run("true").code == "command_denied"
+    assert CommandRunner(workspace, hidden=(deep,)).run("true").code == "command_denied"
+    assert CommandRunner(workspace, hidden=(workspace.parent,)).run("true").code == "command_denied"
 
 
-def test_another_folder_at_the_workspace_s_path_is_not_taken_for_it(workspace: Path, board: Board) -> None:
+def test_another_folder_at_the_workspace_s_path_is_not_taken_for_it(workspace: Path, runner: CommandRunner) -> None:
     workspace.rename(workspace.parent / "moved")
     workspace.mkdir()
-    assert board.run("touch", "x").code == "command_denied"
+    assert runner.run("touch", "x").code == "command_denied"
     assert list(workspace.iterdir()) == []
 
 
 # --- how it ends ----------------------------------------------------------------------------------------------------
 
 
-def test_time_out_ends_everything_and_shows_what_there_was(either: Board) -> None:
+def test_time_out_ends_everything_and_shows_what_there_was(either: CommandRunner) -> None:
     began = time.monotonic()
     result = either.run(
         "sh", "-c", f"echo begun; sleep {token(7301)} & sleep {token(7301)}", timeout_s=1
@@ -573,11 +577,11 @@ def test_time_out_ends_everything_and_shows_what_there_was(either: Board) -> Non
     assert alive(token(7301)) == []
 
 
-def test_a_call_that_is_stopped_ends_its_program(either: Board) -> None:
+def test_a_call_that_is_stopped_ends_its_program(either: CommandRunner) -> None:
     stop, results = StopSignal(), []
     running = threading.Thread(target=lambda: results.append(either.run("sleep", token(7302), stop=stop)))
     running.start()
-    awaited(lambda: alive(token(7302)), WITHIN_S)
+    wait_until(lambda: alive(token(7302)), WITHIN_S)
     stop.set()
     running.join(WITHIN_S)
     assert results[0].code == "cancelled"
@@ -593,21 +597,21 @@ def test_a_call_that_is_stopped_ends_its_program(either: Board) -> None:
         "echo hi; exec sleep 7303 >&2 &",  # COMMAND-033
     ],
 )
-def test_nothing_outlives_its_program(board: Board, how: str) -> None:
+def test_nothing_outlives_its_program(runner: CommandRunner, how: str) -> None:
     began = time.monotonic()
-    assert board.run("sh", "-c", how.replace("7303", token(7303))).data == {"exit_code": 0}
+    assert runner.run("sh", "-c", how.replace("7303", token(7303))).data == {"exit_code": 0}
     assert alive(token(7303)) == []
     assert time.monotonic() - began < 5
 
 
-def test_without_a_sandbox_its_group_ends_with_it(bare: Board) -> None:
+def test_without_a_sandbox_its_group_ends_with_it(bare: CommandRunner) -> None:
     began = time.monotonic()
     assert bare.run("sh", "-c", f"echo hi; exec sleep {token(7304)} >&2 &").data == {"exit_code": 0}
     assert time.monotonic() - began < 2
     assert_none_left(token(7304))
 
 
-def test_who_holds_a_pipe_beyond_the_group_is_not_waited_for(bare: Board) -> None:
+def test_who_holds_a_pipe_beyond_the_group_is_not_waited_for(bare: CommandRunner) -> None:
     began = time.monotonic()
     assert bare.run("setsid", "-f", "sleep", f"4.{os.getpid()}").data == {"exit_code": 0}
     assert time.monotonic() - began < 4
@@ -623,7 +627,7 @@ def assert_killed_server_leaves_nothing(workspace: Path, mode: str, after: float
     mark = token(7306)
     beside = f"setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &)"  # one whose parents end
     server = commander(workspace, ["sh", "-c", f"{beside}; exec sleep {mark}"], mode=mode)
-    awaited(lambda: _descendants(server.pid), WITHIN_S)
+    wait_until(lambda: _descendants(server.pid), WITHIN_S)
     time.sleep(after)  # no wait for anything: the moment is what is tried
     os.kill(server.pid, signal.SIGKILL)
     server.communicate(timeout=WITHIN_S)
@@ -643,7 +647,7 @@ def test_the_death_of_the_server_at_any_moment_of_the_start_ends_its_programs(wo
 
 
 @pytest.mark.parametrize("how", ["time", "exit", "stop"])
-def test_without_a_sandbox_what_left_the_session_ends_with_the_program_too(bare: Board, how: str) -> None:
+def test_without_a_sandbox_what_left_the_session_ends_with_the_program_too(bare: CommandRunner, how: str) -> None:
     mark, stop = token(7316), StopSignal()
     words = f"setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &); "
     if how == "stop":
@@ -654,7 +658,7 @@ def test_without_a_sandbox_what_left_the_session_ends_with_the_program_too(bare:
     assert_none_left(mark)
 
 
-def test_without_a_sandbox_a_program_ends_as_it_did(bare: Board) -> None:
+def test_without_a_sandbox_a_program_ends_as_it_did(bare: CommandRunner) -> None:
     assert bare.run("sh", "-c", "exit 7").data == {"exit_code": 7}
     assert bare.run("sh", "-c", "kill -9 $$").data == {"exit_code": 128 + signal.SIGKILL}
     assert bare.run("sh", "-c", "kill -15 $$").data == {"exit_code": 128 + signal.SIGTERM}
@@ -667,25 +671,25 @@ def test_without_a_sandbox_a_program_ends_as_it_did(bare: Board) -> None:
 BOMB = "b() { [ $1 -gt 0 ] && { b $(($1-1)) & b $(($1-1)) & }; sleep 7308; }; b 11"
 
 
-def test_a_fork_bomb_is_ended_and_leaves_nothing(board: Board) -> None:
+def test_a_fork_bomb_is_ended_and_leaves_nothing(runner: CommandRunner) -> None:
     began = time.monotonic()
-    result = board.run("sh", "-c", BOMB.replace("7308", token(7308)), timeout_s=20)  # COMMAND-034
+    result = runner.run("sh", "-c", BOMB.replace("7308", token(7308)), timeout_s=20)  # COMMAND-034
     assert result.is_error
     assert result.code != "timeout"
     assert time.monotonic() - began < 10
     assert_none_left(token(7308))
-    assert body(board.run("echo", "still here")) == "still here"
+    assert body(runner.run("echo", "still here")) == "still here"
 
 
-def test_children_that_only_wait_are_counted(board: Board) -> None:
-    result = board.python(
+def test_children_that_only_wait_are_counted(runner: CommandRunner) -> None:
+    result = runner.python(
         "import os, time\nfor n in range(2000):\n    if os.fork() == 0:\n        time.sleep(60)", timeout_s=20
     )
     assert result.is_error
     assert "processes and threads" in result.content or "Errno 11" in result.content
 
 
-def test_the_kernel_s_own_limits_hold(either: Board) -> None:
+def test_the_kernel_s_own_limits_hold(either: CommandRunner) -> None:
     report = {
         line[:26].strip(): line[26:].split()[:2] for line in body(either.run("cat", "/proc/self/limits")).splitlines()
     }
@@ -696,13 +700,13 @@ def test_the_kernel_s_own_limits_hold(either: Board) -> None:
     assert report["Max processes"][0] == report["Max processes"][1] != "unlimited"
 
 
-def test_a_file_grows_to_its_limit(either: Board) -> None:
+def test_a_file_grows_to_its_limit(either: CommandRunner) -> None:
     result = either.run("truncate", "-s", "2G", "big")  # COMMAND-036
     assert result.is_error
     assert not (either.workspace / "big").exists() or (either.workspace / "big").stat().st_size <= 1 << 30
 
 
-def bounded(workspace: Path, memory: int, code: str) -> ProcessResult:
+def run_bounded(workspace: Path, memory: int, code: str) -> ProcessResult:
     sandbox = Sandbox(workspace, reads=READS)
     until = time.monotonic() + 20
     argv = [PYTHON, "-I", "-c", code]
@@ -712,7 +716,7 @@ def bounded(workspace: Path, memory: int, code: str) -> ProcessResult:
 
 @pytest.mark.sandbox
 def test_one_process_has_so_much_memory(workspace: Path) -> None:
-    ended = bounded(workspace, 128 << 20, "b = bytearray(256 << 20)")
+    ended = run_bounded(workspace, 128 << 20, "b = bytearray(256 << 20)")
     assert (ended.reason, ended.exit_code) == ("exit", 1)
     assert "MemoryError" in ended.stderr.text()
 
@@ -725,11 +729,11 @@ def test_all_together_have_so_much_memory(workspace: Path, held: str) -> None:
     children = f"for n in range(8):\n    if os.fork() == 0:\n        m = {held}\n        time.sleep(60)"
     code = f"import os, time\n{children}\ntime.sleep(60)"
     began = time.monotonic()
-    assert bounded(workspace, 200 << 20, code).reason == "memory"
+    assert run_bounded(workspace, 200 << 20, code).reason == "memory"
     assert time.monotonic() - began < 10
 
 
-def test_a_flood_of_output_is_cut_and_ended(either: Board) -> None:
+def test_a_flood_of_output_is_cut_and_ended(either: CommandRunner) -> None:
     began = time.monotonic()
     result = either.run("yes")  # COMMAND-032
     assert result.is_error
@@ -738,7 +742,7 @@ def test_a_flood_of_output_is_cut_and_ended(either: Board) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_long_output_keeps_its_head_and_its_tail(either: Board) -> None:
+def test_a_long_output_keeps_its_head_and_its_tail(either: CommandRunner) -> None:
     result = either.run("seq", "400000")
     assert not result.is_error
     lines = body(result).splitlines()
@@ -755,7 +759,7 @@ def test_what_is_held_of_an_output_stays_small_while_it_runs() -> None:
     assert stream.total == 300 * 65_536
 
 
-def test_bytes_that_are_no_text_are_replaced(either: Board) -> None:
+def test_bytes_that_are_no_text_are_replaced(either: CommandRunner) -> None:
     assert body(either.run("printf", r"\377\376ok\n")) == "\ufffd\ufffdok"
 
 
@@ -776,8 +780,8 @@ def test_a_person_may_switch_it_off(workspace: Path) -> None:
 # --- what a person is shown -----------------------------------------------------------------------------------------
 
 
-def test_a_preview_shows_program_folder_and_arguments(board: Board) -> None:
-    shown = board.preview("echo", "a b", "$HOME", cwd="sub")
+def test_a_preview_shows_program_folder_and_arguments(runner: CommandRunner) -> None:
+    shown = runner.preview("echo", "a b", "$HOME", cwd="sub")
     assert isinstance(shown, Preview)
     program = next(line for line in shown.text.splitlines() if line.startswith("program:")).split()[1]
     assert os.path.samefile(program, "/bin/echo")
@@ -785,8 +789,8 @@ def test_a_preview_shows_program_folder_and_arguments(board: Board) -> None:
     assert "'a b' '$HOME'" in shown.text
 
 
-def test_arguments_that_could_be_misread_stand_apart_and_escaped(board: Board) -> None:
-    shown = board.preview("echo", "one\ncommand: rm", "\u202egnp", "rm -rf \u0430", "x" * 4000)  # COMMAND-043
+def test_arguments_that_could_be_misread_stand_apart_and_escaped(runner: CommandRunner) -> None:
+    shown = runner.preview("echo", "one\ncommand: rm", "\u202egnp", "rm -rf \u0430", "x" * 4000)  # COMMAND-043
     assert isinstance(shown, Preview)
     assert r"argument 1: 'one\ncommand: rm'" in shown.text
     assert r"argument 2: '\u202egnp'" in shown.text
@@ -795,33 +799,33 @@ def test_arguments_that_could_be_misread_stand_apart_and_escaped(board: Board) -
     assert shown.text.isascii()
 
 
-def test_what_can_t_run_is_refused_before_anybody_is_asked(board: Board) -> None:
-    shown = board.preview("no-such-program")
+def test_what_can_t_run_is_refused_before_anybody_is_asked(runner: CommandRunner) -> None:
+    shown = runner.preview("no-such-program")
     assert isinstance(shown, ToolResult)
     assert shown.code == "not_found"
 
 
-def test_a_program_that_changed_since_it_was_shown_does_not_run(board: Board) -> None:
-    script = board.workspace / "build.sh"
+def test_a_program_that_changed_since_it_was_shown_does_not_run(runner: CommandRunner) -> None:
+    script = runner.workspace / "build.sh"
     script.write_text("#!/bin/sh\ntouch good\n")
     script.chmod(0o755)
-    shown = board.preview("./build.sh")
+    shown = runner.preview("./build.sh")
     assert isinstance(shown, Preview)
     assert set(shown.base_hashes) == {"build.sh"}
     script.write_text("#!/bin/sh\ntouch evil\n")
-    assert board.run("./build.sh", base=shown.base_hashes).code == "stale_file"
-    assert not (board.workspace / "evil").exists()
+    assert runner.run("./build.sh", base=shown.base_hashes).code == "stale_file"
+    assert not (runner.workspace / "evil").exists()
 
 
-def test_the_preview_says_when_there_is_no_sandbox(bare: Board) -> None:
+def test_the_preview_says_when_there_is_no_sandbox(bare: CommandRunner) -> None:
     shown = bare.preview("echo")
     assert isinstance(shown, Preview)
     assert "WITHOUT A SANDBOX" in shown.text
 
 
-def tool_of(board: Board) -> Tool:
-    return board.tool
+def tool_of(runner: CommandRunner) -> Tool:
+    return runner.tool
 
 
-def test_its_effect_is_irreversible(board: Board) -> None:
-    assert tool_of(board).spec.effect == "irreversible"
+def test_its_effect_is_irreversible(runner: CommandRunner) -> None:
+    assert tool_of(runner).spec.effect == "irreversible"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.tools import Desk
+from support.tools import WorkspaceTools
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.settings.settings import CommandMode
@@ -19,12 +19,12 @@ from kairos_mcp.tools.registry import ToolRegistry
 def test_a_program_is_not_started_where_its_run_is_anothers_by_then(tmp_path: Path, mode: CommandMode) -> None:
     (tmp_path / "W").mkdir()
     with Workspace(tmp_path / "W") as open_workspace:
-        desk = Desk(tmp_path / "W", ToolRegistry(command_tools(open_workspace, CommandSettings(mode))))
-        assert not desk.call("run_command", argv=["touch", "first"]).is_error
+        tools = WorkspaceTools(tmp_path / "W", ToolRegistry(command_tools(open_workspace, CommandSettings(mode))))
+        assert not tools.call("run_command", argv=["touch", "first"]).is_error
 
-        def lost() -> None:
+        def raise_fence_lost() -> None:
             raise FenceLost("run-1")
 
-        desk.memory = replace(desk.memory, check_owner=lost)
-        assert desk.call("run_command", argv=["touch", "second"]).is_error
-    assert sorted(path.name for path in desk.workspace.iterdir()) == ["first"]
+        tools.memory = replace(tools.memory, check_owner=raise_fence_lost)
+        assert tools.call("run_command", argv=["touch", "second"]).is_error
+    assert sorted(path.name for path in tools.workspace.iterdir()) == ["first"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.interruptions import struck
-from support.tools import READ_BYTES, Desk
+from support.tools import READ_BYTES, WorkspaceTools
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -25,7 +25,7 @@ BEFORE, AFTER = "ours-a\n", "edit-a\n"
 
 
 class Scene:
-    """A workspace with d/t, an outside beside it with a file of the same name, and a desk."""
+    """A workspace with d/t, an outside beside it with a file of the same name, and tools."""
 
     def __init__(self, root: Path, open_workspace: Workspace | None = None) -> None:
         self.workspace, self.outside = root / "W", root / "outside"
@@ -35,13 +35,15 @@ class Scene:
         self.file.write_text(BEFORE)
         (self.outside / "d" / "t").write_text(BEFORE)
         self.open_workspace = open_workspace or Workspace(self.workspace)
-        self.desk = Desk(self.workspace, ToolRegistry(builtin_tools(self.open_workspace, read_bytes=READ_BYTES)))
+        self.tools = WorkspaceTools(
+            self.workspace, ToolRegistry(builtin_tools(self.open_workspace, read_bytes=READ_BYTES))
+        )
 
     def edit(self) -> str | None:
-        return self.desk.call("edit_file", **EDIT).code
+        return self.tools.call("edit_file", **EDIT).code
 
     def create(self) -> str | None:
-        return self.desk.call("write_file", path="d/new", content=AFTER).code
+        return self.tools.call("write_file", path="d/new", content=AFTER).code
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self.workspace.rglob("*"))
@@ -253,7 +255,7 @@ def test_nothing_stays_written_in_a_folder_that_was_moved_outside(
         seen: list[dict[str, str]] = []
 
         def blow(scene: Scene = scene, seen: list[dict[str, str]] = seen) -> None:
-            seen.append(finished(scene.workspace / "d"))
+            seen.append(written_files(scene.workspace / "d"))
             (scene.workspace / "d").rename(scene.outside / "moved")
 
         code, _ = struck(lambda on=scene: act(on), {line: blow})
@@ -286,7 +288,7 @@ def test_a_new_file_that_another_has_changed_already_is_not_taken_away_with_its_
     assert met
 
 
-def finished(folder: Path) -> dict[str, str]:
+def written_files(folder: Path) -> dict[str, str]:
     """What a folder holds but for what a write has beside its file."""
     return {path.name: path.read_text() for path in folder.iterdir() if not path.name.startswith(".kairos-")}
 
@@ -296,7 +298,7 @@ def test_a_file_that_comes_to_be_there_is_not_replaced_by_a_new_one(scenes: Call
     codes = set()
     for line, scene in each_line(scenes, every, Scene.create):
         code, _ = struck(
-            scene.create, {line: lambda on=scene: on.desk.write({"d/new": "their\n"})}
+            scene.create, {line: lambda on=scene: on.tools.write({"d/new": "their\n"})}
         )  # in place, where it is there already
         codes.add(code)
         assert (scene.workspace / "d" / "new").read_text() == "their\n", line
@@ -311,7 +313,7 @@ def test_without_an_exchange_there_is_a_moment_in_which_another_s_write_is_lost(
         scene = Scene(tmp_path / str(line))
         scene.open_workspace.close()
         with Workspace(scene.workspace, exchange=False) as open_workspace:
-            scene.desk.registry = ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES))
+            scene.tools.registry = ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES))
             code, lines = struck(scene.edit, {line: lambda on=scene: renames(on)})
         if lines < line:
             break
@@ -326,10 +328,10 @@ def test_without_an_exchange_our_own_writes_take_turns(tmp_path: Path) -> None:
         scene = Scene(tmp_path / str(line))
         scene.open_workspace.close()
         with Workspace(scene.workspace, exchange=False) as open_workspace:
-            scene.desk.registry = ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES))
+            scene.tools.registry = ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES))
             codes: list[str | None] = []
-            whole = {"path": "d/t", "content": "whole\n", "base": scene.desk.preview("edit_file", **EDIT).base_hashes}
-            other = threading.Thread(target=lambda: codes.append(scene.desk.call("write_file", **whole).code))  # noqa: B023 - joined in its round
+            whole = {"path": "d/t", "content": "whole\n", "base": scene.tools.preview("edit_file", **EDIT).base_hashes}
+            other = threading.Thread(target=lambda: codes.append(scene.tools.call("write_file", **whole).code))  # noqa: B023 - joined in its round
 
             def blow(other: threading.Thread = other) -> None:
                 other.start()

@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 import pytest
-from support.tools import Desk
+from support.tools import WorkspaceTools
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.patterns import compile_glob
@@ -81,87 +81,87 @@ PATHS = [
 ]
 
 
-def works(desk: Desk) -> None:
+def works(tools: WorkspaceTools) -> None:
     """The call afterwards."""
-    desk.write({"works": "one"})
-    assert not desk.call("edit_file", path="works", old_string="one", new_string="two").is_error
-    assert (desk.workspace / "works").read_text() == "two"
-    os.unlink(desk.workspace / "works")
+    tools.write({"works": "one"})
+    assert not tools.call("edit_file", path="works", old_string="one", new_string="two").is_error
+    assert (tools.workspace / "works").read_text() == "two"
+    os.unlink(tools.workspace / "works")
 
 
-def bytes_in(desk: Desk) -> dict[str, bytes]:
-    found = (path for path in desk.workspace.rglob("*") if path.is_file() and not path.is_symlink())
+def bytes_in(tools: WorkspaceTools) -> dict[str, bytes]:
+    found = (path for path in tools.workspace.rglob("*") if path.is_file() and not path.is_symlink())
     return {str(path): path.read_bytes() for path in found}
 
 
 @pytest.mark.parametrize(("case", "content", "edit", "code"), EDITS)
 def test_an_edit_that_does_not_fit_is_refused_and_changes_nothing(
-    changing: Desk, case: str, content: str | bytes | None, edit: dict[str, Any], code: str
+    writing_tools: WorkspaceTools, case: str, content: str | bytes | None, edit: dict[str, Any], code: str
 ) -> None:
     if content is not None:
-        changing.write({"t.py": content})
-    before = bytes_in(changing)
+        writing_tools.write({"t.py": content})
+    before = bytes_in(writing_tools)
     arguments = {"path": "t.py"} | edit
-    result = changing.call("edit_file", **arguments)
+    result = writing_tools.call("edit_file", **arguments)
     assert (result.is_error, result.code) == (True, code), case
     assert result.data["hint"]
     with pytest.raises(KairosError) as caught:  # nobody is asked about it either
-        changing.preview("edit_file", **arguments)
+        writing_tools.preview("edit_file", **arguments)
     assert caught.value.code == code
-    assert bytes_in(changing) == before
-    works(changing)
+    assert bytes_in(writing_tools) == before
+    works(writing_tools)
 
 
-def test_edit_002_the_places_are_counted_and_named(changing: Desk) -> None:
-    changing.write({"t.py": TEXT})
-    text = changing.call("edit_file", path="t.py", old_string="a=1", new_string="a=9").content
+def test_edit_002_the_places_are_counted_and_named(writing_tools: WorkspaceTools) -> None:
+    writing_tools.write({"t.py": TEXT})
+    text = writing_tools.call("edit_file", path="t.py", old_string="a=1", new_string="a=9").content
     assert "2 times in t.py: line 1, 3." in text
 
 
 @pytest.mark.parametrize(("case", "content", "old", "new", "after"), KEPT)
 def test_every_byte_beside_the_edit_is_kept(
-    changing: Desk, case: str, content: bytes, old: str, new: str, after: bytes
+    writing_tools: WorkspaceTools, case: str, content: bytes, old: str, new: str, after: bytes
 ) -> None:
-    changing.write({"t.txt": content})
-    assert not changing.call("edit_file", path="t.txt", old_string=old, new_string=new).is_error, case
-    assert (changing.workspace / "t.txt").read_bytes() == after
+    writing_tools.write({"t.txt": content})
+    assert not writing_tools.call("edit_file", path="t.txt", old_string=old, new_string=new).is_error, case
+    assert (writing_tools.workspace / "t.txt").read_bytes() == after
 
 
 @pytest.mark.parametrize("tool", ["plan_edits", "apply_edits"])
 @pytest.mark.parametrize(("case", "edits", "code"), PLANS)
 def test_a_plan_of_which_one_edit_does_not_fit_is_refused_whole(
-    changing: Desk, case: str, edits: list[dict[str, str]], code: str, tool: str
+    writing_tools: WorkspaceTools, case: str, edits: list[dict[str, str]], code: str, tool: str
 ) -> None:
-    changing.write({"t.py": TEXT, "u.py": "u"})
+    writing_tools.write({"t.py": TEXT, "u.py": "u"})
     also = {"path": "u.py", "old_string": "u", "new_string": "v"}
-    result = changing.call(tool, edits=[also, *({"path": "t.py", **edit} for edit in edits)])
+    result = writing_tools.call(tool, edits=[also, *({"path": "t.py", **edit} for edit in edits)])
     assert (result.is_error, result.code) == (True, code), case
-    assert (changing.content()["t.py"], changing.content()["u.py"]) == (TEXT, "u")
-    works(changing)
+    assert (writing_tools.content()["t.py"], writing_tools.content()["u.py"]) == (TEXT, "u")
+    works(writing_tools)
 
 
-def test_edit_019_a_link_that_took_the_file_s_place_is_not_followed(changing: Desk) -> None:
-    changing.write({"t.py": TEXT})
+def test_edit_019_a_link_that_took_the_file_s_place_is_not_followed(writing_tools: WorkspaceTools) -> None:
+    writing_tools.write({"t.py": TEXT})
     edit = {"path": "t.py", "old_string": "b=2", "new_string": "b=3"}
-    shown = changing.preview("edit_file", **edit)
-    secret = changing.workspace.parent / "W-secret" / "f"
+    shown = writing_tools.preview("edit_file", **edit)
+    secret = writing_tools.workspace.parent / "W-secret" / "f"
     secret.write_text(TEXT)
-    os.unlink(changing.workspace / "t.py")
-    os.symlink("../W-secret/f", changing.workspace / "t.py")
-    assert changing.approved("edit_file", shown, **edit).code == "path_denied"
+    os.unlink(writing_tools.workspace / "t.py")
+    os.symlink("../W-secret/f", writing_tools.workspace / "t.py")
+    assert writing_tools.call_approved("edit_file", shown, **edit).code == "path_denied"
     assert secret.read_text() == TEXT
 
 
-def test_edit_029_a_plan_is_named_and_can_not_be_brought_along(changing: Desk) -> None:
-    changing.write({"t.py": TEXT})
-    planned = changing.call("plan_edits", edits=[{"path": "t.py", "old_string": "b=2", "new_string": "b=3"}])
+def test_edit_029_a_plan_is_named_and_can_not_be_brought_along(writing_tools: WorkspaceTools) -> None:
+    writing_tools.write({"t.py": TEXT})
+    planned = writing_tools.call("plan_edits", edits=[{"path": "t.py", "old_string": "b=2", "new_string": "b=3"}])
     plan_id = planned.data["plan_id"]
     for evil in ({"new_string": "evil"}, {"edits": [{"path": "t.py", "old_string": "b=2", "new_string": "evil"}]}):
-        assert changing.call("apply_edit_plan", plan_id=plan_id, **evil).code == "bad_arguments"
-    assert changing.call("apply_edit_plan", plan_id="0" * 32).code == "not_found"
-    assert changing.content()["t.py"] == TEXT
-    assert not changing.call("apply_edit_plan", plan_id=plan_id).is_error
-    assert "b=3" in changing.content()["t.py"]
+        assert writing_tools.call("apply_edit_plan", plan_id=plan_id, **evil).code == "bad_arguments"
+    assert writing_tools.call("apply_edit_plan", plan_id="0" * 32).code == "not_found"
+    assert writing_tools.content()["t.py"] == TEXT
+    assert not writing_tools.call("apply_edit_plan", plan_id=plan_id).is_error
+    assert "b=3" in writing_tools.content()["t.py"]
 
 
 def test_edit_034_what_is_written_beside_a_file_is_taken_by_no_glob_over_sources() -> None:
@@ -171,24 +171,24 @@ def test_edit_034_what_is_written_beside_a_file_is_taken_by_no_glob_over_sources
 
 
 @pytest.mark.parametrize(("case", "path", "code"), PATHS)
-def test_a_bad_path_is_not_written(changing: Desk, case: str, path: str, code: str) -> None:
-    before, outside = bytes_in(changing), changing.workspace.parent / "W-secret"
+def test_a_bad_path_is_not_written(writing_tools: WorkspaceTools, case: str, path: str, code: str) -> None:
+    before, outside = bytes_in(writing_tools), writing_tools.workspace.parent / "W-secret"
     results = [
-        changing.call("write_file", path=path, content="evil"),
-        changing.call("edit_file", path=path, old_string="SECRET", new_string="evil"),
-        changing.call("plan_edits", edits=[{"path": path, "old_string": "SECRET", "new_string": "evil"}]),
-        changing.call("apply_edits", edits=[{"path": path, "old_string": "SECRET", "new_string": "evil"}]),
+        writing_tools.call("write_file", path=path, content="evil"),
+        writing_tools.call("edit_file", path=path, old_string="SECRET", new_string="evil"),
+        writing_tools.call("plan_edits", edits=[{"path": path, "old_string": "SECRET", "new_string": "evil"}]),
+        writing_tools.call("apply_edits", edits=[{"path": path, "old_string": "SECRET", "new_string": "evil"}]),
     ]
     assert {result.code for result in results} == {code}, case
     assert all("SECRET" not in result.content and len(result.content) < 600 for result in results)
-    assert bytes_in(changing) == before
+    assert bytes_in(writing_tools) == before
     assert (os.listdir(outside), (outside / "f").read_text()) == (["f"], "SECRET")
-    works(changing)
+    works(writing_tools)
 
 
 @pytest.mark.parametrize("path", ["~/.ssh/id_rsa", "$HOME/.ssh/id_rsa", "W-secret/f", "CON", "real/f::$DATA"])
-def test_a_name_is_a_name_and_nothing_is_expanded(changing: Desk, path: str) -> None:
+def test_a_name_is_a_name_and_nothing_is_expanded(writing_tools: WorkspaceTools, path: str) -> None:
     """PATH-003, 029, 030, 032, 033: they lie in the workspace, like any other."""
-    assert not changing.call("write_file", path=path, content="x").is_error
-    assert changing.content()[path] == "x"
-    assert (changing.workspace.parent / "W-secret" / "f").read_text() == "SECRET"
+    assert not writing_tools.call("write_file", path=path, content="x").is_error
+    assert writing_tools.content()[path] == "x"
+    assert (writing_tools.workspace.parent / "W-secret" / "f").read_text() == "SECRET"

@@ -53,7 +53,7 @@ def places(text: str, old: str) -> int:
     return sum(text.startswith(old, at) for at in range(len(text)))
 
 
-def expected(text: str, edit: TextEdit) -> str | type[KairosError]:
+def expected_edit(text: str, edit: TextEdit) -> str | type[KairosError]:
     """The law again, said otherwise: by counting places, not by looking for one after the other."""
     if not edit.old:
         return BadArguments
@@ -80,7 +80,7 @@ def test_an_edit_replaces_literally_or_changes_nothing_and_says_why(case: tuple[
     text, edit = case
     assume(marked or not text.startswith("\ufeff"))
     content = ("\ufeff" * marked + text).encode()
-    wanted = expected(text, edit)
+    wanted = expected_edit(text, edit)
     if isinstance(wanted, str):
         assert apply_text_edits("f", content, [edit], MOST).content.decode() == "\ufeff" * marked + wanted
         return
@@ -134,8 +134,8 @@ def test_a_rewritten_file_holds_the_text_and_keeps_its_mark_and_its_line_ends(be
         assert found in (text, mark + text)
 
 
-def patched(before: str, diff: str) -> str:
-    """What the diff makes of a text: as `patch` would."""
+def apply_diff(before: str, diff: str) -> str:
+    """Apply the diff to a text, as `patch` would."""
     lines, made, at = [f"{line}\n" for line in before.split("\n")], [], 0
     lines[-1] = lines[-1].removesuffix("\n")
     rows = [f"{row}\n" for row in diff.split("\n")][5:-1]
@@ -168,7 +168,7 @@ def test_a_diff_makes_the_one_text_of_the_other(before: str, after: str) -> None
     assume(before != after)
     if ends_in_crlf(before) and ends_in_crlf(after):
         before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
-    assert patched(before, unified_diff("f", before.encode(), after.encode())) == after
+    assert apply_diff(before, unified_diff("f", before.encode(), after.encode())) == after
 
 
 @law

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.tools import Desk
+from support.tools import WorkspaceTools
 
 PATHS = [
     ("PATH-002", "real/../../ws-secret/f", "path_denied"),
@@ -54,63 +54,63 @@ PATTERNS = [
 
 @pytest.mark.parametrize(("case", "path", "code"), PATHS)
 def test_a_bad_path_is_refused_by_reading_and_the_next_call_works(
-    guarded: Desk, case: str, path: str, code: str
+    trapped_tools: WorkspaceTools, case: str, path: str, code: str
 ) -> None:
-    result = guarded.call("read_file", path=path)
+    result = trapped_tools.call("read_file", path=path)
     assert (result.is_error, result.code) == (True, code), case
     assert "SECRET" not in result.content
     assert len(result.content) < 600
-    assert guarded.call("read_file", path="real/f").content == "inside"
+    assert trapped_tools.call("read_file", path="real/f").content == "inside"
 
 
 @pytest.mark.parametrize("tool", ["list_files", "file_tree", "search_files"])
 @pytest.mark.parametrize(("case", "path", "code"), [row for row in PATHS if row[1] not in (".", "fifo")])
 def test_a_bad_path_is_refused_by_listing_and_searching(
-    guarded: Desk, tool: str, case: str, path: str, code: str
+    trapped_tools: WorkspaceTools, tool: str, case: str, path: str, code: str
 ) -> None:
     more = {"pattern": "."} if tool == "search_files" else {}
-    result = guarded.call(tool, path=path, **more)
+    result = trapped_tools.call(tool, path=path, **more)
     assert (result.is_error, result.code) == (True, code), case
-    assert guarded.call("list_files", path="real").content == "real/f"
+    assert trapped_tools.call("list_files", path="real").content == "real/f"
 
 
-def test_a_fifo_is_refused_at_once(guarded: Desk) -> None:
+def test_a_fifo_is_refused_at_once(trapped_tools: WorkspaceTools) -> None:
     began = time.monotonic()
-    assert guarded.call("read_file", path="fifo").code == "not_regular_file"
+    assert trapped_tools.call("read_file", path="fifo").code == "not_regular_file"
     assert time.monotonic() - began < 1  # PATH-021 says 100 ms; a blocked open would never end
 
 
-def test_a_search_of_everything_stays_inside_and_follows_no_link(guarded: Desk) -> None:
-    (guarded.workspace / "hard").unlink()  # a second name of the secret itself, no way out of the workspace
-    result = guarded.call("search_files", pattern="inside|SECRET")
-    assert guarded.lines(result) == ["real/f:1: inside"]
+def test_a_search_of_everything_stays_inside_and_follows_no_link(trapped_tools: WorkspaceTools) -> None:
+    (trapped_tools.workspace / "hard").unlink()  # a second name of the secret itself, no way out of the workspace
+    result = trapped_tools.call("search_files", pattern="inside|SECRET")
+    assert trapped_tools.lines(result) == ["real/f:1: inside"]
 
 
 @pytest.mark.parametrize(("case", "pattern"), PATTERNS)
-def test_a_bad_pattern_is_refused_and_the_next_call_works(desk: Desk, case: str, pattern: str) -> None:
-    desk.write({"a": "a" * 30 + "!"})
-    desk.kept["ref"] = "text"
+def test_a_bad_pattern_is_refused_and_the_next_call_works(tools: WorkspaceTools, case: str, pattern: str) -> None:
+    tools.write({"a": "a" * 30 + "!"})
+    tools.kept["ref"] = "text"
     for tool, more in (
         ("search_files", {"pattern": pattern}),
         ("read_result", {"ref": "ref", "grep": pattern}),
     ):
-        result = desk.call(tool, **more)
+        result = tools.call(tool, **more)
         assert (result.is_error, result.code) == (True, "bad_arguments"), case
         assert len(result.content) < 400
-    assert desk.call("search_files", pattern="a!").data["matches"] == 1
+    assert tools.call("search_files", pattern="a!").data["matches"] == 1
 
 
-def test_search_001_a_bait_for_backtracking_ends_at_once(desk: Desk) -> None:
-    desk.write({"a": "a" * 30 + "!"})
-    desk.call("search_files", pattern="warm")
+def test_search_001_a_bait_for_backtracking_ends_at_once(tools: WorkspaceTools) -> None:
+    tools.write({"a": "a" * 30 + "!"})
+    tools.call("search_files", pattern="warm")
     began = time.monotonic()
-    result = desk.call("search_files", pattern="(a+)+$")
+    result = tools.call("search_files", pattern="(a+)+$")
     assert time.monotonic() - began < 1  # by backtracking it takes over 10 s
     assert result.data["matches"] == 0
 
 
 @pytest.mark.parametrize("bomb", ["**/" * 200, "**/" * 9, "a" * 257, "{" * 40])
-def test_search_013_a_glob_bomb_is_refused(desk: Desk, bomb: str) -> None:
-    assert desk.call("list_files", glob=bomb).code == "bad_arguments"
-    assert desk.call("search_files", pattern="x", glob=bomb).code == "bad_arguments"
-    assert not desk.call("list_files", glob="**/*.py").is_error
+def test_search_013_a_glob_bomb_is_refused(tools: WorkspaceTools, bomb: str) -> None:
+    assert tools.call("list_files", glob=bomb).code == "bad_arguments"
+    assert tools.call("search_files", pattern="x", glob=bomb).code == "bad_arguments"
+    assert not tools.call("list_files", glob="**/*.py").is_error

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.tools import READ_BYTES, Desk
+from support.tools import READ_BYTES, WorkspaceTools
 
 from kairos_mcp.core.messages import ToolResult
 
 
-def read(desk: Desk, path: str, **more: int) -> ToolResult:
-    return desk.call("read_file", path=path, **more)
+def read(tools: WorkspaceTools, path: str, **more: int) -> ToolResult:
+    return tools.call("read_file", path=path, **more)
 
 
-def test_a_file_is_read_whole_with_its_lines_and_hash(desk: Desk) -> None:
-    desk.write({"src/a.py": "one\ntwo\n"})
-    result = read(desk, "./src/a.py")
+def test_a_file_is_read_whole_with_its_lines_and_hash(tools: WorkspaceTools) -> None:
+    tools.write({"src/a.py": "one\ntwo\n"})
+    result = read(tools, "./src/a.py")
     assert result.content == "one\ntwo\n"
     assert result.data == {
         "path": "src/a.py",
@@ -33,10 +33,10 @@ def test_a_file_is_read_whole_with_its_lines_and_hash(desk: Desk) -> None:
     }
 
 
-def test_an_empty_file_gives_an_empty_string_also_when_a_range_is_asked_for(desk: Desk) -> None:
-    desk.write({"empty": ""})
-    assert read(desk, "empty").content == ""
-    ranged = read(desk, "empty", start_line=3)
+def test_an_empty_file_gives_an_empty_string_also_when_a_range_is_asked_for(tools: WorkspaceTools) -> None:
+    tools.write({"empty": ""})
+    assert read(tools, "empty").content == ""
+    ranged = read(tools, "empty", start_line=3)
     assert (ranged.content, ranged.is_error, ranged.data["lines"]) == ("", False, 0)
     assert "clamped" in ranged.data
 
@@ -56,89 +56,89 @@ def test_an_empty_file_gives_an_empty_string_also_when_a_range_is_asked_for(desk
     ],
 )
 def test_a_range_is_clamped_to_the_file_and_says_so(
-    desk: Desk, start: int | None, end: int | None, shown: str, clamped: bool
+    tools: WorkspaceTools, start: int | None, end: int | None, shown: str, clamped: bool
 ) -> None:
-    desk.write({"a": "one\ntwo\nthree"})
-    result = desk.call("read_file", path="a", start_line=start, end_line=end)
+    tools.write({"a": "one\ntwo\nthree"})
+    result = tools.call("read_file", path="a", start_line=start, end_line=end)
     assert not result.is_error
     assert ("clamped" in result.data) is clamped
     assert ("notes" in result.data) is clamped
     assert result.content == shown or (clamped and result.content.startswith(f"{shown}\n["))
 
 
-def test_a_range_that_ends_before_it_starts_is_an_error(desk: Desk) -> None:
-    desk.write({"a": "one\ntwo"})
-    assert read(desk, "a", start_line=2, end_line=1).code == "bad_arguments"
+def test_a_range_that_ends_before_it_starts_is_an_error(tools: WorkspaceTools) -> None:
+    tools.write({"a": "one\ntwo"})
+    assert read(tools, "a", start_line=2, end_line=1).code == "bad_arguments"
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.text(st.sampled_from("ab é\r\t"), max_size=4), max_size=6), st.data())
-def test_ranges_put_together_are_the_whole_file(desk: Desk, lines: list[str], drawn: st.DataObject) -> None:
+def test_ranges_put_together_are_the_whole_file(tools: WorkspaceTools, lines: list[str], drawn: st.DataObject) -> None:
     text = "\n".join(lines)
-    desk.write({"a": text})
-    total = read(desk, "a").data["lines"]
+    tools.write({"a": text})
+    total = read(tools, "a").data["lines"]
     if total < 2:
         return
     cut = drawn.draw(st.integers(1, total - 1))
-    first, second = read(desk, "a", end_line=cut), read(desk, "a", start_line=cut + 1)
+    first, second = read(tools, "a", end_line=cut), read(tools, "a", start_line=cut + 1)
     assert first.content + second.content == text
     assert "clamped" not in first.data
     assert "clamped" not in second.data
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text_but_of_the_hash(desk: Desk) -> None:
+def test_a_byte_order_mark_is_no_part_of_the_text_but_of_the_hash(tools: WorkspaceTools) -> None:
     content = b"\xef\xbb\xbfone\r\ntwo\r\n"
-    desk.write({"a": content})
-    result = read(desk, "a")
+    tools.write({"a": content})
+    result = read(tools, "a")
     assert (result.content, result.data["sha256"]) == ("one\r\ntwo\r\n", sha256(content).hexdigest())
 
 
-def test_bytes_that_are_no_text_are_shown_as_such_and_said(desk: Desk) -> None:
-    desk.write({"latin": b"caf\xe9"})
-    result = read(desk, "latin")
+def test_bytes_that_are_no_text_are_shown_as_such_and_said(tools: WorkspaceTools) -> None:
+    tools.write({"latin": b"caf\xe9"})
+    result = read(tools, "latin")
     assert result.content.startswith("caf\ufffd\n[")
     assert result.data["notes"]
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF\0\0", "text".encode("utf-16"), b"a" * 8191 + b"\0"])
-def test_a_binary_file_is_refused(desk: Desk, content: bytes) -> None:
-    desk.write({"a": content})
-    assert read(desk, "a").code == "binary_file"
+def test_a_binary_file_is_refused(tools: WorkspaceTools, content: bytes) -> None:
+    tools.write({"a": content})
+    assert read(tools, "a").code == "binary_file"
 
 
-def test_a_file_larger_than_a_read_is_read_in_part_and_says_where_to_go_on(desk: Desk) -> None:
+def test_a_file_larger_than_a_read_is_read_in_part_and_says_where_to_go_on(tools: WorkspaceTools) -> None:
     lines = [f"line {n:06} " + "x" * 50 for n in range(1, 50_001)]
-    desk.write({"log": "\n".join(lines) + "\n"})
-    first = read(desk, "log")
+    tools.write({"log": "\n".join(lines) + "\n"})
+    first = read(tools, "log")
     last = first.data["end_line"]
     assert first.content.splitlines()[:last] == lines[:last]
     assert first.data["sha256"] is None
     assert first.data["lines"] is None
     assert "clamped" in first.data
-    further = read(desk, "log", start_line=last + 1, end_line=last + 2)
+    further = read(tools, "log", start_line=last + 1, end_line=last + 2)
     assert further.content.splitlines()[:2] == lines[last : last + 2]
-    assert read(desk, "log", start_line=50_000).content.splitlines()[0] == lines[-1]
-    beyond = read(desk, "log", start_line=70_000)
+    assert read(tools, "log", start_line=50_000).content.splitlines()[0] == lines[-1]
+    beyond = read(tools, "log", start_line=70_000)
     assert (beyond.content.splitlines()[0], beyond.data["start_line"]) == (lines[-1], 50_000)
 
 
-def test_one_line_longer_than_a_read_is_shown_in_part(desk: Desk) -> None:
-    desk.write({"long": "y" * (READ_BYTES + 10)})
-    result = read(desk, "long")
+def test_one_line_longer_than_a_read_is_shown_in_part(tools: WorkspaceTools) -> None:
+    tools.write({"long": "y" * (READ_BYTES + 10)})
+    result = read(tools, "long")
     assert result.content.startswith("y" * READ_BYTES + "\n[")
     assert len(result.data["notes"]) == 2
 
 
 @pytest.mark.parametrize("head", [b"", b"text\n" * 2000])
-def test_path_045_ten_sparse_gigabytes_take_no_memory(desk: Desk, head: bytes) -> None:
-    desk.write({"sparse": head})
-    os.truncate(desk.workspace / "sparse", 10 << 30)
-    desk.call("read_file", path="sparse")
+def test_path_045_ten_sparse_gigabytes_take_no_memory(tools: WorkspaceTools, head: bytes) -> None:
+    tools.write({"sparse": head})
+    os.truncate(tools.workspace / "sparse", 10 << 30)
+    tools.call("read_file", path="sparse")
     tracemalloc.start()
     try:
-        whole = read(desk, "sparse")
-        desk.call("search_files", pattern="no such thing")
-        far = desk.call("read_file", path="sparse", start_line=10**9, seconds=0.2)
+        whole = read(tools, "sparse")
+        tools.call("search_files", pattern="no such thing")
+        far = tools.call("read_file", path="sparse", start_line=10**9, seconds=0.2)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -147,24 +147,24 @@ def test_path_045_ten_sparse_gigabytes_take_no_memory(desk: Desk, head: bytes) -
     assert far.code == ("too_large" if head else "binary_file")
 
 
-def test_a_folder_is_listed_by_name_with_paths_that_can_be_read(desk: Desk) -> None:
-    desk.write({"src/b.py": "", "src/a.py": "", "src/pkg/c.py": "", "src/.hidden": ""})
-    os.symlink("a.py", desk.workspace / "src" / "link")
-    result = desk.call("list_files", path="src")
+def test_a_folder_is_listed_by_name_with_paths_that_can_be_read(tools: WorkspaceTools) -> None:
+    tools.write({"src/b.py": "", "src/a.py": "", "src/pkg/c.py": "", "src/.hidden": ""})
+    os.symlink("a.py", tools.workspace / "src" / "link")
+    result = tools.call("list_files", path="src")
     assert result.content.splitlines() == ["src/.hidden", "src/a.py", "src/b.py", "src/link@", "src/pkg/"]
     assert result.data == {"path": "src", "shown": 5, "total": 5, "partial": False}
-    assert desk.call("list_files").content == "src/"
+    assert tools.call("list_files").content == "src/"
 
 
-def test_a_listing_past_its_limit_says_how_many_there_are(desk: Desk) -> None:
-    desk.write({f"f{n:03}": "" for n in range(30)})
-    result = desk.call("list_files", limit=10)
-    assert desk.lines(result) == [f"f{n:03}" for n in range(10)]
+def test_a_listing_past_its_limit_says_how_many_there_are(tools: WorkspaceTools) -> None:
+    tools.write({f"f{n:03}": "" for n in range(30)})
+    result = tools.call("list_files", limit=10)
+    assert tools.lines(result) == [f"f{n:03}" for n in range(10)]
     assert (result.data["shown"], result.data["total"]) == (10, 30)
-    globbed = desk.call("list_files", glob="f*", limit=10)
-    assert desk.lines(globbed) == desk.lines(result)
+    globbed = tools.call("list_files", glob="f*", limit=10)
+    assert tools.lines(globbed) == tools.lines(result)
     assert (globbed.data["shown"], globbed.data["total"]) == (10, 30)
-    assert desk.call("list_files", limit=0).code == "bad_arguments"
+    assert tools.call("list_files", limit=0).code == "bad_arguments"
 
 
 @pytest.mark.parametrize(
@@ -183,60 +183,60 @@ def test_a_listing_past_its_limit_says_how_many_there_are(desk: Desk) -> None:
         ("none", None, ["No file fits."]),
     ],
 )
-def test_globs_find_files_below_a_folder(desk: Desk, glob: str, path: str | None, found: list[str]) -> None:
-    desk.write({"a.py": "", "src/b.py": "", "src/x.md": "", "src/deep/c.py": "", ".git/z.py": ""})
-    assert desk.call("list_files", glob=glob, path=path).content.splitlines() == found
+def test_globs_find_files_below_a_folder(tools: WorkspaceTools, glob: str, path: str | None, found: list[str]) -> None:
+    tools.write({"a.py": "", "src/b.py": "", "src/x.md": "", "src/deep/c.py": "", ".git/z.py": ""})
+    assert tools.call("list_files", glob=glob, path=path).content.splitlines() == found
 
 
-def test_a_glob_leaves_out_git_and_what_is_ignored_and_says_so(desk: Desk) -> None:
-    desk.write({".gitignore": "build/\n*.log\n!keep.log\n", "build/x": "", "a.log": "", "keep.log": ""})
-    desk.write({"sub/.gitignore": "*.tmp\n!b.log", "sub/t.tmp": "", "sub/b.log": "", "u.tmp": "", ".git/c": ""})
-    result = desk.call("list_files", glob="**")
-    assert desk.lines(result) == [".gitignore", "keep.log", "sub/.gitignore", "sub/b.log", "u.tmp"]
+def test_a_glob_leaves_out_git_and_what_is_ignored_and_says_so(tools: WorkspaceTools) -> None:
+    tools.write({".gitignore": "build/\n*.log\n!keep.log\n", "build/x": "", "a.log": "", "keep.log": ""})
+    tools.write({"sub/.gitignore": "*.tmp\n!b.log", "sub/t.tmp": "", "sub/b.log": "", "u.tmp": "", ".git/c": ""})
+    result = tools.call("list_files", glob="**")
+    assert tools.lines(result) == [".gitignore", "keep.log", "sub/.gitignore", "sub/b.log", "u.tmp"]
     assert result.data["notes"]
-    assert desk.lines(desk.call("list_files", glob="*", path="build")) == ["build/x"]  # asked for by name
+    assert tools.lines(tools.call("list_files", glob="*", path="build")) == ["build/x"]  # asked for by name
 
 
-def test_a_tree_shows_the_nearest_levels_first_and_where_it_was_cut(desk: Desk) -> None:
-    desk.write({"a/b/c/d.txt": "", "a/e.txt": "", "z.txt": "", ".git/config": "", "many/x": ""})
-    desk.write({f"many/f{n:03}": "" for n in range(100)})
-    result = desk.call("file_tree", depth=2)
-    lines = desk.lines(result)
+def test_a_tree_shows_the_nearest_levels_first_and_where_it_was_cut(tools: WorkspaceTools) -> None:
+    tools.write({"a/b/c/d.txt": "", "a/e.txt": "", "z.txt": "", ".git/config": "", "many/x": ""})
+    tools.write({f"many/f{n:03}": "" for n in range(100)})
+    result = tools.call("file_tree", depth=2)
+    lines = tools.lines(result)
     assert lines[:6] == ["./", "  a/", "    b/ …", "    e.txt", "  many/", "    f000"]
     assert lines[-2:] == ["    … 41 more: list_files shows them", "  z.txt"]
     assert "    d.txt" not in lines
-    assert desk.lines(desk.call("file_tree", path="a/b")) == ["a/b/", "  c/", "    d.txt"]
+    assert tools.lines(tools.call("file_tree", path="a/b")) == ["a/b/", "  c/", "    d.txt"]
 
 
-def test_a_large_tree_is_bounded_and_each_top_folder_is_named(desk: Desk) -> None:
-    desk.write({f"d{n:02}/f{m:02}": "" for n in range(40) for m in range(30)})
-    result = desk.call("file_tree")
-    lines = desk.lines(result)
+def test_a_large_tree_is_bounded_and_each_top_folder_is_named(tools: WorkspaceTools) -> None:
+    tools.write({f"d{n:02}/f{m:02}": "" for n in range(40) for m in range(30)})
+    result = tools.call("file_tree")
+    lines = tools.lines(result)
     assert len([line for line in lines if line.startswith("  d")]) == 40
     assert len(lines) < 560
     assert result.data["partial"]
 
 
-def test_names_that_are_no_plain_text_are_spelled_out(desk: Desk) -> None:
+def test_names_that_are_no_plain_text_are_spelled_out(tools: WorkspaceTools) -> None:
     for name in (b"caf\xe9", b"two\nlines", b"esc\x1b[31m", "schön".encode()):
-        Path(os.fsdecode(os.fsencode(desk.workspace) + b"/" + name)).write_bytes(b"needle")
+        Path(os.fsdecode(os.fsencode(tools.workspace) + b"/" + name)).write_bytes(b"needle")
     expected = ["caf\\xe9", "esc\\x1b[31m", "schön", "two\\nlines"]
-    *listed, note = desk.call("list_files").content.splitlines()
+    *listed, note = tools.call("list_files").content.splitlines()
     assert listed == expected
     assert note.startswith("[3 names ")
-    assert desk.lines(desk.call("search_files", pattern="needle")) == [f"{name}:1: needle" for name in expected]
+    assert tools.lines(tools.call("search_files", pattern="needle")) == [f"{name}:1: needle" for name in expected]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_said(desk: Desk) -> None:
-    desk.write({"secret": "x"})
-    (desk.workspace / "secret").chmod(0)
-    assert desk.call("read_file", path="secret").code == "path_denied"
+def test_what_may_not_be_read_is_said(tools: WorkspaceTools) -> None:
+    tools.write({"secret": "x"})
+    (tools.workspace / "secret").chmod(0)
+    assert tools.call("read_file", path="secret").code == "path_denied"
 
 
-def test_listings_that_run_out_of_time_say_so(desk: Desk) -> None:
-    desk.write({"a/b": "", "c/d": ""})
-    for result in (desk.call("list_files", glob="*", seconds=0), desk.call("file_tree", seconds=0)):
+def test_listings_that_run_out_of_time_say_so(tools: WorkspaceTools) -> None:
+    tools.write({"a/b": "", "c/d": ""})
+    for result in (tools.call("list_files", glob="*", seconds=0), tools.call("file_tree", seconds=0)):
         assert not result.is_error
         assert result.data["partial"]
 
@@ -250,15 +250,17 @@ def test_listings_that_run_out_of_time_say_so(desk: Desk) -> None:
         ("", {}, ""),
     ],
 )
-def test_lines_are_numbered_where_that_is_asked_for(desk: Desk, text: str, asked: dict[str, int], shown: str) -> None:
-    desk.write({"a.txt": text.encode()})
-    result = read(desk, "a.txt", line_numbers=True, **asked)
+def test_lines_are_numbered_where_that_is_asked_for(
+    tools: WorkspaceTools, text: str, asked: dict[str, int], shown: str
+) -> None:
+    tools.write({"a.txt": text.encode()})
+    result = read(tools, "a.txt", line_numbers=True, **asked)
     assert result.content == shown
     assert result.data["sha256"] == sha256(text.encode()).hexdigest()
-    assert read(desk, "a.txt", line_numbers=False).content == text
+    assert read(tools, "a.txt", line_numbers=False).content == text
 
 
-def test_lines_of_a_large_file_are_numbered_as_they_stand_in_it(desk: Desk) -> None:
-    desk.write({"large": (b"x" * 99 + b"\n") * (READ_BYTES // 50)})
-    first = read(desk, "large", start_line=900, end_line=901, line_numbers=True).content
+def test_lines_of_a_large_file_are_numbered_as_they_stand_in_it(tools: WorkspaceTools) -> None:
+    tools.write({"large": (b"x" * 99 + b"\n") * (READ_BYTES // 50)})
+    first = read(tools, "large", start_line=900, end_line=901, line_numbers=True).content
     assert first.startswith("900\t" + "x" * 99 + "\n901\t")

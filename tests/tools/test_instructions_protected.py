@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.waiting import awaited
-from test_command import WITHIN_S, Board, body
+from support.waiting import wait_until
+from test_command import WITHIN_S, CommandRunner, body
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
@@ -32,35 +32,35 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def board(workspace: Path) -> Board:
-    return Board(workspace)
+def runner(workspace: Path) -> CommandRunner:
+    return CommandRunner(workspace)
 
 
 def files(workspace: Path) -> set[str]:
     return {path.relative_to(workspace).as_posix() for path in workspace.rglob("*")}
 
 
-def recorded(board: Board, script: str) -> tuple[ToolResult, list[dict[str, object]]]:
-    """The result of a shell's script, and what was moved into the record."""
+def run_and_record(runner: CommandRunner, script: str) -> tuple[ToolResult, list[dict[str, object]]]:
+    """Run a shell's script; returns the result, and what was moved into the record."""
     kept: dict[str, str] = {}
     memory = ToolMemory(kept.__setitem__, kept.get)
     ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
-    result = call_tool(board.tool, {"argv": ["sh", "-c", script]}, ctx)
+    result = call_tool(runner.tool, {"argv": ["sh", "-c", script]}, ctx)
     assert all(name.startswith("round-1/call-1/taken-out") for name in kept)
     return result, [json.loads(text) for text in kept.values()]
 
 
-def test_what_is_there_is_read_only_at_any_depth(board: Board) -> None:
-    (board.workspace / "AGENTS.md").write_text("ours")
-    (board.workspace / ".vscode").mkdir()
-    (board.workspace / ".vscode" / "tasks.json").write_text("ours")
-    deep = board.workspace / "sub" / "inner"
+def test_what_is_there_is_read_only_at_any_depth(runner: CommandRunner) -> None:
+    (runner.workspace / "AGENTS.md").write_text("ours")
+    (runner.workspace / ".vscode").mkdir()
+    (runner.workspace / ".vscode" / "tasks.json").write_text("ours")
+    deep = runner.workspace / "sub" / "inner"
     (deep / ".claude").mkdir(parents=True)
     (deep / ".claude" / "settings.json").write_text("ours")
     (deep / "CLAUDE.md").write_text("ours")
-    (board.workspace / "skills").mkdir()
-    before = files(board.workspace)
-    assert body(board.run("cat", "AGENTS.md", "sub/inner/.claude/settings.json")) == "oursours"
+    (runner.workspace / "skills").mkdir()
+    before = files(runner.workspace)
+    assert body(runner.run("cat", "AGENTS.md", "sub/inner/.claude/settings.json")) == "oursours"
     for attack in (
         "echo x > AGENTS.md",
         "rm AGENTS.md",
@@ -76,25 +76,27 @@ def test_what_is_there_is_read_only_at_any_depth(board: Board) -> None:
         "mv sub s && mkdir -p sub/inner && echo x > sub/inner/CLAUDE.md",
         "mkdir skills/x",
     ):
-        assert board.run("sh", "-c", attack).is_error, attack
-        (board.workspace / "new").unlink(missing_ok=True)
-    assert files(board.workspace) == before
-    assert {(board.workspace / path).read_text() for path in before if (board.workspace / path).is_file()} == {"ours"}
-    assert not board.run("sh", "-c", "echo fine > sub/inner/code.c").is_error
+        assert runner.run("sh", "-c", attack).is_error, attack
+        (runner.workspace / "new").unlink(missing_ok=True)
+    assert files(runner.workspace) == before
+    assert {(runner.workspace / path).read_text() for path in before if (runner.workspace / path).is_file()} == {"ours"}
+    assert not runner.run("sh", "-c", "echo fine > sub/inner/code.c").is_error
 
 
-def test_what_is_not_there_can_not_be_made_at_the_top(board: Board) -> None:
+def test_what_is_not_there_can_not_be_made_at_the_top(runner: CommandRunner) -> None:
     for attempt in ("echo x > $each", "mkdir $each/x", "rmdir $each", "mv $each away", "ln -sfT /etc $each"):
         script = f"for each; do ({attempt}) 2>/dev/null && echo $each; done"
-        assert "[stdout" not in board.run("sh", "-c", script, "sh", *NAMES).content, attempt
-    assert files(board.workspace) == {"sub"}
+        assert "[stdout" not in runner.run("sh", "-c", script, "sh", *NAMES).content, attempt
+    assert files(runner.workspace) == {"sub"}
     for name in ("agents.md", ".Mcp.json"):  # hosts on other systems read these too
-        assert recorded(board, f"echo x > {name}")[0].code == "path_denied"
-    assert files(board.workspace) == {"sub"}
+        assert run_and_record(runner, f"echo x > {name}")[0].code == "path_denied"
+    assert files(runner.workspace) == {"sub"}
 
 
-def test_what_is_made_deeper_is_moved_into_the_record_and_the_call_has_failed(board: Board) -> None:
-    made, record = recorded(board, "mkdir -p sub/a/.github && echo obey > sub/a/AGENTS.md && cp sub/a/A* sub/a/.github")
+def test_what_is_made_deeper_is_moved_into_the_record_and_the_call_has_failed(runner: CommandRunner) -> None:
+    made, record = run_and_record(
+        runner, "mkdir -p sub/a/.github && echo obey > sub/a/AGENTS.md && cp sub/a/A* sub/a/.github"
+    )
     assert (made.is_error, made.code, made.data) == (True, "path_denied", {"exit_code": 0})
     assert "sub/a/AGENTS.md" in made.content
     assert "command_writes" in made.content
@@ -102,115 +104,120 @@ def test_what_is_made_deeper_is_moved_into_the_record_and_the_call_has_failed(bo
         {"path": "sub/a/.github", "texts": {"AGENTS.md": "obey\n"}},
         {"path": "sub/a/AGENTS.md", "texts": {"": "obey\n"}},
     ]
-    assert files(board.workspace) == {"sub", "sub/a"}
-    assert not recorded(board, "echo x > sub/a/code")[0].is_error
+    assert files(runner.workspace) == {"sub", "sub/a"}
+    assert not run_and_record(runner, "echo x > sub/a/code")[0].is_error
 
 
-def test_skills_that_were_not_there_are_moved_as_well(board: Board) -> None:
-    made, record = recorded(board, "mkdir -p skills/x && echo obey > skills/x/SKILL.md")
+def test_skills_that_were_not_there_are_moved_as_well(runner: CommandRunner) -> None:
+    made, record = run_and_record(runner, "mkdir -p skills/x && echo obey > skills/x/SKILL.md")
     assert made.code == "path_denied"
     assert record == [{"path": "skills", "texts": {"x/SKILL.md": "obey\n"}}]
-    assert files(board.workspace) == {"sub"}
+    assert files(runner.workspace) == {"sub"}
 
 
 @pytest.mark.parametrize("content", ["head -c 400000 /dev/zero | tr '\\0' x", "printf '\\377'"])
-def test_what_no_record_takes_is_put_aside_under_a_name_that_instructs_nobody(board: Board, content: str) -> None:
-    made, record = recorded(board, f"{content} > sub/AGENTS.md")
+def test_what_no_record_takes_is_put_aside_under_a_name_that_instructs_nobody(
+    runner: CommandRunner, content: str
+) -> None:
+    made, record = run_and_record(runner, f"{content} > sub/AGENTS.md")
     assert (made.code, record) == ("path_denied", [])
-    (aside,) = (board.workspace / "sub").iterdir()
+    (aside,) = (runner.workspace / "sub").iterdir()
     assert aside.name.startswith(".kairos-aside-")
     assert aside.name in made.content
 
 
-def test_a_link_is_put_back_and_what_it_leads_to_is_read_only(board: Board) -> None:
-    (board.workspace / "docs.md").write_text("ours")
-    (board.workspace / "CLAUDE.md").symlink_to("docs.md")
-    (board.workspace / "sub" / "AGENTS.md").symlink_to("../made.md")
-    assert recorded(board, "echo x > docs.md")[0].is_error
-    swapped, record = recorded(board, "rm CLAUDE.md && echo obey > CLAUDE.md; rm sub/AGENTS.md; echo obey > made.md")
+def test_a_link_is_put_back_and_what_it_leads_to_is_read_only(runner: CommandRunner) -> None:
+    (runner.workspace / "docs.md").write_text("ours")
+    (runner.workspace / "CLAUDE.md").symlink_to("docs.md")
+    (runner.workspace / "sub" / "AGENTS.md").symlink_to("../made.md")
+    assert run_and_record(runner, "echo x > docs.md")[0].is_error
+    swapped, record = run_and_record(
+        runner, "rm CLAUDE.md && echo obey > CLAUDE.md; rm sub/AGENTS.md; echo obey > made.md"
+    )
     assert swapped.code == "path_denied"
     assert {each["path"] for each in record} == {"CLAUDE.md"}
-    assert os.readlink(board.workspace / "CLAUDE.md") == "docs.md"
-    assert os.readlink(board.workspace / "sub" / "AGENTS.md") == "../made.md"
-    assert (board.workspace / "docs.md").read_text() == "ours"
-    made, record = recorded(board, "echo more > made.md; echo obey > made.md")
+    assert os.readlink(runner.workspace / "CLAUDE.md") == "docs.md"
+    assert os.readlink(runner.workspace / "sub" / "AGENTS.md") == "../made.md"
+    assert (runner.workspace / "docs.md").read_text() == "ours"
+    made, record = run_and_record(runner, "echo more > made.md; echo obey > made.md")
     assert made.is_error
-    (board.workspace / "made.md").unlink()
-    made, record = recorded(board, "echo obey > made.md")
+    (runner.workspace / "made.md").unlink()
+    made, record = run_and_record(runner, "echo obey > made.md")
     assert (made.code, [each["path"] for each in record]) == ("path_denied", ["made.md"])
-    assert not (board.workspace / "made.md").exists()
+    assert not (runner.workspace / "made.md").exists()
 
 
 def test_what_a_person_named_may_be_written_and_nothing_beside_it(workspace: Path) -> None:
     (workspace / ".vscode").mkdir()
     (workspace / ".vscode" / "tasks.json").write_text("ours")
-    board = Board(workspace, writes=("GEMINI.md", ".github/workflows/*", ".vscode/settings.json"))
-    allowed, _ = recorded(
-        board, "mkdir -p .github/workflows; for x in GEMINI.md sub/GEMINI.md .github/workflows/a .vscode/settings.json;"
-        "do echo x > $x; done"
+    runner = CommandRunner(workspace, writes=("GEMINI.md", ".github/workflows/*", ".vscode/settings.json"))
+    allowed, _ = run_and_record(
+        runner,
+        "mkdir -p .github/workflows; for x in GEMINI.md sub/GEMINI.md .github/workflows/a .vscode/settings.json;"
+        "do echo x > $x; done",
     )  # fmt: skip
     assert not allowed.is_error, allowed.content
     assert {"GEMINI.md", "sub/GEMINI.md", ".github/workflows/a", ".vscode/settings.json"} <= files(workspace)
-    assert board.run("sh", "-c", "echo x > .vscode/tasks.json").is_error
-    assert board.run("sh", "-c", "echo x > AGENTS.md").is_error
-    made, record = recorded(board, "echo x > .github/CODEOWNERS; echo y > .github/workflows/b")
+    assert runner.run("sh", "-c", "echo x > .vscode/tasks.json").is_error
+    assert runner.run("sh", "-c", "echo x > AGENTS.md").is_error
+    made, record = run_and_record(runner, "echo x > .github/CODEOWNERS; echo y > .github/workflows/b")
     assert (made.code, [each["path"] for each in record]) == ("path_denied", [".github/CODEOWNERS"])
     assert (workspace / ".github" / "workflows" / "b").exists()
     assert (workspace / ".vscode" / "tasks.json").read_text() == "ours"
 
 
-def test_dependencies_may_hold_what_they_like(board: Board) -> None:
+def test_dependencies_may_hold_what_they_like(runner: CommandRunner) -> None:
     places = "node_modules .venv lib/site-packages sub/vendor"
     script = f"for x in {places}; do mkdir -p $x/p/.github; echo x > $x/p/AGENTS.md; done"
     for _ in range(2):
-        assert not recorded(board, script)[0].is_error
-    assert (board.workspace / "sub" / "vendor" / "p" / "AGENTS.md").exists()
+        assert not run_and_record(runner, script)[0].is_error
+    assert (runner.workspace / "sub" / "vendor" / "p" / "AGENTS.md").exists()
 
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
-def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Board, path: str) -> None:
-    tools = writing_tools(board.open_workspace, build_scopes(board.workspace), 1 << 20, Redactor())
+def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(runner: CommandRunner, path: str) -> None:
+    tools = writing_tools(runner.open_workspace, build_scopes(runner.workspace), 1 << 20, Redactor())
     write = next(tool for tool in tools if tool.spec.name == "write_file")
     wanted = {"path": path, "content": "approved"}
     results: list[ToolResult] = []
     waits = "while ! [ -e go ]; do sleep 0.01; done; echo x > AGENTS.md"
-    program = threading.Thread(target=lambda: results.append(board.run("sh", "-c", waits)))
+    program = threading.Thread(target=lambda: results.append(runner.run("sh", "-c", waits)))
     program.start()
-    awaited((board.workspace / ".git").exists, WITHIN_S)
+    wait_until((runner.workspace / ".git").exists, WITHIN_S)
     assert isinstance(preview_call(write, wanted, ToolContext("run-1", time.monotonic() + 60, lambda _: None)), Preview)
     busy = call_tool(write, wanted, ToolContext("run-1", time.monotonic() + 0.2, lambda _: None))
-    assert (busy.code, not (board.workspace / path).is_file()) == ("busy", True)
+    assert (busy.code, not (runner.workspace / path).is_file()) == ("busy", True)
     ctx = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-2/call-1")
     writer = threading.Thread(target=lambda: results.append(call_tool(write, wanted, ctx)))
     writer.start()
-    (board.workspace / "go").touch()
+    (runner.workspace / "go").touch()
     for each in (program, writer):
         each.join(WITHIN_S)
     (ended,) = [each for each in results if each.content.startswith("[exit")]
     (written,) = [each for each in results if each is not ended]
     assert ended.code is None, ended.content
     assert not written.is_error, written.content
-    assert (board.workspace / path).read_text() == "approved"
+    assert (runner.workspace / path).read_text() == "approved"
 
 
-def test_what_was_there_beyond_all_bounds_is_left_and_a_change_of_it_is_a_failure(board: Board) -> None:
+def test_what_was_there_beyond_all_bounds_is_left_and_a_change_of_it_is_a_failure(runner: CommandRunner) -> None:
     for number in range(MAX_HELD + 20):
-        (board.workspace / "sub" / f"{number:03}").mkdir()
-        (board.workspace / "sub" / f"{number:03}" / "AGENTS.md").write_text("ours")
-    quiet, _ = recorded(board, "true")
+        (runner.workspace / "sub" / f"{number:03}").mkdir()
+        (runner.workspace / "sub" / f"{number:03}" / "AGENTS.md").write_text("ours")
+    quiet, _ = run_and_record(runner, "true")
     assert not quiet.is_error
     assert "could write" in quiet.content
-    changed, record = recorded(board, "for x in sub/*; do echo x > $x/AGENTS.md; done; true")
+    changed, record = run_and_record(runner, "for x in sub/*; do echo x > $x/AGENTS.md; done; true")
     assert (changed.code, record) == ("path_denied", [])
-    assert (board.workspace / "sub" / "000" / "AGENTS.md").read_text() == "ours"
+    assert (runner.workspace / "sub" / "000" / "AGENTS.md").read_text() == "ours"
     assert f"sub/{MAX_HELD + 19:03}/AGENTS.md was changed" in changed.content
 
 
-def test_what_was_there_and_was_not_seen_before_is_not_taken_for_new(board: Board) -> None:
+def test_what_was_there_and_was_not_seen_before_is_not_taken_for_new(runner: CommandRunner) -> None:
     for number in range(MAX_FOLDERS):
-        (board.workspace / "many" / str(number)).mkdir(parents=True)
-    (board.workspace / "zeal" / "deep").mkdir(parents=True)
-    (board.workspace / "zeal" / "deep" / "AGENTS.md").write_text("somebody's")
-    result, record = recorded(board, "rm -r many")
+        (runner.workspace / "many" / str(number)).mkdir(parents=True)
+    (runner.workspace / "zeal" / "deep").mkdir(parents=True)
+    (runner.workspace / "zeal" / "deep" / "AGENTS.md").write_text("somebody's")
+    result, record = run_and_record(runner, "rm -r many")
     assert (result.is_error, record) == (False, [])
-    assert (board.workspace / "zeal" / "deep" / "AGENTS.md").read_text() == "somebody's"
+    assert (runner.workspace / "zeal" / "deep" / "AGENTS.md").read_text() == "somebody's"

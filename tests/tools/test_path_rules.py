@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.app import Place, place_in, rests, says, started, watched
+from support.app import Place, open_checked_app, place_in, rests, says, start_run
 
 from kairos_mcp.settings.settings import GateRule
 
@@ -33,17 +33,17 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
-async def looked(place: Place, *rules: GateRule, mandate: str | None = None) -> list[dict[str, Any]]:
+async def run_looks(place: Place, *rules: GateRule, mandate: str | None = None) -> list[dict[str, Any]]:
     calls = [{"name": name, "arguments": given} for name, given in LOOKS]
-    async with watched(place.settings({"tool_calls": calls}, says("done"), gate=rules)) as app:
-        await rests(app, await started(app))
+    async with open_checked_app(place.settings({"tool_calls": calls}, says("done"), gate=rules)) as app:
+        await rests(app, await start_run(app))
     found = place.rows("select body from answer join mark on mark.id = mark where mark.kind = 'call' order by mark.id")
     return [json.loads(body) for (body,) in found]
 
 
 async def test_a_denied_folder_and_denied_files_are_left_out_of_what_is_found_from_above(place: Place) -> None:
     rules = (GateRule("*", "deny", paths=("secret/**",)), GateRule("*", "deny", paths=("**/*.pem",)))
-    results = await looked(place, *rules)
+    results = await run_looks(place, *rules)
     for result in results[:6]:
         text = result["content"]
         assert not result.get("is_error"), text
@@ -60,7 +60,7 @@ async def test_a_denied_folder_and_denied_files_are_left_out_of_what_is_found_fr
 
 async def test_what_a_person_would_be_asked_about_is_not_found_unasked(place: Place) -> None:
     rules = (GateRule("search_files", "ask", paths=("secret/**",)),)
-    results = await looked(place, *rules)
+    results = await run_looks(place, *rules)
     assert "plan.txt" not in results[0]["content"]
     assert "key.pem" in results[0]["content"]
     assert "secret/" in results[2]["content"].split()  # the rule is about searching alone
@@ -72,6 +72,6 @@ async def test_a_rule_on_another_tool_or_for_changes_alone_keeps_nothing_from_a_
         GateRule("*", "deny", paths=("**",), effect="irreversible"),
         GateRule("*", "allow", paths=("sub/**",)),
     )
-    results = await looked(place, *rules)
+    results = await run_looks(place, *rules)
     assert "secret/plan.txt:1" in results[0]["content"]
     assert "left out" not in results[2]["content"]

@@ -1,4 +1,4 @@
-"""A program in the sandbox is in a world of processes of its own. What is tried here harms nobody where it is not."""
+"""A program in the sandbox sees no processes but its own. What is tried here harms nobody where it is not."""
 
 from __future__ import annotations
 

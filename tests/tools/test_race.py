@@ -21,8 +21,8 @@ NAIVE_READS = 100_000  # at most; it ends with the first escape
 
 
 @contextmanager
-def swapped(workspace: Path) -> Iterator[Path]:
-    """`flip` is a folder with a file at one moment and a link to the secret at the next."""
+def swap_folder(workspace: Path) -> Iterator[Path]:
+    """Make `flip` a folder with a file at one moment and a link to the secret at the next."""
     folder, link, flip = (str(workspace / name) for name in ("folder", "link", "flip"))
     os.mkdir(flip)
     Path(flip, "f").write_text("inside")
@@ -68,7 +68,7 @@ def test_no_read_escapes_while_the_name_is_swapped(open_workspace: Workspace, wo
         with open_workspace.open_file(path) as opened:
             return opened.read(100)
 
-    with swapped(workspace):
+    with swap_folder(workspace):
         seen = reads(read, times)
     assert seen["SECRET"] == 0
     assert set(seen) <= {"inside", PathDenied.__name__, NotFound.__name__}
@@ -87,7 +87,7 @@ def test_a_check_followed_by_an_open_does_escape_so_the_race_is_real(workspace: 
         with open(os.open(full, os.O_RDONLY | os.O_NOFOLLOW), "rb") as opened:
             return opened.read(100)
 
-    with swapped(workspace):
+    with swap_folder(workspace):
         assert reads(read, NAIVE_READS)["SECRET"] == 1
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skills_ref.parser import parse_frontmatter
 from skills_ref.validator import validate_metadata
 from support.app import ME, Place, assert_all_lawful, law, place_in, rests, says
-from support.tools import Desk
+from support.tools import WorkspaceTools
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
@@ -37,37 +37,37 @@ from kairos_mcp.tools.skills import (
 OURS = ["mandates", "ooda-cycle", "planner-loop"]
 
 
-def written(folder: Path, name: str, description: str = "Says how.", body: str = "Do it well.") -> Path:
+def write_skill(folder: Path, name: str, description: str = "Says how.", body: str = "Do it well.") -> Path:
     skill = folder / name
     skill.mkdir(parents=True, exist_ok=True)
     (skill / "SKILL.md").write_text(f"---\nname: {name}\ndescription: {description}\n---\n{body}\n")
     return skill
 
 
-def desk(*folders: Path) -> Desk:
-    return Desk(folders[0], ToolRegistry([skill_tool(SkillFolders(folders), 1 << 20)]))
+def skill_tools(*folders: Path) -> WorkspaceTools:
+    return WorkspaceTools(folders[0], ToolRegistry([skill_tool(SkillFolders(folders), 1 << 20)]))
 
 
 def names(*folders: Path) -> list[str]:
     return [skill.name for skill in SkillFolders(folders).list_skills().skills]
 
 
-def read(place: Desk, name: str, **more: str) -> tuple[str, str | None]:
+def read(place: WorkspaceTools, name: str, **more: str) -> tuple[str, str | None]:
     result = place.call("read_skill", name=name, **more)
     return result.content, result.code
 
 
 def test_ours_are_named_with_what_they_are_for() -> None:
-    said = desk(packaged_skills()).tool("read_skill").spec.description
+    said = skill_tools(packaged_skills()).tool("read_skill").spec.description
     assert names(packaged_skills()) == OURS
     assert all(f"- {name}: " in said for name in OURS)
 
 
 def test_a_skill_is_read_whole_and_says_what_lies_beside_it(tmp_path: Path) -> None:
-    written(tmp_path, "tidy")
+    write_skill(tmp_path, "tidy")
     (tmp_path / "tidy" / "references" / "style").mkdir(parents=True)
     (tmp_path / "tidy" / "references" / "more.md").write_text("More.\n")
-    place = desk(tmp_path)
+    place = skill_tools(tmp_path)
     content, _ = read(place, "tidy")
     assert "Do it well." in content
     assert "references/more.md" in content
@@ -78,10 +78,10 @@ def test_a_skill_is_read_whole_and_says_what_lies_beside_it(tmp_path: Path) -> N
 
 def test_a_later_shelf_goes_before_an_earlier_one(tmp_path: Path) -> None:
     ours, users = tmp_path / "ours", tmp_path / "users"
-    written(ours, "tidy", "Ours.", "ours")
-    written(ours, "plan", "Ours.", "ours")
-    written(users, "tidy", "Theirs.", "theirs")
-    place = desk(ours, users)
+    write_skill(ours, "tidy", "Ours.", "ours")
+    write_skill(ours, "plan", "Ours.", "ours")
+    write_skill(users, "tidy", "Theirs.", "theirs")
+    place = skill_tools(ours, users)
     assert "- tidy: Theirs." in place.tool("read_skill").spec.description
     assert "theirs" in read(place, "tidy")[0]
     assert "ours" in read(place, "plan")[0]
@@ -89,13 +89,13 @@ def test_a_later_shelf_goes_before_an_earlier_one(tmp_path: Path) -> None:
 
 def test_a_broken_one_does_not_fall_back_in_silence(tmp_path: Path) -> None:
     ours, users = tmp_path / "ours", tmp_path / "users"
-    written(ours, "tidy", "Ours.")
+    write_skill(ours, "tidy", "Ours.")
     (users / "tidy").mkdir(parents=True)
     (users / "tidy" / "SKILL.md").write_text("no front matter\n")
     listing = SkillFolders((ours, users)).list_skills()
     assert listing.skills == ()
     assert "tidy" in listing.left_out[0]
-    assert read(desk(ours, users), "tidy")[0].startswith("no front matter")
+    assert read(skill_tools(ours, users), "tidy")[0].startswith("no front matter")
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ def test_a_broken_one_does_not_fall_back_in_silence(tmp_path: Path) -> None:
 )
 def test_nothing_outside_of_a_skill_is_read(tmp_path: Path, name: str, more: dict[str, str], code: str) -> None:
     shelf = tmp_path / "shelf"
-    skill = written(shelf, "tidy")
+    skill = write_skill(shelf, "tidy")
     (tmp_path / "secret.txt").write_text("SECRET\n")
-    written(tmp_path / "elsewhere", "linked", body="SECRET")
+    write_skill(tmp_path / "elsewhere", "linked", body="SECRET")
     (skill / "link.md").symlink_to(tmp_path / "secret.txt")
     (skill / "out").symlink_to(tmp_path)
     (shelf / "linked").symlink_to(tmp_path / "elsewhere" / "linked")
     (skill / "picture.png").write_bytes(b"\x89PNG\0\0")
     os.mkfifo(skill / "pipe")
-    content, got = read(desk(shelf), name, **more)
+    content, got = read(skill_tools(shelf), name, **more)
     assert got == code
     assert "SECRET" not in content
     assert names(shelf) == ["tidy"]
@@ -133,21 +133,21 @@ def test_nothing_outside_of_a_skill_is_read(tmp_path: Path, name: str, more: dic
 
 def test_many_skills_are_named_within_bounds_and_what_is_not_is_counted(tmp_path: Path) -> None:
     for number in range(MAX_SKILLS + 20):
-        written(tmp_path, f"skill-{number:03}", "long " * 100)
+        write_skill(tmp_path, f"skill-{number:03}", "long " * 100)
     listing = SkillFolders([tmp_path]).list_skills()
-    said = desk(tmp_path).tool("read_skill").spec.description
+    said = skill_tools(tmp_path).tool("read_skill").spec.description
     assert len(listing.skills) == MAX_SKILLS
     assert any(str(MAX_SKILLS) in why for why in listing.left_out)
     assert len(said) < LISTING_CHARS + 600
     assert said.count("\n- skill-") + int(said.rpartition("and ")[2].split()[0]) == MAX_SKILLS
-    assert read(desk(tmp_path), "skill-210")[1] is None  # one that is not named can be read all the same
+    assert read(skill_tools(tmp_path), "skill-210")[1] is None  # one that is not named can be read all the same
 
 
 def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
-    skill = written(tmp_path, "tidy")
+    skill = write_skill(tmp_path, "tidy")
     for number in range(MAX_NAMED_FILES + 5):
         (skill / f"f{number:03}.md").write_text("x")
-    shown = desk(tmp_path).call("read_skill", name="tidy")
+    shown = skill_tools(tmp_path).call("read_skill", name="tidy")
     assert len(shown.data["files"]) == MAX_NAMED_FILES
     assert "more]" in shown.content
 
@@ -225,7 +225,7 @@ def test_skills_that_a_person_named_are_instructions_and_the_users_own_are_the_s
 
 
 def test_the_paths_of_a_skill_are_no_paths_of_the_workspace() -> None:
-    spec = desk(packaged_skills()).tool("read_skill").spec
+    spec = skill_tools(packaged_skills()).tool("read_skill").spec
     wanted = GatedCall(spec, {"name": "tidy", "path": "secrets/key.md"})
     assert Gate([GateRule("*", "deny", paths=("secrets/**",))]).judge(wanted).decision == "allow"
     assert Gate([GateRule("read_skill", "deny")]).judge(wanted).decision == "deny"
@@ -237,7 +237,7 @@ def asks_for(name: str, **more: str) -> dict[str, object]:
 
 async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> None:
     place: Place = place_in(tmp_path)
-    written(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
+    write_skill(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
     lines = (asks_for("tidy"), asks_for("mandates"), asks_for("missing"), says("done"))
     async with App.open(place.settings(*lines), via="mcp") as app:
         run_id = (await app.runs.start_planner(PlannerRequest("tidy up"), ME)).run_id
@@ -270,7 +270,7 @@ async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> Non
 
 def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
     place = place_in(tmp_path)
-    written(place.home / "config" / "skills", "tidy")
+    write_skill(place.home / "config" / "skills", "tidy")
     broken = place.home / "config" / "skills" / "broken"
     broken.mkdir()
     (broken / "SKILL.md").write_text("nothing\n")

@@ -24,11 +24,11 @@ SCHEMA = {
 }
 
 
-def tool(name: str, run: Any = None, **spec: Any) -> Tool:
+def tool(name: str, run_tool: Any = None, **spec: Any) -> Tool:
     def echo(arguments: JsonObject, _around: ToolContext) -> ToolResult:
         return ToolResult("ran", data=arguments)
 
-    return Tool(ToolSpec(name, **{"description": f"Does {name}.", "input_schema": SCHEMA, **spec}), run or echo)
+    return Tool(ToolSpec(name, **{"description": f"Does {name}.", "input_schema": SCHEMA, **spec}), run_tool or echo)
 
 
 @pytest.fixture
@@ -121,11 +121,11 @@ def test_a_category_and_a_cursor_must_be_known(registry: ToolRegistry) -> None:
 def test_arguments_that_do_not_fit_never_reach_the_tool(arguments: JsonObject) -> None:
     ran: list[JsonObject] = []
 
-    def run(given: JsonObject, _around: ToolContext) -> ToolResult:
+    def run_tool(given: JsonObject, _around: ToolContext) -> ToolResult:
         ran.append(given)
         return ToolResult("ran")
 
-    result = call_tool(tool("a", run), arguments, AROUND)
+    result = call_tool(tool("a", run_tool), arguments, AROUND)
     assert (result.is_error, result.code, ran) == (True, "bad_arguments", [])
     assert "x (integer, required)" in result.content
 
@@ -140,10 +140,10 @@ def test_null_is_the_same_as_absent_but_where_the_schema_admits_it() -> None:
 
 
 def test_a_failure_that_is_known_keeps_its_code_and_hint() -> None:
-    def run(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
+    def run_tool(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
         raise Stale("It changed.", "Read it again.")
 
-    result = call_tool(tool("a", run), {"x": 1}, AROUND)
+    result = call_tool(tool("a", run_tool), {"x": 1}, AROUND)
     assert (result.is_error, result.code, result.content) == (True, "stale", "It changed. Read it again.")
     assert result.data == {
         "code": "stale",
@@ -157,10 +157,10 @@ def test_a_failure_that_is_known_keeps_its_code_and_hint() -> None:
     "error", [ValueError("/home/me/secret"), OSError(5, "x", "/etc/key"), RecursionError(), MemoryError()]
 )
 def test_a_bug_in_a_tool_is_a_result_without_its_text(error: Exception) -> None:
-    def run(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
+    def run_tool(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
         raise error
 
-    result = call_tool(tool("a", run), {"x": 1}, AROUND)
+    result = call_tool(tool("a", run_tool), {"x": 1}, AROUND)
     assert (result.is_error, result.code) == (True, "tool_failed")
     assert "secret" not in result.content
     assert "/etc" not in result.content
@@ -176,7 +176,7 @@ def test_a_schema_is_compiled_once() -> None:
     assert one.schema is one.schema
 
 
-def test_the_tools_of_the_house_say_what_they_change_and_fit_their_own_examples(tmp_path: Any) -> None:
+def test_built_in_tools_say_what_they_change_and_fit_their_own_examples(tmp_path: Any) -> None:
     tools = builtin_tools(tmp_path, read_bytes=1000)
     assert {t.spec.name: t.spec.effect for t in tools} == {
         "list_files": "read",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.tools import READ_BYTES, Desk
+from support.tools import READ_BYTES, WorkspaceTools
 
 import kairos_mcp
 from kairos_mcp.core.errors import ConfigError
@@ -99,16 +99,16 @@ def test_no_run_writes_the_files_that_rule_the_server(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     settings = load_settings(Flags(home=str(tmp_path / "state")), {})
     with Workspace(tmp_path) as open_workspace:
-        tools = builtin_tools(open_workspace, read_bytes=READ_BYTES, scopes=build_scopes(tmp_path, settings))
-        desk = Desk(tmp_path, ToolRegistry(tools))
-        desk.write({"state/kairos.toml": "one"})
-        before = desk.content()
+        built_in = builtin_tools(open_workspace, read_bytes=READ_BYTES, scopes=build_scopes(tmp_path, settings))
+        tools = WorkspaceTools(tmp_path, ToolRegistry(built_in))
+        tools.write({"state/kairos.toml": "one"})
+        before = tools.content()
         edit = {"path": "state/kairos.toml", "old_string": "one", "new_string": "two"}
-        assert desk.call("edit_file", **edit).code == "path_denied"
-        assert desk.call("write_file", path="state/new.toml", content="x").code == "path_denied"
-        assert desk.call("plan_edits", edits=[edit]).code == "path_denied"
-        assert desk.call("apply_edits", edits=[edit]).code == "path_denied"
-        assert desk.content() == before
-        assert not desk.call(
+        assert tools.call("edit_file", **edit).code == "path_denied"
+        assert tools.call("write_file", path="state/new.toml", content="x").code == "path_denied"
+        assert tools.call("plan_edits", edits=[edit]).code == "path_denied"
+        assert tools.call("apply_edits", edits=[edit]).code == "path_denied"
+        assert tools.content() == before
+        assert not tools.call(
             "write_file", path="AGENTS.md", content="x"
         ).is_error  # that one is the gate's to ask about

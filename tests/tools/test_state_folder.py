@@ -29,7 +29,7 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def planted(home: Path) -> Path:
+def plant_state_folder(home: Path) -> Path:
     home.mkdir(parents=True, mode=0o700)
     (home / "key").write_text(CANARY)
     (home / "kairos.toml").write_text(RULE)
@@ -57,7 +57,7 @@ def kairos(workspace: Path, home: Path, *words: str, **more: str) -> Said:
 
 @pytest.mark.parametrize("where", ["state", "deep/down/state"])
 def test_no_tool_of_a_run_reads_or_writes_the_state_folder(workspace: Path, where: str) -> None:
-    home = planted(workspace / where)
+    home = plant_state_folder(workspace / where)
     before = (home / "key").read_bytes()
     edit = {"path": f"{where}/key", "old_string": "canary", "new_string": "mine"}
     calls = ran(
@@ -78,8 +78,8 @@ def test_no_tool_of_a_run_reads_or_writes_the_state_folder(workspace: Path, wher
 
 @pytest.mark.parametrize("where", ["state", "deep/down/state"])
 def test_no_program_sees_the_state_folder(workspace: Path, where: str) -> None:
-    sandboxed.required()
-    home = planted(workspace / where)
+    sandboxed.skip_if_missing()
+    home = plant_state_folder(workspace / where)
     look = "find . -type f -exec cat {} + && ls state"
     (call,) = ran(workspace, home, ("run_command", {"argv": ["sh", "-c", look.replace("state", where)]}))
     assert CANARY not in json.dumps(call)
@@ -88,7 +88,7 @@ def test_no_program_sees_the_state_folder(workspace: Path, where: str) -> None:
 
 @pytest.mark.parametrize("walk", [False, True])
 def test_the_opener_knows_the_folder_by_its_identity(workspace: Path, walk: bool) -> None:
-    home = planted(workspace / "src" / "state")
+    home = plant_state_folder(workspace / "src" / "state")
     alias = workspace.parent / "alias"
     alias.symlink_to(home)
     with Workspace(workspace, private=alias, walk=walk) as open_workspace:
@@ -111,7 +111,7 @@ def test_the_opener_knows_the_folder_by_its_identity(workspace: Path, walk: bool
 
 
 def test_a_workspace_is_neither_the_state_folder_nor_in_it(tmp_path: Path) -> None:
-    home = planted(tmp_path / "state")
+    home = plant_state_folder(tmp_path / "state")
     (home / "config" / "deep").mkdir(parents=True)
     (tmp_path / "link").symlink_to(home / "config")
     for folder in (home, home / "config" / "deep", tmp_path / "link"):

@@ -11,7 +11,7 @@ import pytest
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools.tool import Preview
-from tests.tools.test_command import Board, body
+from tests.tools.test_command import CommandRunner, body
 
 pytestmark = pytest.mark.sandbox
 
@@ -31,13 +31,13 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def board(workspace: Path, home: Path, **more: Any) -> Board:
+def runner_in(workspace: Path, home: Path, **more: Any) -> CommandRunner:
     environ = {"PATH": f"{home}/bin:{os.environ['PATH']}", "HOME": str(home)}
-    return Board(workspace, environ=environ, **{"reads": (), **more})
+    return CommandRunner(workspace, environ=environ, **{"reads": (), **more})
 
 
-def preview(board: Board, *argv: str) -> str:
-    found = board.preview(*argv)
+def preview(runner: CommandRunner, *argv: str) -> str:
+    found = runner.preview(*argv)
     assert isinstance(found, Preview), found
     return found.text
 
@@ -47,18 +47,18 @@ def test_an_environment_whose_python_is_a_toolchain_s_runs_and_says_what_it_read
     (workspace / ".venv/bin").mkdir(parents=True)
     (workspace / ".venv/bin/python").symlink_to(python)
     script(workspace / ".venv/bin/tool", f"#!{workspace}/.venv/bin/python\n")
-    here = board(workspace, home)
+    here = runner_in(workspace, home)
     for program in (".venv/bin/python", ".venv/bin/tool"):
         assert preview(here, program).endswith("\nreads also ~/.pyenv")
         assert body(here.run(program)) == f"from pyenv, root {home}/.pyenv"
-    assert "reads also" not in preview(board(workspace, home / "none"), "true")
+    assert "reads also" not in preview(runner_in(workspace, home / "none"), "true")
 
 
 def test_a_toolchain_that_links_to_the_whole_home_folder_is_none(workspace: Path, home: Path) -> None:
     (home / "key").write_text("secret")
     (home / ".nvm").symlink_to(home)
     (home / ".pyenv").symlink_to(home.parent)
-    here = board(workspace, home)
+    here = runner_in(workspace, home)
     assert "reads also" not in preview(here, "true")
     assert here.run("cat", str(home / "key")).is_error
 
@@ -92,7 +92,7 @@ def test_what_lies_elsewhere_is_named_with_the_line_before_anybody_is_asked(
             script(workspace / "bin/tool", "#!/usr/bin/env -S mine -u\n")
             program = "bin/tool"
     reads: tuple[Path, ...] = ()
-    while isinstance(refused := board(workspace, home, reads=reads).preview(program), ToolResult):
+    while isinstance(refused := runner_in(workspace, home, reads=reads).preview(program), ToolResult):
         assert refused.code == "command_denied"
         assert "is there, but a run's programs can't look at ~/" in refused.content
         line = refused.content.partition("anew: ")[2].removesuffix(" in kairos.toml.")
@@ -101,7 +101,7 @@ def test_what_lies_elsewhere_is_named_with_the_line_before_anybody_is_asked(
         assert home not in named
         reads = named
     assert reads
-    assert body(board(workspace, home, reads=reads).run(program)) == ("" if how == "linked through" else "conda")
+    assert body(runner_in(workspace, home, reads=reads).run(program)) == ("" if how == "linked through" else "conda")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_lies_elsewhere_is_named_with_the_line_before_anybody_is_asked(
 )
 def test_an_interpreter_that_is_not_there_is_named_and_not_the_script(workspace: Path, first: str, named: str) -> None:
     script(workspace / "tool", f"{first}\nexit 0\n")
-    refused = Board(workspace).run("./tool")
+    refused = CommandRunner(workspace).run("./tool")
     assert refused.code == "not_found"
     assert named in refused.content
     assert "which is not there" in refused.content
@@ -122,6 +122,6 @@ def test_an_interpreter_that_is_not_there_is_named_and_not_the_script(workspace:
 
 def test_a_link_that_leads_nowhere_is_named_as_that(workspace: Path) -> None:
     (workspace / "python").symlink_to("/opt/none/python")
-    refused = Board(workspace).run("./python")
+    refused = CommandRunner(workspace).run("./python")
     assert refused.code == "not_found"
     assert "is a link to /opt/none/python, which is not there" in refused.content

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from test_bubblewrap import touched, without_the_package
+from test_bubblewrap import touch_by_command, without_the_package
 
 from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
@@ -74,7 +74,7 @@ async def test_no_program_of_two_servers_makes_a_repository_in_200_rounds(tmp_pa
     assert await results_of_two(tmp_path, 200) == {"refused inside": 400}
 
 
-def run(workspace: Path, *argv: str, **environ: str) -> Any:
+def run_command(workspace: Path, *argv: str, **environ: str) -> Any:
     with Workspace(workspace) as open_workspace:
         (tool,) = command_tools(open_workspace, CommandSettings(environ={**os.environ, **environ}))
         return call_tool(tool, {"argv": list(argv)}, ToolContext("run-1", time.monotonic() + 60, lambda _: None))
@@ -88,7 +88,7 @@ def test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_so
     )
     subprocess.run([sys.executable, "-c", killed, str(tmp_path)], check=False, timeout=WITHIN_S)
     assert (tmp_path / ".git").is_dir()
-    assert not run(tmp_path, "true").is_error
+    assert not run_command(tmp_path, "true").is_error
     assert [path.name for path in tmp_path.iterdir()] == [".kairos"]
 
 
@@ -97,7 +97,7 @@ def test_a_folder_that_somebody_else_has_locked_is_named(tmp_path: Path) -> None
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        refused = run(tmp_path, "true")
+        refused = run_command(tmp_path, "true")
         holder.communicate(b"\n", timeout=WITHIN_S)
     assert refused.code == "command_denied"
     assert "lock" in refused.content
@@ -125,7 +125,7 @@ def test_a_sandbox_that_could_not_be_made_is_tried_once_more_and_named_as_that(
     log, workspace = tmp_path / "log", tmp_path / "W"
     workspace.mkdir()
     environ = without_the_package(tmp_path, FAILING.format(bwrap=find_bubblewrap().path, log=log, fail=fail))
-    found = touched(workspace, **environ)
+    found = touch_by_command(workspace, **environ)
     assert log.exists(), found
     assert log.read_text().splitlines() == ["tried"] * 2
     assert (workspace / "x").exists() == begun == (not found["is_error"])

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.interruptions import in_a_child, kill, memory_in, struck
-from support.tools import READ_BYTES, Desk
+from support.tools import READ_BYTES, WorkspaceTools
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.tools import Workspace, builtin_tools
@@ -55,14 +55,14 @@ SCENES = {
 
 @dataclass
 class Stage:
-    """A scene set up in a folder, with a desk whose memory outlives it."""
+    """A scene set up in a folder, with tools whose memory outlives it."""
 
     scene: Scene
-    desk: Desk
+    tools: WorkspaceTools
     arguments: JsonObject
 
     def act(self) -> str | None:
-        return call_tool(self.desk.tool(self.scene.tool), self.arguments, self.desk.context(step=STEP)).code
+        return call_tool(self.tools.tool(self.scene.tool), self.arguments, self.tools.context(step=STEP)).code
 
     def die(self, line: int, first: dict[int, Callable[[], None]] | None = None) -> bool:
         """Whether a child died before this line of the call, and did not end before."""
@@ -70,34 +70,34 @@ class Stage:
 
     def others_write(self, text: str) -> None:
         """As an editor does: a new file takes the place of t."""
-        new = self.desk.workspace / "new"
+        new = self.tools.workspace / "new"
         new.write_text(text)
-        new.rename(self.desk.workspace / "t")
+        new.rename(self.tools.workspace / "t")
 
     def look(self) -> tuple[str, str | None]:
         """The state that a probe finds, and the code of its result."""
-        found = self.desk.probe(self.scene.tool, STEP, **self.arguments)
+        found = self.tools.probe(self.scene.tool, STEP, **self.arguments)
         return found.state, found.result.code if found.result is not None else None
 
 
-def staged(root: Path, name: str, scene: Scene, open_workspace: list[Workspace]) -> Stage:
+def make_stage(root: Path, name: str, scene: Scene, open_workspace: list[Workspace]) -> Stage:
     place = root / name
     (place / "W").mkdir(parents=True)
     open_workspace.append(Workspace(place / "W"))
-    desk = Desk(place / "W", ToolRegistry(builtin_tools(open_workspace[-1], read_bytes=READ_BYTES)))
-    desk.memory = memory_in(place / "memory")
-    desk.write(dict(scene.before))
+    tools = WorkspaceTools(place / "W", ToolRegistry(builtin_tools(open_workspace[-1], read_bytes=READ_BYTES)))
+    tools.memory = memory_in(place / "memory")
+    tools.write(dict(scene.before))
     arguments = scene.arguments
     if scene.planned:
-        arguments = {"plan_id": desk.call("plan_edits", edits=EDITS).data["plan_id"]}
-    return Stage(scene, desk, arguments)
+        arguments = {"plan_id": tools.call("plan_edits", edits=EDITS).data["plan_id"]}
+    return Stage(scene, tools, arguments)
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Any:
     """Sets up scenes, each in a folder of its own, and closes them."""
     opened: list[Workspace] = []
-    yield lambda scene: staged(tmp_path, f"stage-{len(opened)}", scene, opened)
+    yield lambda scene: make_stage(tmp_path, f"stage-{len(opened)}", scene, opened)
     for open_workspace in opened:
         open_workspace.close()
 
@@ -109,8 +109,8 @@ def lines_of(stage: Callable[[Scene], Stage], scene: Scene) -> int:
     return lines
 
 
-def leftovers(desk: Desk) -> list[str]:
-    return [path for path in desk.content() if ".kairos-" in path]
+def leftovers(tools: WorkspaceTools) -> list[str]:
+    return [path for path in tools.content() if ".kairos-" in path]
 
 
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
@@ -127,12 +127,12 @@ def test_killed_before_any_line_all_is_done_or_nothing_was(
         state, code = killed.look()
         states.add(state)
         assert code is None
-        assert killed.desk.content() == (scene.after if state == "done" else scene.before), (line, state)
+        assert killed.tools.content() == (scene.after if state == "done" else scene.before), (line, state)
         if state == "not_done":  # then it is made again, under the same name
             assert killed.act() is None
-            assert killed.desk.content() == scene.after
+            assert killed.tools.content() == scene.after
         assert killed.look() == ("done", None), "a second look finds the same"
-        assert killed.desk.content() == scene.after
+        assert killed.tools.content() == scene.after
     assert states == {"done", "not_done"}
 
 
@@ -149,8 +149,8 @@ def test_killed_again_while_it_is_brought_to_its_end_it_still_comes_to_it(
             if in_a_child(lambda at=again, on=killed: struck(on.look, {at: kill})[0]) is not None:
                 break  # it needed fewer lines
             state, code = killed.look()
-            assert (code, leftovers(killed.desk)) == (None, [])
-            assert killed.desk.content() == (scene.after if state == "done" else scene.before)
+            assert (code, leftovers(killed.tools)) == (None, [])
+            assert killed.tools.content() == (scene.after if state == "done" else scene.before)
 
 
 @pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
@@ -162,19 +162,19 @@ def test_what_somebody_wrote_meanwhile_stays_and_the_others_go_back(
     for line in range(1, total + 1, every):
         killed = stage(scene)
         assert killed.die(line)
-        killed.desk.write({"d/b.txt": "theirs"})
+        killed.tools.write({"d/b.txt": "theirs"})
         state, code = killed.look()
         assert (state, code) in (("done", "stale_file"), ("not_done", None)), line
-        assert killed.desk.content() == scene.before | {"d/b.txt": "theirs"}
+        assert killed.tools.content() == scene.before | {"d/b.txt": "theirs"}
 
 
 def test_a_file_that_is_gone_meanwhile_is_not_made_again(stage: Callable[[Scene], Stage]) -> None:
     scene = SCENES["several"]
     killed = stage(scene)
     assert killed.die(lines_of(stage, scene) // 2)
-    (killed.desk.workspace / "d" / "c.txt").unlink()
+    (killed.tools.workspace / "d" / "c.txt").unlink()
     assert killed.look() == ("done", "stale_file")
-    assert killed.desk.content() == {path: scene.before[path] for path in ("a.txt", "d/b.txt")}
+    assert killed.tools.content() == {path: scene.before[path] for path in ("a.txt", "d/b.txt")}
 
 
 @pytest.mark.parametrize("every", [(13, 29), pytest.param((3, 3), marks=pytest.mark.slow)])
@@ -191,11 +191,11 @@ def test_a_version_that_was_displaced_when_the_crash_came_is_not_lost(
             if not killed.die(line, {theirs: partial(killed.others_write, "theirs")}):
                 break
             displaced += any(
-                path.startswith(".kairos-") and text == "theirs" for path, text in killed.desk.content().items()
+                path.startswith(".kairos-") and text == "theirs" for path, text in killed.tools.content().items()
             )
             state, code = killed.look()
             assert (state, code) in (("done", "stale_file"), ("not_done", None)), (theirs, line)
-            assert killed.desk.content() == {"t": "theirs"}, (theirs, line)
+            assert killed.tools.content() == {"t": "theirs"}, (theirs, line)
     assert displaced  # else the case was not met
 
 
@@ -212,7 +212,7 @@ def test_what_can_not_be_told_is_left_for_a_person(stage: Callable[[Scene], Stag
         killed.others_write("second")
         state, code = killed.look()
         assert code == "stale_file"
-        held = sorted(killed.desk.content().values())
+        held = sorted(killed.tools.content().values())
         assert (state, held) in (("unclear", ["first", "second"]), ("done", ["second"]))
         unclear += state == "unclear"
     assert unclear
@@ -226,7 +226,7 @@ def _is_displaced(tried: Stage, line: int) -> bool:
 def test_a_plan_that_its_memory_lost_is_for_a_person(stage: Callable[[Scene], Stage], tmp_path: Path) -> None:
     killed = stage(SCENES["plan"])
     assert killed.die(60)
-    kept = killed.desk.workspace.parent / "memory"
+    kept = killed.tools.workspace.parent / "memory"
     os.unlink(kept / f"plan {killed.arguments['plan_id']}")
     assert killed.look() == ("unclear", "stale_file")
 
@@ -235,10 +235,10 @@ def test_an_intent_that_the_law_no_longer_gives_is_for_a_person(stage: Callable[
     """As after an update that would edit otherwise: what is made must be what was approved."""
     killed = stage(SCENES["several"])
     assert killed.die(60)
-    before = killed.desk.content()
-    intent = killed.desk.workspace.parent / "memory" / f"intent {STEP.replace('/', '+')}"
+    before = killed.tools.content()
+    intent = killed.tools.workspace.parent / "memory" / f"intent {STEP.replace('/', '+')}"
     after = sha256(b"1\n").hexdigest()
     assert after in intent.read_text()
     intent.write_text(intent.read_text().replace(after, "0" * 64))
     assert killed.look() == ("unclear", "stale_file")
-    assert killed.desk.content() == before
+    assert killed.tools.content() == before

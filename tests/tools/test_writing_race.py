@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.tools import READ_BYTES, Desk
+from support.tools import READ_BYTES, WorkspaceTools
 
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -35,33 +35,35 @@ def racing(kind: str, root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def tools(tmp_path: Path) -> Iterator[WorkspaceTools]:
     (tmp_path / "W").mkdir()
     (tmp_path / "outside").mkdir()
     with Workspace(tmp_path / "W") as open_workspace:
         if not open_workspace.by_exchange:
             pytest.skip("this system has no renameat2")
-        yield Desk(tmp_path / "W", ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
+        yield WorkspaceTools(tmp_path / "W", ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
 
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("kind", ["swap", "away"])
-def test_no_write_lands_outside_while_folders_are_swapped(desk: Desk, tmp_path: Path, kind: str, times: int) -> None:
+def test_no_write_lands_outside_while_folders_are_swapped(
+    tools: WorkspaceTools, tmp_path: Path, kind: str, times: int
+) -> None:
     secret = tmp_path / "W-secret"
     secret.mkdir()
     (secret / "f").write_text("number 0 .\n")
-    desk.write({"flip/f": "number 0 .\n"})
-    os.symlink("../W-secret", desk.workspace / "link")
+    tools.write({"flip/f": "number 0 .\n"})
+    os.symlink("../W-secret", tools.workspace / "link")
     seen: Counter[str | None] = Counter()
     made, number = 0, 0
     with racing(kind, tmp_path) as racer:
         for n in range(times):
             if n % 3 == 2 and kind == "swap":  # where the folder is missing for a moment, it would be made anew
-                code = desk.call("write_file", path=f"flip/new-{n}", content="new").code
+                code = tools.call("write_file", path=f"flip/new-{n}", content="new").code
                 made += code is None
             else:
                 edit = {"old_string": f"number {number} .", "new_string": f"number {number + 1} ."}
-                code = desk.call("edit_file", path="flip/f", **edit).code
+                code = tools.call("edit_file", path="flip/f", **edit).code
                 number += code is None
             seen[code] += 1
         assert racer.stdin is not None
@@ -75,15 +77,15 @@ def test_no_write_lands_outside_while_folders_are_swapped(desk: Desk, tmp_path: 
     assert (os.listdir(secret), (secret / "f").read_text()) == (["f"], "number 0 .\n")
     assert os.listdir(tmp_path / "outside") == []
     # Every edit that was said to be made is there, and no other: the number counts them.
-    assert (desk.workspace / "flip" / "f").read_text() == f"number {number} .\n"
-    names = os.listdir(desk.workspace / "flip")
+    assert (tools.workspace / "flip" / "f").read_text() == f"number {number} .\n"
+    names = os.listdir(tools.workspace / "flip")
     assert len(names) == made + 1
     assert [name for name in names if name.startswith(".kairos")] == []
 
 
 @pytest.mark.parametrize("times", TIMES)
-def test_nothing_that_another_wrote_is_lost(desk: Desk, tmp_path: Path, times: int) -> None:
-    file = desk.workspace / "f"
+def test_nothing_that_another_wrote_is_lost(tools: WorkspaceTools, tmp_path: Path, times: int) -> None:
+    file = tools.workspace / "f"
     chance = random.Random(times)
     seen: Counter[str | None] = Counter()
     with racing("write", tmp_path) as racer:
@@ -94,11 +96,11 @@ def test_nothing_that_another_wrote_is_lost(desk: Desk, tmp_path: Path, times: i
             way = WAYS[n % len(WAYS)]
             racer.stdin.write(f"{n} {way} {chance.randrange(4_000)}\n")
             racer.stdin.flush()
-            result = desk.call("edit_file", path="f", old_string="base", new_string="edit")
+            result = tools.call("edit_file", path="f", old_string="base", new_string="edit")
             assert racer.stdout.readline() == "done\n"
             assert file.read_text() in (f"theirs {n} base\n", f"theirs {n} edit\n"), (n, way, result.code)
             assert result.code in (None, "stale_file", "match_none"), result.content
             seen[result.code] += 1
     assert seen[None] > 0
     assert seen["stale_file"] > 0  # else nothing was raced
-    assert os.listdir(desk.workspace) == ["f"]
+    assert os.listdir(tools.workspace) == ["f"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.interruptions import memory_in
-from support.tools import READ_BYTES, Desk
+from support.tools import READ_BYTES, WorkspaceTools
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools import Workspace, builtin_tools
@@ -21,13 +21,13 @@ EDITS = [{"path": path, "old_string": "old", "new_string": "new"} for path in ("
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def tools(tmp_path: Path) -> Iterator[WorkspaceTools]:
     (tmp_path / "W").mkdir()
     with Workspace(tmp_path / "W") as open_workspace:
-        desk = Desk(tmp_path / "W", ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
-        desk.memory = memory_in(tmp_path / "memory")
-        desk.write(dict.fromkeys(("a.txt", "b.txt", "c.txt"), "old\n"))
-        yield desk
+        tools = WorkspaceTools(tmp_path / "W", ToolRegistry(builtin_tools(open_workspace, read_bytes=READ_BYTES)))
+        tools.memory = memory_in(tmp_path / "memory")
+        tools.write(dict.fromkeys(("a.txt", "b.txt", "c.txt"), "old\n"))
+        yield tools
 
 
 def lost_at(kept: ToolMemory, look: int) -> ToolMemory:
@@ -42,27 +42,27 @@ def lost_at(kept: ToolMemory, look: int) -> ToolMemory:
 
 
 @pytest.mark.parametrize("look", [1, 2])
-def test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end(desk: Desk, look: int) -> None:
-    kept = desk.memory
-    desk.memory = lost_at(kept, look)
-    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.context(step=STEP)).is_error
-    held = [(desk.workspace / path).read_text() for path in ("a.txt", "b.txt", "c.txt")]
+def test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end(tools: WorkspaceTools, look: int) -> None:
+    kept = tools.memory
+    tools.memory = lost_at(kept, look)
+    assert call_tool(tools.tool("apply_edits"), {"edits": EDITS}, tools.context(step=STEP)).is_error
+    held = [(tools.workspace / path).read_text() for path in ("a.txt", "b.txt", "c.txt")]
     assert held == ["new\n"] * look + ["old\n"] * (3 - look)
-    desk.memory = kept
-    assert desk.probe("apply_edits", STEP, edits=EDITS).state == "done"
-    assert {(desk.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
+    tools.memory = kept
+    assert tools.probe("apply_edits", STEP, edits=EDITS).state == "done"
+    assert {(tools.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
 
 
-def test_what_the_next_server_has_finished_is_not_taken_back(desk: Desk) -> None:
+def test_what_the_next_server_has_finished_is_not_taken_back(tools: WorkspaceTools) -> None:
     """It finds a file that is not as it was planned on, since the other one has changed it."""
-    kept = desk.memory
+    kept = tools.memory
     looks = iter((False, True))
 
     def check() -> None:
         if next(looks):
             raise FenceLost("run-1")
-        desk.write({"b.txt": "new\n", "c.txt": "new\n"})  # the other server is quicker
+        tools.write({"b.txt": "new\n", "c.txt": "new\n"})  # the other server is quicker
 
-    desk.memory = replace(kept, check_owner=check)
-    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.context(step=STEP)).is_error
-    assert {(desk.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
+    tools.memory = replace(kept, check_owner=check)
+    assert call_tool(tools.tool("apply_edits"), {"edits": EDITS}, tools.context(step=STEP)).is_error
+    assert {(tools.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, gives, order, run, world
+from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, SURE, Simulation, gives, order, run_flow, simulation_of
 from support.flow_runner import Fed
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
@@ -78,7 +78,7 @@ _orders = st.builds(
 class _Chaos:
     """Half of the thinking is what hypothesis gives, the rest sensible; some calls end in what it gives."""
 
-    def __init__(self, place: World, thoughts: list[Answer], results: dict[int, Answer]) -> None:
+    def __init__(self, place: Simulation, thoughts: list[Answer], results: dict[int, Answer]) -> None:
         self.place, self.thoughts, self.results, self.asked = place, list(thoughts), results, 0
 
     def __call__(self, step: Step) -> Answer:
@@ -94,7 +94,7 @@ class _Chaos:
 
 
 def _ran(of: CycleContext, thoughts: list[Answer], results: dict[int, Answer]) -> Fed:
-    return run(mandate_flow(of, 3), _Chaos(world(of), thoughts, results))
+    return run_flow(mandate_flow(of, 3), _Chaos(simulation_of(of), thoughts, results))
 
 
 _cases = st.tuples(_orders, _thoughts, _results)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from support.cycle_inputs import EDIT, NOOP, ORIENTED, gives, order, run, world
+from support.cycle_inputs import EDIT, NOOP, ORIENTED, gives, order, run_flow, simulation_of
 
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.flows.ooda.cycles import mandate_flow
@@ -44,9 +44,9 @@ BAD: dict[str, str] = {
 def decide(*answers: Completion) -> Any:
     of = order()
     names = ("decide", "decide/repair-1", "decide/repair-2")
-    place = world(of, texts={"t.py": "a=1\nb=2\n"}, answers=dict(zip(names, answers, strict=False)))
+    place = simulation_of(of, texts={"t.py": "a=1\nb=2\n"}, answers=dict(zip(names, answers, strict=False)))
     place.phases = {"decide": "still not json"}
-    return run(phase_flow(of, "decide", WITH_FILE), place)
+    return run_flow(phase_flow(of, "decide", WITH_FILE), place)
 
 
 @pytest.mark.parametrize("case", GOOD)
@@ -72,7 +72,7 @@ def test_a_bad_answer_is_asked_for_again_twice_and_then_is_a_parse_error(case: s
 def test_a_bad_answer_acts_on_nothing(case: str) -> None:
     of = order()
     answers = {f"cycle-{n}/decide": gives(BAD[case]) for n in (1, 2)}
-    fed = run(mandate_flow(of, 2), world(of, answers=answers, phases={"decide": "?"}))
+    fed = run_flow(mandate_flow(of, 2), simulation_of(of, answers=answers, phases={"decide": "?"}))
     assert not any("/act/" in path or "/reflect" in path for path in fed.paths)
     assert fed.outcome.stop_reason == "error_threshold"
 
@@ -93,7 +93,7 @@ def test_valid_json_that_was_cut_off_is_refused() -> None:
 )
 def test_a_confidence_that_is_none_is_a_parse_error(case: str, text: str) -> None:
     of = order()
-    fed = run(mandate_flow(of, 1), world(of, phases={"decide": EDIT, "reflect": text}))
+    fed = run_flow(mandate_flow(of, 1), simulation_of(of, phases={"decide": EDIT, "reflect": text}))
     assert fed.outcome.output["cycles"][0]["broken"]["phase"] == "reflect", case
     assert (fed.outcome.stop_reason, fed.outcome.status) == ("parse_error", "failed")
 
@@ -101,6 +101,6 @@ def test_a_confidence_that_is_none_is_a_parse_error(case: str, text: str) -> Non
 def test_garbage_instead_of_an_orientation_is_no_low_risk() -> None:
     """LLMJSON-034."""
     of = order()
-    fed = run(mandate_flow(of, 1), world(of, phases={"orient": "garbage"}))
+    fed = run_flow(mandate_flow(of, 1), simulation_of(of, phases={"orient": "garbage"}))
     assert "low" not in json.dumps(fed.outcome.output["cycles"])
     assert not any("/decide" in path for path in fed.paths)

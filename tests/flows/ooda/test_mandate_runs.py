@@ -6,7 +6,19 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, calls, gives, order, run, world
+from support.cycle_inputs import (
+    EDIT,
+    JUDGED,
+    NOOP,
+    ORIENTED,
+    SURE,
+    Simulation,
+    calls,
+    gives,
+    order,
+    run_flow,
+    simulation_of,
+)
 from support.flow_runner import Fed
 
 from kairos_mcp.core.mandate import MandateStatus
@@ -21,9 +33,9 @@ STALE = ToolResult("It has changed.", is_error=True, code="stale_file")
 DENIED = ToolResult("Not in this file.", is_error=True, code="denied")
 
 
-def cycles(number: int = 3, of: CycleContext | None = None, place: World | None = None, **changes: Any) -> Fed:
+def cycles(number: int = 3, of: CycleContext | None = None, place: Simulation | None = None, **changes: Any) -> Fed:
     of = of or order()
-    return run(mandate_flow(of, number), place or world(of, **{"phases": {"decide": EDITS}, **changes}))
+    return run_flow(mandate_flow(of, number), place or simulation_of(of, **{"phases": {"decide": EDITS}, **changes}))
 
 
 def pauses(fed: Fed) -> list[tuple[str, str]]:
@@ -144,7 +156,7 @@ def test_every_status_is_reached() -> None:
     reached = {fed.outcome.output["mandate_status"] for fed, _ in ENDINGS.values()}
     reached |= {reason for fed, _ in ENDINGS.values() for _, reason in pauses(fed)}
     reached |= {reason for _, reason in pauses(cycles(1, phases={"decide": EDIT | {"risk": "high"}}))}
-    reached |= {reason for _, reason in pauses(drifted(2))}
+    reached |= {reason for _, reason in pauses(run_with_drift(2))}
     assert reached == set(get_args(MandateStatus)) - {"created", "active"}
 
 
@@ -155,21 +167,21 @@ def test_a_checkpoint_pauses_every_so_many_cycles_but_never_after_the_last(every
     assert pauses(fed) == [(f"cycle-{n}/checkpoint", "paused_at_checkpoint") for n in paused]
 
 
-def drifted(times: int) -> Fed:
-    """A run whose goal has changed when it is read in cycle 1, and is what it was after so many readings."""
+def run_with_drift(times: int) -> Fed:
+    """Run cycles whose goal has changed when it is read in cycle 1, and is what it was after so many readings."""
     of = order()
-    place = world(of)
+    place = simulation_of(of)
 
     def answering(step: Step) -> Any:
         if step.name.startswith("cycle-1/goal-") and int(step.name.rpartition("-")[2]) <= times:
             return ToolResult("The mandate.", data={"id": "m", "goal_hash": "0" * 64})
         return place(step)
 
-    return run(mandate_flow(of, 1), answering)
+    return run_flow(mandate_flow(of, 1), answering)
 
 
 def test_a_changed_goal_pauses_before_anything_else_until_it_is_what_it_was() -> None:
-    fed = drifted(2)
+    fed = run_with_drift(2)
     assert fed.paths[:6] == [
         "cycle-1/goal-1", "cycle-1/drift-1", "cycle-1/goal-2", "cycle-1/drift-2", "cycle-1/goal-3",
         "cycle-1/observe/call-1",
@@ -266,15 +278,18 @@ def test_with_checks_only_checks_reach_the_goal_whatever_the_model_says() -> Non
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("goal_achieved", 1)
 
 
-def reminded(fed: Fed) -> list[str]:
+def steps_with_reminder(fed: Fed) -> list[str]:
     return [request.name for request in fed.requests if request.reminder is not None]
 
 
 def test_the_same_effect_twice_warns_in_the_next_decide_and_once_more_ends_the_run() -> None:
     fed = cycles(
-        5, LOOKING, phases={"decide": [LOOK | {"arguments": {"n": 1}}, LOOK, LOOK, LOOK]}, answers=seen(1, 2, 3, 4)
+        5,
+        LOOKING,
+        phases={"decide": [LOOK | {"arguments": {"n": 1}}, LOOK, LOOK, LOOK]},
+        answers=same_results(1, 2, 3, 4),
     )
-    assert reminded(fed) == ["cycle-4/decide"]
+    assert steps_with_reminder(fed) == ["cycle-4/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 4)
 
 
@@ -282,7 +297,7 @@ LOOK = {"action": "run_tool", "tool": "search_files", "arguments": {}, "intent":
 LOOKING = order(allowed_actions=["run_tool", "code_edit", "noop"])
 
 
-def seen(*cycles_: int) -> dict[str, ToolResult]:
+def same_results(*cycles_: int) -> dict[str, ToolResult]:
     """The same result in each of these cycles."""
     return {f"cycle-{n}/act/call-1": ToolResult("seen") for n in cycles_}
 
@@ -312,7 +327,7 @@ def test_a_run_that_finds_nothing_to_do_twice_or_in_all_its_cycles_is_over(
     assert (fed.outcome.stop_reason, fed.outcome.status) == (reason, "completed")
     assert len(statuses(fed)) == cycles_made
     assert fed.outcome.output["reason"] == reason
-    assert reminded(fed) == []
+    assert steps_with_reminder(fed) == []
 
 
 def test_a_noop_whose_reflection_can_not_be_read_is_no_noop() -> None:
@@ -332,7 +347,7 @@ def test_to_do_nothing_run_after_run_is_no_loop() -> None:
     carry_over = CarryOver()
     for _ in range(5):
         fed = cycles(3, order(carry_over), phases={"decide": NOOP})
-        assert (fed.outcome.stop_reason, reminded(fed)) == ("nothing_to_do", [])
+        assert (fed.outcome.stop_reason, steps_with_reminder(fed)) == ("nothing_to_do", [])
         output = fed.outcome.output
         carry_over = CarryOver(tuple(output["lessons"]), tuple(ActEffect(**each) for each in output["effects"]))
 
@@ -340,20 +355,20 @@ def test_to_do_nothing_run_after_run_is_no_loop() -> None:
 def test_a_run_of_before_goes_on_as_it_began() -> None:
     of = replace(order(), idle_cycles=None)
     fed = cycles(3, of, phases={"decide": NOOP})
-    assert (fed.outcome.stop_reason, reminded(fed)) == ("loop_detected", ["cycle-3/decide"])
+    assert (fed.outcome.stop_reason, steps_with_reminder(fed)) == ("loop_detected", ["cycle-3/decide"])
 
 
 def test_there_and_back_again_is_a_loop() -> None:
     there = EDIT | {"old_string": "broken", "new_string": "other"}
     back = EDIT | {"old_string": "other", "new_string": "broken"}
     fed = cycles(6, phases={"decide": [there, back, there, back, there]})
-    assert reminded(fed) == ["cycle-4/decide"]
+    assert steps_with_reminder(fed) == ["cycle-4/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 4)
 
 
 def test_a_warning_that_helps_is_forgotten() -> None:
-    fed = cycles(5, LOOKING, phases={"decide": [LOOK, LOOK, EDITS[0], LOOK, EDITS[1]]}, answers=seen(1, 2, 4))
-    assert reminded(fed) == ["cycle-3/decide", "cycle-5/decide"]
+    fed = cycles(5, LOOKING, phases={"decide": [LOOK, LOOK, EDITS[0], LOOK, EDITS[1]]}, answers=same_results(1, 2, 4))
+    assert steps_with_reminder(fed) == ["cycle-3/decide", "cycle-5/decide"]
     assert fed.outcome.stop_reason == "max_cycles_reached"
 
 
@@ -363,7 +378,7 @@ def test_equal_calls_with_another_effect_are_no_loop() -> None:
     of = order(allowed_actions=["run_tool", "create_file"])
     assert cycles(4, of, phases={"decide": [tidy, tidy, tidy, write]}).outcome.stop_reason == "max_cycles_reached"
     chapters = [write | {"target": f"c{n}.md"} for n in range(4)]
-    assert reminded(cycles(4, of, phases={"decide": chapters})) == []
+    assert steps_with_reminder(cycles(4, of, phases={"decide": chapters})) == []
 
 
 def test_a_denied_proposal_counts_by_its_arguments() -> None:
@@ -373,14 +388,14 @@ def test_a_denied_proposal_counts_by_its_arguments() -> None:
 
 def test_a_proposal_is_the_same_whatever_the_file_held_when_it_was_read() -> None:
     of = order()
-    place = world(of, phases={"decide": EDITS[0]}, answers=denied_each(5))
+    place = simulation_of(of, phases={"decide": EDITS[0]}, answers=denied_each(5))
 
     def answering(step: Step) -> Any:
         if step.name.endswith("/reflect"):
             place.texts["a.md"] += "somebody writes\n"
         return place(step)
 
-    fed = run(mandate_flow(of, 5), answering)
+    fed = run_flow(mandate_flow(of, 5), answering)
     bases = [step.call.arguments["base"]["a.md"] for step in fed.calls if step.call.name == "edit_file"]
     assert len(set(bases)) == len(bases) == 3
     assert fed.outcome.stop_reason == "loop_detected"
@@ -406,10 +421,10 @@ def test_lessons_and_effects_go_on_to_the_next_run_and_the_newest_twenty_lessons
 
 
 def test_a_loop_that_one_run_began_is_warned_of_in_the_next() -> None:
-    before = cycles(2, LOOKING, phases={"decide": LOOK}, answers=seen(1, 2)).outcome.output["effects"]
+    before = cycles(2, LOOKING, phases={"decide": LOOK}, answers=same_results(1, 2)).outcome.output["effects"]
     carry_over = CarryOver((), tuple(ActEffect(**each) for each in before))
-    fed = cycles(2, replace(LOOKING, carry_over=carry_over), phases={"decide": LOOK}, answers=seen(1, 2))
-    assert reminded(fed) == ["cycle-1/decide"]
+    fed = cycles(2, replace(LOOKING, carry_over=carry_over), phases={"decide": LOOK}, answers=same_results(1, 2))
+    assert steps_with_reminder(fed) == ["cycle-1/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 1)
 
 

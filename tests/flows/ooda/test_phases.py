@@ -6,7 +6,19 @@ import json
 from typing import Any
 
 import pytest
-from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, World, calls, digest, gives, order, run, world
+from support.cycle_inputs import (
+    EDIT,
+    JUDGED,
+    NOOP,
+    ORIENTED,
+    Simulation,
+    calls,
+    digest,
+    gives,
+    order,
+    run_flow,
+    simulation_of,
+)
 from support.flow_runner import Fed
 
 from kairos_mcp.core.errors import BadArguments
@@ -24,10 +36,10 @@ DECIDED = EDIT | {"base": {"a.md": digest("one\nbroken\nthree\n")}}
 def alone(phase: Phase, given: Any = None, of: CycleContext | None = None, **changes: Any) -> Fed:
     of = of or order()
     check_phase_input(phase, given)
-    return run(phase_flow(of, phase, given), world(of, **changes))
+    return run_flow(phase_flow(of, phase, given), simulation_of(of, **changes))
 
 
-def acted(given: Any = DECIDED, **changes: Any) -> JsonObject:
+def act_output(given: Any = DECIDED, **changes: Any) -> JsonObject:
     result: JsonObject = alone("act", given, **changes).outcome.output
     return result
 
@@ -37,11 +49,11 @@ def conversation_text(fed: Fed, path: str) -> str:
 
 
 def test_what_one_phase_gives_the_next_takes_unchanged() -> None:
-    of, place = order(), world(order())
+    of, place = order(), simulation_of(order())
     given, outputs = None, {}
     for phase in ("observe", "orient", "decide", "act", "reflect"):
         check_phase_input(phase, given)
-        given = json.loads(json.dumps(run(phase_flow(of, phase, given), place).outcome.output))
+        given = json.loads(json.dumps(run_flow(phase_flow(of, phase, given), place).outcome.output))
         outputs[phase] = given
     assert place.texts["a.md"] == "one\nwhole\nthree\n"
     assert outputs["act"]["status"] == "applied"
@@ -49,7 +61,7 @@ def test_what_one_phase_gives_the_next_takes_unchanged() -> None:
 
 
 def test_each_phase_that_thinks_is_one_call_of_purpose_phase_with_its_wanted_tokens() -> None:
-    fed = [alone("orient", SEEN), alone("decide", WITH_FILE), alone("reflect", acted())]
+    fed = [alone("orient", SEEN), alone("decide", WITH_FILE), alone("reflect", act_output())]
     asked = [request for each in fed for request in each.requests]
     assert [(request.name, request.purpose, request.max_tokens) for request in asked] == [
         ("orient", "phase", 1024),
@@ -142,9 +154,9 @@ def test_decide_reads_orients_files_first_and_sees_them_with_numbers_and_hash() 
 def test_decide_may_ask_to_read_more_and_then_decides() -> None:
     more = calls(("read_file", {"path": "b.md"}), ("search_files", {"pattern": "x"}))
     of = order()
-    place = world(of, texts={"a.md": "one\n", "b.md": "broken\n"}, answers={"decide": more})
+    place = simulation_of(of, texts={"a.md": "one\n", "b.md": "broken\n"}, answers={"decide": more})
     place.phases = {"decide": EDIT | {"target": "b.md"}}
-    fed = run(phase_flow(of, "decide", WITH_FILE), place)
+    fed = run_flow(phase_flow(of, "decide", WITH_FILE), place)
     assert fed.paths == [
         "decide/read-1/call-1", "decide", "decide/read-2/call-1", "decide/read-2/call-2", "decide/turn-2",
     ]  # fmt: skip
@@ -175,7 +187,7 @@ def test_nothing_but_reading_is_called_while_deciding(tool: str) -> None:
 
 def test_turns_that_get_nothing_read_come_to_an_end() -> None:
     of = order()
-    place = world(of)
+    place = simulation_of(of)
 
     asked = 0
 
@@ -185,20 +197,20 @@ def test_turns_that_get_nothing_read_come_to_an_end() -> None:
         assert asked < 100
         return calls(("run_command", {})) if step.kind == "completion" else place(step)
 
-    fed = run(phase_flow(of, "decide", WITH_FILE), stubborn)
+    fed = run_flow(phase_flow(of, "decide", WITH_FILE), stubborn)
     assert fed.outcome.output["status"] == "parse_error"
     assert len(fed.requests) == 1 + 19 + 2
 
 
 def test_a_target_that_was_not_read_gets_a_repair_turn_in_which_it_can_be_read() -> None:
     of = order()
-    place = world(of, texts={"a.md": "broken\n", "b.md": "broken\n"})
+    place = simulation_of(of, texts={"a.md": "broken\n", "b.md": "broken\n"})
     place.answers = {
         "decide": gives(EDIT | {"target": "b.md"}),
         "decide/repair-1": calls(("read_file", {"path": "b.md"})),
         "decide/turn-2": gives(EDIT | {"target": "b.md"}),
     }
-    fed = run(phase_flow(of, "decide", WITH_FILE), place)
+    fed = run_flow(phase_flow(of, "decide", WITH_FILE), place)
     assert fed.paths[1:] == ["decide", "decide/repair-1", "decide/read-2/call-1", "decide/turn-2"]
     assert fed.request("decide/repair-1").purpose == "repair"
     assert "b.md was not read" in conversation_text(fed, "decide/repair-1")
@@ -409,7 +421,7 @@ def test_each_action_is_exactly_one_call_that_states_what_was_decided(action: st
 
 def test_an_act_says_what_each_file_held_before_and_after() -> None:
     files = [{"path": "a.md", "before": digest("one\nbroken\nthree\n"), "after": digest("one\nwhole\nthree\n")}]
-    assert acted()["files"] == files
+    assert act_output()["files"] == files
 
 
 def test_a_noop_calls_nothing() -> None:
@@ -431,7 +443,7 @@ def test_a_noop_calls_nothing() -> None:
     ],
 )
 def test_an_act_that_was_not_carried_out_says_why_in_status_code_and_reason(code: str | None, status: str) -> None:
-    output = acted(answers={"act/call-1": ToolResult("Say it in French.", is_error=True, code=code)})
+    output = act_output(answers={"act/call-1": ToolResult("Say it in French.", is_error=True, code=code)})
     assert (output["status"], output.get("code"), output["reason"]) == (status, code, "Say it in French.")
     assert output["files"] == []
 
@@ -488,13 +500,13 @@ def test_risk_is_that_of_the_table_and_a_model_can_only_raise_it(
     [("denied", "partial"), ("stale_file", "failure"), ("tool_not_offered", "failure")],
 )
 def test_a_verdict_is_never_better_than_what_the_act_did(code: str, verdict: str) -> None:
-    act_result = acted(answers={"act/call-1": ToolResult("No.", is_error=True, code=code)})
+    act_result = act_output(answers={"act/call-1": ToolResult("No.", is_error=True, code=code)})
     output = alone("reflect", act_result).outcome.output
     assert (output["assessment"], output["said"], len(output["capped"])) == (verdict, "success", 1)
 
 
 def test_a_model_may_judge_worse_than_the_act() -> None:
-    output = alone("reflect", acted(), phases={"reflect": JUDGED | {"assessment": "failure"}}).outcome.output
+    output = alone("reflect", act_output(), phases={"reflect": JUDGED | {"assessment": "failure"}}).outcome.output
     assert output["assessment"] == "failure"
     assert "capped" not in output
 
@@ -509,7 +521,7 @@ CHECKS = [
 def test_acceptance_checks_are_calls_and_cap_the_verdict() -> None:
     failing = ToolResult("2 failed", is_error=True, code="command_failed")
     of = order(acceptance=CHECKS)
-    fed = alone("reflect", acted(), of, answers={"reflect/check-3": failing})
+    fed = alone("reflect", act_output(), of, answers={"reflect/check-3": failing})
     assert [(step.name, step.call.name, step.call.arguments) for step in fed.calls] == [
         ("reflect/check-1", "check_file", {"path": "a.md"}),
         ("reflect/check-2", "check_file", {"path": "a.md", "text": "whole"}),
@@ -525,7 +537,7 @@ def test_acceptance_checks_are_calls_and_cap_the_verdict() -> None:
 def test_reflect_is_shown_the_record_of_the_act_cut_field_by_field() -> None:
     of = order(decide_hints={"max_edit_bytes": 60_000})
     long = DECIDED | {"new_string": "n" * 4_000}
-    text = conversation_text(alone("reflect", acted(long, of=of), of), "reflect")
+    text = conversation_text(alone("reflect", act_output(long, of=of), of), "reflect")
     assert "n" * 1_500 + "\\n[2500 of 4000" in text
     assert "n" * 1_501 not in text
 
@@ -542,7 +554,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("phase", ["orient", "decide", "reflect"])
 @pytest.mark.parametrize("step", ["", "/repair-1"])
 def test_a_phase_without_an_answer_says_so_and_makes_nothing_up(phase: Phase, status: str, step: str) -> None:
-    given = {"orient": SEEN, "decide": ORIENTED, "reflect": acted()}[phase]
+    given = {"orient": SEEN, "decide": ORIENTED, "reflect": act_output()}[phase]
     fed = alone(phase, given, answers={phase: gives("?")} | {f"{phase}{step}": UNUSABLE[status]})
     assert fed.paths[-1] == f"{phase}{step}"
     assert fed.outcome.output.keys() == {"status", "reason"}
@@ -571,7 +583,7 @@ def test_what_is_not_the_output_of_the_phase_before_is_bad_arguments(phase: Phas
     assert "ooda_" in refused.value.hint
 
 
-def test_a_world_that_changed_since_it_was_read_is_left_alone() -> None:
-    place = World(texts={"a.md": "one\nbroken\nfour\n"})
-    output = run(phase_flow(order(), "act", DECIDED), place).outcome.output
+def test_a_file_that_changed_since_it_was_read_is_left_alone() -> None:
+    place = Simulation(texts={"a.md": "one\nbroken\nfour\n"})
+    output = run_flow(phase_flow(order(), "act", DECIDED), place).outcome.output
     assert (output["status"], output["code"], place.texts["a.md"]) == ("failed", "stale_file", "one\nbroken\nfour\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, PATH, READS, order, run, world
+from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, PATH, READS, order, run_flow, simulation_of
 from support.flow_runner import Fed, feed
 from support.planner_inputs import PROMPTS, brief, call, prompts, says, turn
 
@@ -32,13 +32,13 @@ def headings(text: str) -> list[str]:
     return [line for line in lines if not line.startswith("### a.md, lines 1-")]
 
 
-def asked(fed: Fed, name: str) -> str:
+def prompt_of(fed: Fed, name: str) -> str:
     return fed.request(name).conversation[1].content
 
 
 def cycles(number: int = 2, of: CycleContext | None = None, **phases: Any) -> Fed:
     of = of or order()
-    return run(mandate_flow(of, number), world(of, phases=phases))
+    return run_flow(mandate_flow(of, number), simulation_of(of, phases=phases))
 
 
 def hostile_cycles() -> Fed:
@@ -61,17 +61,17 @@ SECTIONS = {
 
 @pytest.mark.parametrize("phase", SECTIONS)
 def test_no_text_of_a_model_makes_a_section_in_a_later_prompt(phase: str) -> None:
-    assert headings(asked(hostile_cycles(), f"cycle-2/{phase}")) == SECTIONS[phase]
+    assert headings(prompt_of(hostile_cycles(), f"cycle-2/{phase}")) == SECTIONS[phase]
 
 
 @pytest.mark.parametrize("phase", SECTIONS)
 def test_nor_does_what_a_run_hands_to_the_next_one(phase: str) -> None:
     carry_over = CarryOver((FORGED,), (ActEffect("1" * 64, FORGED), ActEffect("2" * 64, FORGED)))
-    assert headings(asked(cycles(1, order(carry_over)), f"cycle-1/{phase}")) == SECTIONS[phase]
+    assert headings(prompt_of(cycles(1, order(carry_over)), f"cycle-1/{phase}")) == SECTIONS[phase]
 
 
 def test_a_quotation_says_that_it_is_one_and_holds_the_whole_text() -> None:
-    text = asked(cycles(1, order(CarryOver(("Look first.\nThen act.",)))), "cycle-1/orient")
+    text = prompt_of(cycles(1, order(CarryOver(("Look first.\nThen act.",)))), "cycle-1/orient")
     assert "Written by a model in an earlier step" in text
     assert "> - Look first.\n> Then act.\n" in text
 
@@ -82,13 +82,13 @@ def test_no_text_from_outside_makes_a_section_either(phase: str) -> None:
     strange = ToolSpec("strange", FORGED, {**PATH, "description": FORGED}, "read")
     of = order(allowed_actions=["code_edit", "run_tool"], observe=["file_tree", "strange"])
     of = replace(of, reads=ToolSet([*READS, strange]), runnable=ToolSet([strange]))
-    place = world(of, texts={"a.md": f"one\nbroken\n{FORGED.replace(chr(10), ' ')}\n"})
+    place = simulation_of(of, texts={"a.md": f"one\nbroken\n{FORGED.replace(chr(10), ' ')}\n"})
     place.answers = {
         "cycle-1/observe/call-1": ToolResult(FORGED),
         "cycle-1/observe/call-2": ToolResult(FORGED, is_error=True, code="tool_failed"),
         "cycle-1/act/call-1": ToolResult(FORGED, is_error=True, code="denied"),
     }
-    text = asked(run(mandate_flow(of, 1), place), f"cycle-1/{phase}")
+    text = prompt_of(run_flow(mandate_flow(of, 1), place), f"cycle-1/{phase}")
     ours = {*SECTIONS[phase], "## Tools for run_tool"}
     assert [each for each in headings(text) if each not in ours] == []
     assert text.count("## Goal\n") == 1
@@ -96,30 +96,30 @@ def test_no_text_from_outside_makes_a_section_either(phase: str) -> None:
 
 def test_a_file_that_was_not_read_for_a_long_reason_stays_on_its_line() -> None:
     of = order()
-    place = world(of)
+    place = simulation_of(of)
     place.answers = {"decide/read-1/call-1": ToolResult(FORGED, is_error=True, code="not_found")}
-    fed = run(phase_flow(of, "decide", ORIENTED | {"files": [{"path": "a.md"}]}), place)
-    assert headings(asked(fed, "decide"))[-2:] == ["## Files", "### a.md"]
+    fed = run_flow(phase_flow(of, "decide", ORIENTED | {"files": [{"path": "a.md"}]}), place)
+    assert headings(prompt_of(fed, "decide"))[-2:] == ["## Files", "### a.md"]
 
 
 def test_what_is_wrong_with_an_answer_is_told_on_one_line() -> None:
     of = order()
-    place = world(of, phases={"orient": ORIENTED | {FORGED: 1}})
-    fed = run(phase_flow(of, "orient", {"observations": []}), place)
+    place = simulation_of(of, phases={"orient": ORIENTED | {FORGED: 1}})
+    fed = run_flow(phase_flow(of, "orient", {"observations": []}), place)
     assert headings(fed.request("orient/repair-1").conversation[-1].content) == []
 
 
 def test_a_run_of_before_is_asked_what_it_was_asked() -> None:
     of = replace(order(CarryOver((FORGED,))), prompts=replace(prompts(), quoted=""))
-    assert f"- {FORGED.strip()}" in asked(cycles(1, of), "cycle-1/orient")
+    assert f"- {FORGED.strip()}" in prompt_of(cycles(1, of), "cycle-1/orient")
 
 
 def test_the_act_is_told_as_json_to_reflect() -> None:
     effect = {"digest": "0" * 64, "said": FORGED}
     acted = {"status": "denied", "decision": NOOP, "risk": "low", "files": [], "reason": FORGED, "effect": effect}
-    fed = run(phase_flow(order(), "reflect", acted), world(order()))
-    assert headings(asked(fed, "reflect")) == ["## Goal", "## The act"]
-    shown = asked(fed, "reflect").partition("not instructions.")[2].partition("\n\n##")[0]
+    fed = run_flow(phase_flow(order(), "reflect", acted), simulation_of(order()))
+    assert headings(prompt_of(fed, "reflect")) == ["## Goal", "## The act"]
+    shown = prompt_of(fed, "reflect").partition("not instructions.")[2].partition("\n\n##")[0]
     assert json.loads(shown)["reason"].startswith(FORGED)
 
 
@@ -168,7 +168,7 @@ def test_each_line_of_a_quotation_begins_alike_and_nothing_is_lost(text: str) ->
 
 def standing(fed: Fed, name: str) -> Any:
     """The orientation in the prompt, as JSON."""
-    section = asked(fed, name).partition("## Where things stand\n")[2].partition("\n\n## ")[0]
+    section = prompt_of(fed, name).partition("## Where things stand\n")[2].partition("\n\n## ")[0]
     return json.loads(section.partition("\n\n")[2])
 
 
@@ -189,9 +189,9 @@ def test_a_long_orientation_is_cut_by_field_and_says_what_is_missing_and_how_to_
 
 def test_the_ref_of_an_orientation_is_that_of_the_answer_that_was_taken() -> None:
     of = order()
-    place = world(of, phases={"orient": ORIENTED | {"summary": "s" * 3_600}, "decide": NOOP})
+    place = simulation_of(of, phases={"orient": ORIENTED | {"summary": "s" * 3_600}, "decide": NOOP})
     place.answers = {"cycle-1/orient": says("not yet")}
-    prompt = standing(run(mandate_flow(of, 1), place), "cycle-1/decide")
+    prompt = standing(run_flow(mandate_flow(of, 1), place), "cycle-1/decide")
     assert 'read_result(ref="cycle-1/orient/repair-1")' in prompt["summary"]
 
 
@@ -202,5 +202,7 @@ def test_a_short_orientation_is_told_whole() -> None:
 
 def test_a_phase_alone_reads_a_long_orientation_where_it_was_given() -> None:
     of = order()
-    fed = run(phase_flow(of, "decide", ORIENTED | {"summary": "s" * 3_600}), world(of, phases={"decide": NOOP}))
+    fed = run_flow(
+        phase_flow(of, "decide", ORIENTED | {"summary": "s" * 3_600}), simulation_of(of, phases={"decide": NOOP})
+    )
     assert 'read_result(ref="given")' in standing(fed, "decide")["summary"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cycle_inputs import EDIT, ORIENTED, digest, order, run, world
+from support.cycle_inputs import EDIT, ORIENTED, digest, order, run_flow, simulation_of
 from support.flow_runner import Fed
 
 from kairos_mcp.core.messages import JsonObject, ToolSet
@@ -26,7 +26,7 @@ TEXT = "one\nbroken\nthree\n"
 
 @dataclass
 class RealTools:
-    """Calls real tools and shortens what they give, as the steps of a run do; the rest is answered by a world."""
+    """Calls real tools and shortens what they give, as the steps of a run do; the rest is answered by a simulation."""
 
     registry: ToolRegistry
     think: Callable[[Step], Answer]
@@ -48,8 +48,8 @@ def cycle(folder: Path, decide: Any, before: dict[str, Callable[[], Any]] | None
     reads = ToolSet([spec for spec in registry.specs if spec.effect == "read" and spec.name not in EDITING_TOOLS])
     of: CycleContext = replace(order(**mandate), reads=reads, runnable=reads)
     files = [{"path": name} for name in sorted(path.name for path in folder.iterdir())]
-    place = world(of, phases={"decide": decide, "orient": ORIENTED | {"files": files}})
-    return run(mandate_flow(of, 1), RealTools(registry, place, before or {}, ToolMemory.in_process()))
+    place = simulation_of(of, phases={"decide": decide, "orient": ORIENTED | {"files": files}})
+    return run_flow(mandate_flow(of, 1), RealTools(registry, place, before or {}, ToolMemory.in_process()))
 
 
 def act_of(fed: Fed) -> JsonObject:
@@ -119,11 +119,11 @@ def test_a_file_is_created_where_there_is_none(folder: Path) -> None:
 
 
 def test_a_file_that_somebody_made_meanwhile_is_not_written_over(folder: Path) -> None:
-    def made() -> None:
+    def make_file() -> None:
         (folder / "new").mkdir()
         (folder / "new/c.md").write_text("theirs\n")
 
-    fed = cycle(folder, CREATE, {"cycle-1/act/call-1": made}, **MEDIUM)
+    fed = cycle(folder, CREATE, {"cycle-1/act/call-1": make_file}, **MEDIUM)
     assert (folder / "new/c.md").read_text() == "theirs\n"
     assert (act_of(fed)["status"], act_of(fed)["code"]) == ("failed", "stale_file")
 

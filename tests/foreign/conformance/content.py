@@ -44,7 +44,7 @@ def text_result(text: str) -> wire.CallToolResult:
     return wire.CallToolResult(content=[wire.TextContent(text=text)])
 
 
-def _embedded(uri: str, text: str, mime_type: str = "text/plain") -> wire.EmbeddedResource:
+def _embed(uri: str, text: str, mime_type: str = "text/plain") -> wire.EmbeddedResource:
     contents = wire.TextResourceContents(uri=uri, mime_type=mime_type, text=text)
     return wire.EmbeddedResource(resource=contents)
 
@@ -154,14 +154,14 @@ TOOLS = (
     _tool("test_audio_content", _returns(wire.AudioContent(data=WAV, mime_type="audio/wav"))),
     _tool(
         "test_embedded_resource",
-        _returns(_embedded("test://embedded-resource", "This is an embedded resource content.")),
+        _returns(_embed("test://embedded-resource", "This is an embedded resource content.")),
     ),
     _tool(
         "test_multiple_content_types",
         _returns(
             wire.TextContent(text="Multiple content types test:"),
             _PICTURE,
-            _embedded("test://mixed-content-resource", '{"test": "data", "value": 123}', "application/json"),
+            _embed("test://mixed-content-resource", '{"test": "data", "value": 123}', "application/json"),
         ),
     ),
     _tool("test_tool_with_logging", _with_logging),
@@ -233,7 +233,7 @@ def get_prompt(name: str, arguments: dict[str, str]) -> wire.GetPromptResult | N
             one, two = arguments.get("arg1", ""), arguments.get("arg2", "")
             content = [wire.TextContent(text=f"Prompt with arguments: arg1='{one}', arg2='{two}'")]
         case "test_prompt_with_embedded_resource":
-            embedded = _embedded(arguments.get("resourceUri", ""), "Embedded resource content for testing.")
+            embedded = _embed(arguments.get("resourceUri", ""), "Embedded resource content for testing.")
             content = [embedded, wire.TextContent(text="Please process the embedded resource above.")]
         case "test_prompt_with_image":
             content = [_PICTURE, wire.TextContent(text="Please analyze the image above.")]

@@ -34,35 +34,35 @@ def _asks(state: str | None = None, **requests: Any) -> wire.InputRequiredResult
     return wire.InputRequiredResult(input_requests=requests, request_state=state)
 
 
-def _given(params: Any, key: str, kind: type[Any]) -> Any:
+def _answer_of(params: Any, key: str, kind: type[Any]) -> Any:
     """The answer under this key if it is of this kind; an answer of another kind is none."""
     answer = (params.input_responses or {}).get(key)
     return answer if isinstance(answer, kind) else None
 
 
 async def _elicitation(_ctx: Any, params: wire.CallToolRequestParams) -> Result:
-    answer = _given(params, "user_name", wire.ElicitResult)
+    answer = _answer_of(params, "user_name", wire.ElicitResult)
     if answer is None or not isinstance((answer.content or {}).get("name"), str):
         return _asks(user_name=_form("What is your name?", "name"))
     return text_result(f"Hello, {answer.content['name']}!")
 
 
 async def _sample(_ctx: Any, params: wire.CallToolRequestParams) -> Result:
-    answer = _given(params, "capital_question", wire.CreateMessageResult)
+    answer = _answer_of(params, "capital_question", wire.CreateMessageResult)
     if answer is None:
         return _asks(capital_question=_sampling("What is the capital of France?"))
     return text_result(f"Model said: {answer.content.text}")
 
 
 async def _roots(_ctx: Any, params: wire.CallToolRequestParams) -> Result:
-    answer = _given(params, "client_roots", wire.ListRootsResult)
+    answer = _answer_of(params, "client_roots", wire.ListRootsResult)
     if answer is None:
         return _asks(client_roots=wire.ListRootsRequest())
     return text_result(f"The client has {len(answer.roots)} roots.")
 
 
 async def _state(_ctx: Any, params: wire.CallToolRequestParams) -> Result:
-    if params.request_state == "asked" and _given(params, "confirm", wire.ElicitResult):
+    if params.request_state == "asked" and _answer_of(params, "confirm", wire.ElicitResult):
         return text_result("state-ok")
     return _asks("asked", confirm=_form("Please confirm", "ok", "boolean"))
 
@@ -80,10 +80,10 @@ async def _several(_ctx: Any, params: wire.CallToolRequestParams) -> Result:
 
 async def _rounds(_ctx: Any, params: wire.CallToolRequestParams) -> Result:
     state = json.loads(params.request_state or '{"round": 0}')
-    if state["round"] == 1 and (answer := _given(params, "step1", wire.ElicitResult)):
+    if state["round"] == 1 and (answer := _answer_of(params, "step1", wire.ElicitResult)):
         further = json.dumps({"round": 2, "name": (answer.content or {}).get("name")})
         return _asks(further, step2=_form("Step 2: What is your favourite colour?", "color"))
-    if state["round"] == 2 and (answer := _given(params, "step2", wire.ElicitResult)):
+    if state["round"] == 2 and (answer := _answer_of(params, "step2", wire.ElicitResult)):
         return text_result(f"{state['name']} likes {(answer.content or {}).get('color')}.")
     return _asks(json.dumps({"round": 1}), step1=_form("Step 1: What is your name?", "name"))
 
@@ -166,7 +166,7 @@ PROMPT = wire.Prompt(name="test_input_required_result_prompt", description="A pr
 
 def answer_prompt(params: wire.GetPromptRequestParams) -> wire.GetPromptResult | wire.InputRequiredResult:
     """The messages of the prompt that asks first, or what it asks."""
-    answer = _given(params, "user_context", wire.ElicitResult)
+    answer = _answer_of(params, "user_context", wire.ElicitResult)
     if answer is None:
         return _asks(user_context=_form("What context should the prompt use?", "context"))
     text = f"Use the following context: {(answer.content or {}).get('context')}"

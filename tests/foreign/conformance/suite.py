@@ -98,21 +98,21 @@ def run_suite(folder: Path, url: str, leg: str, target: Path) -> list[Outcome]:
     """Run all scenarios of a revision, or those of the extensions, against a server."""
     target.mkdir(parents=True)
     if leg == EXTENSIONS:
-        listed = _run(folder, "list", "--server")
+        listed = _run_suite(folder, "list", "--server")
         for name in re.findall(r"- (\S+) \[extension\]", listed):
-            _run(folder, "server", "--url", url, "--scenario", name, "-o", str(target))
+            _run_suite(folder, "server", "--url", url, "--scenario", name, "-o", str(target))
     else:
-        _run(folder, "server", "--url", url, "--suite", "all", "--spec-version", leg, "-o", str(target))
+        _run_suite(folder, "server", "--url", url, "--suite", "all", "--spec-version", leg, "-o", str(target))
     return [_read_outcome(path) for path in sorted(target.iterdir())]
 
 
-def required(folder: Path, revision: str) -> list[str]:
+def required_scenarios(folder: Path, revision: str) -> list[str]:
     """The scenarios that a revision requires of a server, as frozen in the package."""
-    listed = _run(folder, "list", "--server", "--requirements", revision)
+    listed = _run_suite(folder, "list", "--server", "--requirements", revision)
     return re.findall(r"^  - (\S+)$", listed.partition("Client scenarios")[0], re.MULTILINE)
 
 
-def expected(leg: str) -> dict[str, tuple[Status, str]]:
+def expected_endings(leg: str) -> dict[str, tuple[Status, str]]:
     """The scenarios of a leg that don't pass: how they end, and why."""
     table = tomllib.loads((HERE / "expected.toml").read_text()).get(leg, {})
     return {name: (each["status"], each["why"]) for name, each in table.items()}
@@ -126,7 +126,7 @@ def without_content(leg: str) -> list[str]:
 
 def differences(found: list[Outcome], leg: str) -> list[str]:
     """What did not end as `expected.toml` has it, either way."""
-    due = expected(leg)
+    due = expected_endings(leg)
     statuses = {outcome.scenario: outcome.status for outcome in found}
     texts = {outcome.scenario: "; ".join(outcome.texts) for outcome in found}
     return [*_unlike(statuses, texts, due), *(f"{name}: never ran" for name in due.keys() - statuses.keys())]
@@ -150,7 +150,7 @@ def _read_outcome(folder: Path) -> Outcome:
     return Outcome(name, dict(Counter(check["status"] for check in own)), tuple(texts), tuple(remarks))
 
 
-def _run(folder: Path, *words: str) -> str:
+def _run_suite(folder: Path, *words: str) -> str:
     """What the suite's command prints. Its exit code says no more than its files do."""
     script = folder / "node_modules" / PACKAGE / "dist" / "index.js"
     done = subprocess.run(

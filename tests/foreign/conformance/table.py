@@ -16,8 +16,8 @@ from tests.foreign.conformance.suite import (
     Outcome,
     ScenarioPlace,
     differences,
-    expected,
-    required,
+    expected_endings,
+    required_scenarios,
     run_suite,
     serving,
 )
@@ -52,7 +52,9 @@ def versions() -> str:
 def not_passed() -> str:
     """What doesn't pass and why; a test holds the page against it."""
     lines = [
-        f"- `{name}` ({leg}): {status}. {why}" for leg in LEGS for name, (status, why) in sorted(expected(leg).items())
+        f"- `{name}` ({leg}): {status}. {why}"
+        for leg in LEGS
+        for name, (status, why) in sorted(expected_endings(leg).items())
     ]
     return "\n".join(["## What does not pass", "", *(lines or ["Nothing."]), ""])
 
@@ -107,7 +109,7 @@ def main() -> None:
         folder = make_environment(ENVIRON, Path(named or scratch).absolute())
         found = _run_legs(folder, ScenarioPlace, Path(scratch) / "with")
         alone = _run_legs(folder, Place, Path(scratch) / "alone")
-        needed = {revision: required(folder, revision) for revision in REVISIONS}
+        needed = {revision: required_scenarios(folder, revision) for revision in REVISIONS}
         DOCUMENT.write_text(document(found, alone, needed))
     for leg, outcomes in found.items():
         for difference in differences(outcomes, leg):
