@@ -71,7 +71,7 @@ async def test_nothing_is_written_where_a_client_was_asked_about_the_step(place:
 async def test_nothing_is_written_where_the_ask_was_answered_before(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run, mine = await start_waiting_run(app, "sampling")
-        place.rows("insert into ask values ('used', ?, '{\"round-1\": \"round-1\"}', '', '', 1, 2)", run.n)
+        place.rows("insert into ask values ('used', ?, '{\"round-1\": \"round-1\"}', '', '', 1, 2, null)", run.n)
         before = everything(place)
         assert not await app._pool.commit_answers(run, BROUGHT, "sampling", mine, nonce="used")
         assert everything(place) == before
