@@ -166,6 +166,9 @@ class SseTransport:
             await _refuse_session(scope, receive, send)
 
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await refuse(405, "Messages are sent here by POST.", headers={"allow": "POST"})(scope, receive, send)
+            return
         (session_id,) = parse_qs(scope["query_string"]).get(b"session_id", [b""])[:1]
         session = self._sessions.find_session(session_id.decode("latin-1"), current_principal())
         if session is None:

@@ -14,8 +14,8 @@ from support.app import WITHIN_S, place_in
 from support.sampling_clients import provide_app
 
 from kairos_mcp.app.app import App
-from kairos_mcp.server.auth import AccessRule
-from kairos_mcp.server.http import serve_app
+from kairos_mcp.server.auth import AccessRule, Challenge
+from kairos_mcp.server.http import Access, serve_app
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import ServerNames
 from kairos_mcp.server.http_shutdown import Shutdown
@@ -26,7 +26,7 @@ from kairos_mcp.server.tokens import TokenStore
 async def test_nobody_looks_for_a_session_that_was_deleted(tmp_path: Path) -> None:
     place = place_in(tmp_path / "place")
     async with App.open(place.settings(), via="mcp") as app:
-        reach, access = provide_app(app), AccessRule(TokenStore(place.home), needs_token=False)
+        reach, access = provide_app(app), Access(AccessRule(TokenStore(place.home), needs_token=False), Challenge())
         with socket.create_server(("127.0.0.1", 0)) as bound:
             port = bound.getsockname()[1]
             async with serve_app(
