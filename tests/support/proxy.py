@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
@@ -26,6 +26,7 @@ class RoundRobin:
     _homes: dict[bytes, int] = field(default_factory=dict)
     _next: int = 0
     _loop: asyncio.AbstractEventLoop | None = None
+    _thread: Thread | None = None
 
     def start(self) -> RoundRobin:
         bound = socket.create_server(("127.0.0.1", 0))
@@ -39,30 +40,34 @@ class RoundRobin:
             async with server:
                 await self._ended.wait()
 
-        Thread(target=asyncio.run, args=(serve(),), daemon=True).start()
+        self._thread = Thread(target=asyncio.run, args=(serve(),), daemon=True)
+        self._thread.start()
         assert ready.wait(20)
         return self
 
     def stop(self) -> None:
+        """End, and close what is still open; asyncio.run cancels the requests that are under way."""
         assert self._loop is not None
+        assert self._thread is not None
         self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one request on, and its answer back; then the connection is closed."""
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        with suppress(ConnectionError, asyncio.IncompleteReadError), closing(writer):
             head = await reader.readuntil(b"\r\n\r\n")
             length = LENGTH.search(head)
             body = await reader.readexactly(int(length[1])) if length else b""
             place, upstream, sink = await self._connect(SESSION.search(head))
             self.served.append(place)
-            sink.write(head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) + body)
-            while chunk := await upstream.read(65536):
-                if (found := SESSION.search(chunk)) is not None:
-                    self._homes.setdefault(found[1], place)
-                writer.write(chunk)
-                await writer.drain()
-            sink.close()
-        writer.close()
+            with closing(sink):
+                sink.write(head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) + body)
+                while chunk := await upstream.read(65536):
+                    if (found := SESSION.search(chunk)) is not None:
+                        self._homes.setdefault(found[1], place)
+                    writer.write(chunk)
+                    await writer.drain()
 
     async def _connect(self, session: re.Match[bytes] | None) -> tuple[int, asyncio.StreamReader, asyncio.StreamWriter]:
         home = self._homes.get(session[1]) if self.sticky and session is not None else None
