@@ -10,6 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 from support.http_server import SECONDS, Answer, Site, read_answer
+from support.waiting import wait_until
 
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.tokens import TokenStore
@@ -53,7 +54,7 @@ def test_a_server_whose_state_file_can_not_be_used_lives_and_is_not_ready(sites:
     other.close()
     while probe(site, "/readyz").status != 200:
         assert time.monotonic() < ends
-    said = "".join(site.said)
+    said = wait_until(lambda: text if "ready again" in (text := "".join(site.said)) else "", SECONDS)
     assert (said.count("not ready"), said.count("ready again")) == (1, 1)
 
 

@@ -103,7 +103,7 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
     for line in of_kind(lines, "mark"):  # before the secret every digest counts, after it paths and kinds
         changed = [other if other is not line else {**line, "digest": "0" * 64} for other in lines]
         counts = line["path"] in ("round-1", "round-1/call-1", "round-2", "round-2/call-1")
-        assert verify(seal_lines(change_line)).identical is not counts
+        assert verify(seal_lines(changed)).identical is not counts
         changed = [other if other is not line else {**line, "kind": "compact"} for other in lines]
         assert not verify(seal_lines(changed)).identical
 
