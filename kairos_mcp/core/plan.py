@@ -131,7 +131,7 @@ def goal_of(given: JsonObject) -> str:
 
 def fitting_agents(task: PlannedTask, agents: AgentTools) -> list[str]:
     """Return the agents whose tools cover what the task needs, in order."""
-    return [name for name, tools in agents.items() if not _uncovered(task, tools)]
+    return [name for name, tools in agents.items() if not _list_missing_tools(task, tools)]
 
 
 def other_agent(task: PlannedTask, agents: AgentTools) -> str | None:
@@ -196,11 +196,12 @@ def _find_task_faults(task: PlannedTask, known: Collection[str], agents: AgentTo
     if task.agent is not None and task.agent not in agents:
         near = ", ".join(nearest_names(task.agent, list(agents))) or ", ".join(agents)
         yield f"{at} names the agent {task.agent!r}, which is none of this team; nearest: {near}"
-    elif task.agent is not None and (missing := _uncovered(task, agents[task.agent])):
+    elif task.agent is not None and (missing := _list_missing_tools(task, agents[task.agent])):
         yield f"{at}: the agent {task.agent} has no tool that fits {', '.join(missing)}"
     elif task.agent is None and not fitting_agents(task, agents):
         yield f"{at}: no agent has the tools that it needs ({', '.join(task.needs)})"
 
 
-def _uncovered(task: PlannedTask, tools: Collection[str]) -> list[str]:
+def _list_missing_tools(task: PlannedTask, tools: Collection[str]) -> list[str]:
+    """Return the globs of what the task needs that none of these tools fits."""
     return [glob for glob in task.needs if not any(fnmatchcase(name, glob) for name in tools)]

@@ -212,11 +212,11 @@ def _run_task(given: TeamInput, task: TaskState) -> Flow[None]:
         another = other_agent(task.task, given.agent_tools)
         if attempt.status != "failed" or attempt.problem is not None or number == TRIES or another is None:
             return
-        earlier = f"The agent {agent} tried it before: {attempt.left_open}." + _said(given, attempt)
+        earlier = f"The agent {agent} tried it before: {attempt.left_open}." + _quote_attempt(given, attempt)
         agent = another
 
 
-def _said(given: TeamInput, attempt: TaskTry) -> str:
+def _quote_attempt(given: TeamInput, attempt: TaskTry) -> str:
     return f"\n\n{quote_model_text(given.loop.prompts.quoted, attempt.text)}" if attempt.text else ""
 
 
@@ -326,10 +326,10 @@ def _describe(given: TeamInput, task: TaskState, most: int) -> str:
         head += f" Open: {task.left_open}."
     if not task.text:
         return head
-    return f"{head}\n{quote_model_text(given.loop.prompts.quoted, _cut(given, task, most))}"
+    return f"{head}\n{quote_model_text(given.loop.prompts.quoted, _shorten_result(given, task, most))}"
 
 
-def _cut(given: TeamInput, task: TaskState, most: int) -> str:
+def _shorten_result(given: TeamInput, task: TaskState, most: int) -> str:
     text, half = task.text, most // 2
     if len(text) <= most:
         return text

@@ -74,7 +74,7 @@ class Challenge:
     def __init__(self, metadata_url: str | None = None) -> None:
         self._metadata_url = metadata_url
 
-    def unauthorized(self, *, has_token: bool) -> Response:
+    def refuse_token(self, *, has_token: bool) -> Response:
         """Refuse a request that has no token, or one that is not valid here."""
         error = {"error": "invalid_token", "error_description": "The token is not valid here."} if has_token else {}
         text = "A bearer token is needed: `kairos-mcp token add NAME`."
@@ -82,7 +82,7 @@ class Challenge:
             text = "A token is needed: of the authorization server that the metadata of this resource names."
         return refuse(401, text, headers=self._header(error, "run approve"))
 
-    def forbidden(self, missing: Scope, held: Collection[str]) -> Response:
+    def refuse_scope(self, missing: Scope, held: Collection[str]) -> Response:
         """Refuse a request for which the token has no scope."""
         wanted = " ".join(scope for scope in SCOPES if scope == missing or scope in held)
         error = {"error": "insufficient_scope", "error_description": f"The scope {missing} is needed."}
@@ -154,11 +154,11 @@ class Authentication:
             text = "The authorization server's keys can't be had, so no token of it can be verified."
             return refuse(503, text, headers={"retry-after": "10"})
         if admission is None:
-            return self._challenge.unauthorized(has_token=bool(authorization))
+            return self._challenge.refuse_token(has_token=bool(authorization))
         if wait_s := self._rates.wait_s(admission.principal):
             return refuse(429, "Too many requests; slow down.", headers={"retry-after": str(math.ceil(wait_s))})
         if "run" not in admission.scopes:
-            return self._challenge.forbidden("run", admission.scopes)
+            return self._challenge.refuse_scope("run", admission.scopes)
         return admission
 
 
@@ -172,6 +172,6 @@ class AdminTools:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope.get(TOOL) in ADMIN_TOOLS and not has_scope("admin"):
             held = scope["user"].scopes
-            await self._challenge.forbidden("admin", held)(scope, receive, send)
+            await self._challenge.refuse_scope("admin", held)(scope, receive, send)
             return
         await self._app(scope, receive, send)

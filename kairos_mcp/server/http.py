@@ -199,11 +199,11 @@ async def serve_app(
         endpoints["/mcp"] = StreamableTransport(streamable, sessions)
     rates = RateLimiter(bounds)
 
-    def admitted(endpoint: ASGIApp) -> ASGIApp:
+    def protect(endpoint: ASGIApp) -> ASGIApp:
         checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
         return Authentication(checked, access.rule, rates, access.challenge)
 
-    routes = [Route(path, endpoint=admitted(endpoint)) for path, endpoint in endpoints.items()]
+    routes = [Route(path, endpoint=protect(endpoint)) for path, endpoint in endpoints.items()]
     app = Starlette(routes=[*routes, *access.routes])
     app.router.redirect_slashes = False
     async with streamable.run():

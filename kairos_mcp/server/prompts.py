@@ -132,7 +132,7 @@ async def get_prompt(name: str, given: dict[str, str] | None, get_app: GetApp) -
     text = template.substitute(arguments=to_json(arguments).decode())
     blocks: list[Any] = [wire.TextContent(type="text", text=text)]
     if kind.name == "inbox" or reports:
-        blocks.append(_embed("kairos://inbox" if kind.name == "inbox" else "kairos://runs", reports))
+        blocks.append(_embed_reports("kairos://inbox" if kind.name == "inbox" else "kairos://runs", reports))
     messages = [wire.PromptMessage(role="user", content=block) for block in blocks]
     return wire.GetPromptResult(description=kind.description, messages=messages)
 
@@ -164,7 +164,7 @@ async def _find_reports(kind: PromptKind, arguments: JsonObject, app: App, calle
     return [report.as_row() for report in reports]
 
 
-def _embed(uri: str, rows: list[JsonObject]) -> wire.EmbeddedResource:
+def _embed_reports(uri: str, rows: list[JsonObject]) -> wire.EmbeddedResource:
     text = spell_hidden(to_json({"note": OUTSIDE, "runs": rows}).decode())
     contents = wire.TextResourceContents(uri=uri, mime_type="application/json", text=text)
     return wire.EmbeddedResource(type="resource", resource=contents)

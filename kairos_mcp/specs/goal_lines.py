@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import check_template, quote_lines, render_prompt
 
 MAX_LINES_CHARS = 1_000
@@ -107,7 +108,7 @@ def choose_lines(words: Sequence[str], found: FoundLines) -> GoalLines:
     chosen, of_file, left = list[tuple[int, str]](), Counter[str](), MAX_LINES_CHARS
     for weight, position in sorted(weighed, key=lambda item: (-item[0], item[1])):
         path, number, text = found.lines[position]
-        line = f"{path}:{number}: {_cut(text.strip())}"
+        line = f"{path}:{number}: {truncate(text.strip(), MAX_LINE_CHARS)}"
         if weight and of_file[path] < MAX_FILE_LINES and len(line) < left:
             chosen.append((position, line))
             of_file[path] += 1
@@ -121,7 +122,3 @@ def add_goal_lines(user: str, template: str, lines: GoalLines) -> str:
     check_template("planner-lines", template, ("lines",))
     shown = quote_lines(lines.text) + ("" if lines.is_whole else "\n[not every file was searched; a tool does it]")
     return f"{user}\n\n{render_prompt(template.strip(), lines=shown)}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]}…"

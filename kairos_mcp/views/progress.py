@@ -41,7 +41,7 @@ class Heartbeat:
             return f"round {self.round}" + (f"/{self.rounds}" if self.rounds is not None else "")
         if not self.team.tasks:
             return "planning"
-        parts = [f"{self.team.ended}/{count_of(len(self.team.tasks), 'task')}"]
+        parts = [f"{self.team.ended_count}/{count_of(len(self.team.tasks), 'task')}"]
         if self.team.phase != "tasks":
             parts.append(self.team.phase or "ended")
         elif (newest := self.team.newest_try) is not None:

@@ -129,7 +129,7 @@ class TeamView:
         return next((each for task in self.tasks for each in task.tries if each.path == loop), None)
 
     @property
-    def ended(self) -> int:
+    def ended_count(self) -> int:
         """How many tasks have ended."""
         return sum(task.status not in ("waiting", "working") for task in self.tasks)
 

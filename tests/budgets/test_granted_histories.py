@@ -201,5 +201,4 @@ def test_no_history_of_requests_and_crashes_passes_what_may_be_granted(connectio
 
 @pytest.mark.slow
 def test_no_history_of_many_passes_what_may_be_granted(connection: SqliteSession) -> None:
-    for seed in range(WHOLE_SWEEP):
-        count_grants(connection, seed)
+    assert sum(count_grants(connection, seed) for seed in range(WHOLE_SWEEP)) > WHOLE_SWEEP / 2
