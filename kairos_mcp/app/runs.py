@@ -239,10 +239,13 @@ class Runs(Operations):
             if stands.unreadable is not None:
                 raise stands.unreadable
             steps: Mapping[str, OpenStep] | None = None
-            team: TeamView | None = None
             if full:
                 steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
-                team = await self._pool.teams.find(run)
+            report = await self._store.read(lambda session: make_report(session, run, waits, view, steps))
+            if not full or report.is_delta:  # a team's rows are all read for its plan, which neither of them shows
+                return report
+            if (team := await self._pool.teams.find(run)) is None:
+                return report
             return await self._store.read(lambda session: make_report(session, run, waits, view, steps, team))
 
     async def _server_view(self, stands: Standing, attached: bool = False) -> ServerView:

@@ -139,15 +139,15 @@ class ResumedRequest:
 @dataclass(frozen=True, slots=True)
 class ServerCall:
     """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_beat`: reports progress
-    to the client; `tasks`: run what the client is asked. `skipped`: keys of approvals that this call does not ask about
-    again, since the user left them undecided or is not there.
+    to a client that asked for it; `tasks`: run what the client is asked. `skipped`: keys of approvals that this call
+    does not ask about again, since the user left them undecided or is not there.
     """
 
     app: App
     caller: Caller
     client: ClientCapabilities
     resumed: ResumedRequest | None
-    on_beat: Callable[[Heartbeat], Awaitable[None]]
+    on_beat: Callable[[Heartbeat], Awaitable[None]] | None
     policy: WaitPolicy
     session: ClientSession
     tasks: TaskGroup

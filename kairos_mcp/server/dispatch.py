@@ -102,7 +102,9 @@ async def open_call(
         decides=decides,
         session=session.id,
     )
-    on_beat, skipped = progress_reporter(ctx.session.report_progress), set(() if resumed is None else resumed.skipped)
+    wants_progress = ctx.meta is not None and ctx.meta.get("progress_token") is not None
+    on_beat = progress_reporter(ctx.session.report_progress) if wants_progress else None
+    skipped = set(() if resumed is None else resumed.skipped)
     app.wake()
     async with session.open_tasks() as tasks:
         yield ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)
