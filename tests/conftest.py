@@ -28,7 +28,9 @@ def pytest_configure() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    return (os.cpu_count() or 1) + 1  # a worker often waits for the processes that its test has started
+    return 2 * (
+        os.cpu_count() or 1
+    )  # nearly half of the time a worker waits: for its test's processes, for a time limit
 
 
 @pytest.fixture(autouse=True)

@@ -35,16 +35,17 @@ def spent_and_granted(place: Place, run_id: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    "shape", [pytest.param(shape, marks=() if shape == "growing" else pytest.mark.slow) for shape in SHAPES]
+    ("shape", "budgets"),
+    [("growing", 1), *[pytest.param(shape, BUDGETS, marks=pytest.mark.slow) for shape in SHAPES]],
 )
 async def test_a_run_that_meets_its_budget_could_use_nearly_all_of_it(
-    place: Place, server: Standin, shape: str
+    place: Place, server: Standin, shape: str, budgets: int
 ) -> None:
     """With usage reported, and 20 rounds and more: what is kept for the closing is the closing's to use."""
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     used, could, rounds_of = [], [], []
     async with app_at(settings, Clock()) as app:
-        for nth in range(BUDGETS):
+        for nth in range(budgets):
             rounds = ROUNDS + 6 * nth + 4
             tokens = [sum(SHAPES[shape](n)) for n in range(rounds + 1)]
             cap = sum(tokens) + random.Random(nth).randrange(tokens[-1])

@@ -16,6 +16,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from test_bubblewrap import touch_by_command, without_the_package
 
+from kairos_mcp.tools.commands import reserved_names
 from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
@@ -92,7 +93,8 @@ def test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_so
     assert [path.name for path in tmp_path.iterdir()] == [".kairos"]
 
 
-def test_a_folder_that_somebody_else_has_locked_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_somebody_else_has_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserved_names, "_LOCK_TIMEOUT_S", 0.3)
     argv = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
