@@ -42,7 +42,7 @@ async def resume(folder: Path, run: str) -> tuple[float, float]:
         resumed = time.process_time()
         assert (await app.runs.report(run, subjects.ME)).stop_reason == "assistant_stop"
         loaded = time.process_time()
-        assert (await app.runs.replay(run, subjects.ME)).identical
+        assert (await app.records.replay(run, subjects.ME)).identical
         folded = time.process_time()
     return folded - loaded, resumed - began
 

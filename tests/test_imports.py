@@ -28,7 +28,7 @@ USES_THE_PROTOCOL = ("server/", "models/sampling.py", "tools/mcp_servers/")
 READS_BY_ITSELF = {  # modules that open a session of their own, and why `await store.read(f)` is none for them
     "app/retention.py": "its threads look for texts, and a session held open tells whether others wrote meanwhile",
     "app/run_factory.py": "a tool's thread asks for a full text",
-    "app/runs.py": "an export is read for as long as its file or pipe takes the lines",
+    "app/records.py": "an export is read for as long as its file or pipe takes the lines",
     "execution/worker.py": "a tool's thread asks for its memory, and whether the run is still its server's",
     "tools/mandate_tools.py": "a tool's thread reads a mandate",
     "views/health.py": "damage is read from the disk, not from what another session has in memory",

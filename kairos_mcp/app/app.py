@@ -22,6 +22,7 @@ from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
 from kairos_mcp.app.mandates import Mandates
+from kairos_mcp.app.records import Records
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
@@ -82,6 +83,7 @@ class App:
         self.client_requests = ClientRequests(context)
         self.dialogs = Dialogs(context)
         self.inbox = Inbox(context)
+        self.records = Records(context, self.runs)
         self.run_resources = RunResources(context, self.runs)
         self.run_steps = RunSteps(context, self.runs)
         self.skills = Skills(context)

@@ -1,10 +1,10 @@
-"""Start runs and read them: their reports, traces and exports, and the wait until one of them has changed."""
+"""Start runs, report how they stand, and wait until one of them has changed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -27,24 +27,17 @@ from kairos_mcp.app.start import (
 )
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import may_decide
-from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
+from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.core.steps import RecordedStep
-from kairos_mcp.execution.worker import replay_mismatch
-from kairos_mcp.flows.planner_input import PlannerInput
-from kairos_mcp.history import replay_check
-from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.settings.load import find_changed_file
-from kairos_mcp.specs import build, load_ooda
-from kairos_mcp.specs.build import LoadedSpec
-from kairos_mcp.store import approvals, queries, report_queries, settlements
+from kairos_mcp.specs import build
+from kairos_mcp.store import approvals, queries, settlements
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.codec import encode
+from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
-from kairos_mcp.views.mandate_view import find_tool_name
 from kairos_mcp.views.next_action import Decides
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import (
@@ -56,8 +49,6 @@ from kairos_mcp.views.run_report import (
     run_status,
 )
 from kairos_mcp.views.team_view import TeamView
-from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
-from kairos_mcp.views.transcript import Transcript, phase_transcripts
 from kairos_mcp.views.waiting import OpenStep
 
 WaitUntil = Literal["rest", "attention", "news", "change", "done"]
@@ -429,77 +420,3 @@ class Runs(Operations):
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
             return await self._store.read(lambda session: read_progress(session, run, known, limit))
-
-    async def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
-        """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations
-        are requested and its flow has changed since."""
-        run = await self._context.find_run(run_id, caller)
-        with queries.name_run_in_errors(run):
-            loaded = await self._factory.load_spec(run)
-            so_far = run.outcome is None and query.ref == "output"
-            output = (await self.report(run_id, caller)).output if so_far else None
-            team = await self._pool.teams.find(run) if query.view == "plan" else None
-
-            def read(session: Session) -> JsonObject:
-                record = queries.read_record(session, run.n)
-                trace_input = TraceInput(
-                    run,
-                    record,
-                    loaded.planner_input,
-                    lambda ref: self._store.read_full_text(session, run.n, ref),
-                    lambda path: find_tool_name(session, run, path) if run.flow in load_ooda.VERSIONS else None,
-                    lambda: self._transcripts(run, loaded, record),
-                    output,
-                    report_queries.list_decisions(session, run.n),
-                    team,
-                )
-                return trace(trace_input, query)
-
-            return await self._store.read(read)
-
-    def _transcripts(self, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow]) -> Iterable[Transcript]:
-        self._factory.check_version(run)
-        try:
-            return phase_transcripts(loaded, (RecordedStep(row.path, row.digest, row.answer) for row in record))
-        except ReplayDiffers as mismatch:
-            raise replay_mismatch(run.id, mismatch) from mismatch
-
-    async def replay(self, run_id: str, caller: Caller) -> ReplayReport:
-        """Rebuild the run from its rows, and compare every step with the record.
-
-        Raises UnknownRun; Stale for another version of its flow.
-        """
-        run = await self._context.find_run(run_id, caller)
-        self._factory.check_version(run)
-        self._factory.forget_specs()
-        with queries.name_run_in_errors(run):
-            loaded = await self._factory.load_spec(run)
-            now, record = await self._store.read(
-                lambda session: (queries.run_by_number(session, run.n), queries.read_record(session, run.n)),
-                one_state=True,
-            )
-            entries = [
-                RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-                for row in record
-            ]
-        return replay_check.replay(Recording(run.id, loaded, entries, now.outcome))
-
-    async def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
-        """Return the run as the lines of a file, which `history.verify` checks on any machine. Raises UnknownRun.
-
-        They are read from one state of the store, as they are taken.
-        """
-        run = await self._context.find_run(run_id, caller)
-        with queries.name_run_in_errors(run):
-            planner_input = (await self._factory.load_spec(run)).planner_input
-        return self._export_lines(run, planner_input)
-
-    def _export_lines(self, run: RunRow, planner_input: PlannerInput | None) -> Iterator[bytes]:
-        from kairos_mcp.history.export import export_lines
-        from kairos_mcp.history.format import write_lines  # at first use: a server never exports
-
-        # A session of its own, since the lines are written one by one, for as long as a file or a pipe takes them.
-        with queries.name_run_in_errors(run), self._store.read_session() as session:
-            session.rows("begin")
-            current = queries.run_by_number(session, run.n)
-            yield from write_lines(export_lines(session, current, planner_input, self._factory.redactor))

@@ -43,7 +43,7 @@ def replay(
         target = find_target(flags, run)
 
         async def replay_rows(app: App) -> ReplayReport:
-            return await app.runs.replay(target.run_id, target.caller)
+            return await app.records.replay(target.run_id, target.caller)
 
         report = with_app(target.settings, replay_rows)
     emit(report.as_json(), _replay_lines(report), as_json=as_json)
@@ -63,7 +63,7 @@ def export(
     target = find_target(flags, run, salvage=True)
 
     async def write(app: App) -> int:
-        return _write_export(await app.runs.export(target.run_id, target.caller), file)
+        return _write_export(await app.records.export(target.run_id, target.caller), file)
 
     size = with_app(target.settings, write, salvage=True)
     if file is not None:

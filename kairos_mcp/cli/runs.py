@@ -185,7 +185,7 @@ async def _read_all_pages(app: App, run_id: str, view: View, ref: str | None, ca
     items: list[JsonObject] = []
     text, cursor = "", None
     while True:
-        page = await app.runs.trace(
+        page = await app.records.trace(
             run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), caller
         )
         items += page.get("items", ())

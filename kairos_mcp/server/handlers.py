@@ -174,7 +174,7 @@ async def run_trace(call: ServerCall, arguments: runs.RunTrace) -> wire.CallTool
     if (query := arguments.steps_query) is not None:
         frame = await call.app.run_steps.frame(arguments.run_id, query, call.caller, on_heartbeat=call.on_beat)
         return results.steps_result(frame)
-    return results.plain_result(await call.app.runs.trace(arguments.run_id, arguments.query(), call.caller))
+    return results.plain_result(await call.app.records.trace(arguments.run_id, arguments.query(), call.caller))
 
 
 async def registry_search(call: ServerCall, arguments: runs.RegistrySearch) -> wire.CallToolResult:

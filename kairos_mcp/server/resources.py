@@ -116,7 +116,7 @@ async def _read_run(get_app: GetApp, caller: Caller, values: dict[str, str]) -> 
 
 
 async def _read_trace(get_app: GetApp, caller: Caller, values: dict[str, str]) -> Content:
-    page = await (await get_app()).runs.trace(values["id"], TraceQuery(max_chars=TRACE_CHARS), caller)
+    page = await (await get_app()).records.trace(values["id"], TraceQuery(max_chars=TRACE_CHARS), caller)
     more: JsonObject = {}
     if page["next_cursor"] is not None:
         arguments = {"run_id": page["run_id"], "cursor": page["next_cursor"]}

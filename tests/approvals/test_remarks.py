@@ -20,7 +20,7 @@ REMARK = f"A person approved edit_file. They say: {WORD}"
 
 async def messages(app: App, run_id: str) -> list[str]:
     """The tool messages of a run's conversation, as its model was shown them."""
-    found = (await app.runs.trace(run_id, TraceQuery(view="messages", max_chars=100_000), ME))["items"]
+    found = (await app.records.trace(run_id, TraceQuery(view="messages", max_chars=100_000), ME))["items"]
     return [item["content"] for item in found if item["role"] == "tool"]
 
 

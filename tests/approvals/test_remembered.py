@@ -77,7 +77,7 @@ async def test_a_command_approved_for_the_project_runs_unasked_in_the_next_run(p
             (step, "approve", "command", "kairos-mcp"),
             (step, "approve", "rule", "rule 1"),
         ]
-        events = (await app.runs.trace(second, TraceQuery(view="calls"), ME))["items"]
+        events = (await app.records.trace(second, TraceQuery(view="calls"), ME))["items"]
         assert [(each["through"], each["client"]) for each in events[0]["decided"]] == [("rule", "rule 1")]
         (call,) = (await app.runs.report(second, ME)).calls
         assert call["rule"] == "rule 1"

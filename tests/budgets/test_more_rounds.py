@@ -69,7 +69,7 @@ async def test_a_run_that_makes_progress_is_granted_more_and_the_record_names_it
         assert [text for text in report.degraded if "granted" in text] == [
             "limits.rounds: 3 more were asked for and granted at round-5/call-1."
         ]
-        events = (await app.runs.trace(run_id, TraceQuery(grep="budget"), ME))["items"]
+        events = (await app.records.trace(run_id, TraceQuery(grep="budget"), ME))["items"]
         assert [(event["ref"], event["by"], event["text"]) for event in events] == [
             (
                 "round-5/call-1",

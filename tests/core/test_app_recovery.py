@@ -226,7 +226,7 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
         good = await start_run(app, "good")
         assert (await app.runs.report(good, ME)).summary == "done"
         await app.runs.wait([good], until="done", wait_s=2, caller=ME)
-        for ask in (app.runs.report, app.runs.replay):
+        for ask in (app.runs.report, app.records.replay):
             try:
                 await ask(bad, ME)
             except KairosError:
@@ -254,11 +254,11 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
 async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
     async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as app:
         run_id = await start_run(app)
-        assert (await app.runs.replay(run_id, ME)).identical
+        assert (await app.records.replay(run_id, ME)).identical
         before = place.rows("select total_changes()")
         place.rows(tamper)
         assert before is not None
-        replayed = await app.runs.replay(run_id, ME)
+        replayed = await app.records.replay(run_id, ME)
         assert (replayed.identical, bool(replayed.first_difference)) == (False, True)
 
 
@@ -268,7 +268,7 @@ async def test_a_changed_text_is_found_by_its_hash_before_anything_is_replayed(p
         run_id = await start_run(app)
         place.rows("update text set body = replace(body, 'look around', 'look away')")
         with pytest.raises(Unreadable):
-            await app.runs.replay(run_id, ME)
+            await app.records.replay(run_id, ME)
 
 
 async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(place: Place) -> None:
@@ -435,7 +435,7 @@ async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place)
         app._store.writer._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         whole = place.db.read_bytes()
         place.db.write_bytes(whole[:12_288] + b"\xff" * (len(whole) - 12_288))
-        for look in (app.runs.report, app.runs.replay):
+        for look in (app.runs.report, app.records.replay):
             with pytest.raises(StoreCorrupt):
                 await look(run_id, ME)
         for ask in (app.answers.submit(run_id, {"round-1": DONE}, ME), app.control.request(run_id, "cancel", ME)):

@@ -311,7 +311,7 @@ async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -
     other = Caller("somebody else")
     async with open_checked_app(place.settings()) as app:
         run_id = await start_run(app, route="caller")
-        for look in (app.runs.report, app.runs.replay):
+        for look in (app.runs.report, app.records.replay):
             with pytest.raises(UnknownRun):
                 await look(run_id, other)
         with pytest.raises(UnknownRun):

@@ -36,7 +36,7 @@ async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: 
         assert report.next is not None
         assert report.next["tool"] == "planner_run"
         assert report.next["arguments"]["continues"] == run_id
-        items = (await app.runs.trace(run_id, TraceQuery("messages"), ME))["items"]
+        items = (await app.records.trace(run_id, TraceQuery("messages"), ME))["items"]
         assert [item["role"] for item in items] == ["system", "user", "assistant", "tool"]
 
 

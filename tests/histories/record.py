@@ -176,7 +176,7 @@ async def record_history(name: str, root: Path) -> bytes:
     app = App(settings, "history", lambda: next(ticks), lambda: f"run-{name}-{next(numbers)}")
     try:
         run_id = await scenario(app, place)
-        return b"".join(await app.runs.export(run_id, ME))
+        return b"".join(await app.records.export(run_id, ME))
     finally:
         await app._close()
 

@@ -132,8 +132,8 @@ async def test_the_messages_of_cycles_that_another_version_asked_are_refused_wit
     place.rows("update run set version = 1")
     async with App.open(place.settings(*MENDED), via="mcp") as app:
         with pytest.raises(Stale, match="is of version 1"):
-            await app.runs.trace(run["run_id"], TraceQuery("messages"), ME)
-        assert (await app.runs.trace(run["run_id"], TraceQuery("events"), ME))["total"] > 0
+            await app.records.trace(run["run_id"], TraceQuery("messages"), ME)
+        assert (await app.records.trace(run["run_id"], TraceQuery("events"), ME))["total"] > 0
         assert (await app.runs.report(run["run_id"], ME)).output["mandate_status"] == "paused_at_checkpoint"
     place.rows("update run set version = 2")
 

@@ -48,7 +48,7 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         await other.runs.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
         report = await other.runs.report(run.run_id, ME)
         assert (report.status, report.summary, report.rounds) == ("completed", "Done.", 1)
-        assert (await other.runs.replay(run.run_id, ME)).identical
+        assert (await other.records.replay(run.run_id, ME)).identical
     assert_lawful(place, run.run_id)
     spent, held = rows(
         place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'"

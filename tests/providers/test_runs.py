@@ -280,9 +280,8 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
     async with open_checked_app(anthropic(place, server)) as app:
         run_id = await start_run(app)
         report = await app.runs.report(run_id, ME)
-        shown = json.dumps(
-            [report.as_json(), *[await app.runs.trace(run_id, TraceQuery(view=v), ME) for v in ("events", "messages")]]
-        )
+        traces = [await app.records.trace(run_id, TraceQuery(view=view), ME) for view in ("events", "messages")]
+        shown = json.dumps([report.as_json(), *traces])
     assert (report.status, report.summary, report.rounds) == ("completed", "done", 3)
     assert "sig-1" not in shown
     assert place.rows("select 1 from answer where body like '%sig-1%'")

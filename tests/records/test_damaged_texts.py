@@ -106,7 +106,7 @@ async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: s
         kept = place.rows("select json_extract(body, '$.kept') from answer where json_extract(body, '$.kept') <> ''")
         place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", kept[0][0])
         with pytest.raises(Unreadable, match=run_id):
-            await app.runs.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
+            await app.records.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
         assert (await app.runs.report(run_id, ME)).status == "completed"
         (text,) = (await app.health(thorough=True))["damage"]
     assert text == f"texts are damaged of {run_id}"

@@ -30,7 +30,7 @@ async def lines(place: Place) -> list[dict[str, Any]]:
     (place.workspace / "long.txt").write_text(LONG)
     async with App.open(place.settings(reads("long.txt", "missing.txt"), asks("why")), via="mcp") as app:
         run_id = await start_run(app, caller_tools=(ASK,))
-        return [json.loads(line) for line in await app.runs.export(run_id, ME)]
+        return [json.loads(line) for line in await app.records.export(run_id, ME)]
 
 
 def seal_lines(lines: list[dict[str, Any]]) -> list[bytes]:
@@ -62,7 +62,8 @@ async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str,
 
 async def test_its_messages_are_those_that_a_trace_tells(place: Place, lines: list[dict[str, Any]]) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        traced = (await app.runs.trace(lines[0]["run"], TraceQuery(view="messages", max_chars=1_000_000), ME))["items"]
+        query = TraceQuery(view="messages", max_chars=1_000_000)
+        traced = (await app.records.trace(lines[0]["run"], query, ME))["items"]
     exported = [(m["role"], m["content"]) for m in of_kind(lines, "message")]
     assert exported == [(item["role"], item["content"]) for item in traced]
     assert [m["path"] for m in of_kind(lines, "message")][:4] == [None, None, "round-1", "round-1/call-1"]
@@ -70,7 +71,7 @@ async def test_its_messages_are_those_that_a_trace_tells(place: Place, lines: li
 
 async def test_a_file_is_the_same_however_often_it_is_written(place: Place, lines: list[dict[str, Any]]) -> None:
     async with App.open(place.settings(), via="mcp") as app:
-        twice = [b"".join(await app.runs.export(lines[0]["run"], ME)) for _ in range(2)]
+        twice = [b"".join(await app.records.export(lines[0]["run"], ME)) for _ in range(2)]
     assert twice[0] == twice[1]
     assert verify(twice[0].splitlines(keepends=True)).identical
 
@@ -81,7 +82,7 @@ async def test_what_only_its_provider_may_be_sent_back_stays(place: Place) -> No
         ((body,),) = place.rows("select body from answer")
         private = replace(decode_answer(body), private=Private("a provider", "signature-of-a-thought"))
         place.rows("update answer set body = ?", encode_answer(private))
-        whole = b"".join(await app.runs.export(run_id, ME))
+        whole = b"".join(await app.records.export(run_id, ME))
     assert b"signature-of-a-thought" not in whole
     assert verify(whole.splitlines(keepends=True)).identical
 
@@ -92,7 +93,7 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
     async with App.open(place.settings(reads("b.txt"), reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
         run_id = await start_run(app)
         app._factory.redactor.learn(key)
-        whole = b"".join(await app.runs.export(run_id, ME))
+        whole = b"".join(await app.records.export(run_id, ME))
     lines = [json.loads(line) for line in whole.splitlines()]
     assert key.encode() not in whole
     assert MASK.encode() in whole
@@ -113,7 +114,7 @@ async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place:
     async with App.open(place.settings(says("done")), via="mcp") as app:
         run_id = await start_run(app, f"say {key} aloud")
         app._factory.redactor.learn(key)
-        whole = b"".join(await app.runs.export(run_id, ME))
+        whole = b"".join(await app.records.export(run_id, ME))
     assert key.encode() not in whole
     report = verify(whole.splitlines(keepends=True))
     assert (report.identical, report.by_shape) == (True, 1)

@@ -59,7 +59,8 @@ async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> Non
         report = await app.runs.report(run_of(old, "ended"), ME)
         assert (report.status, report.stop_reason, report.summary) == ("completed", "max_rounds", "Two files.")
         assert [call["name"] for call in report.calls] == ["read_file", "read_file"]
-        whole = (await app.runs.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME))["text"]
+        query = TraceQuery(ref="round-1/call-2", max_chars=100_000)
+        whole = (await app.records.trace(report.run_id, query, ME))["text"]
         assert whole.count("line\n") == 4_000
         for (run_id,) in old.rows("select id from run"):
             await assert_replays(app, run_id)

@@ -289,9 +289,9 @@ async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(fresh_cop
         assert "cancel" in refused.value.hint
         for view in ("events", "messages"):
             with pytest.raises(Unreadable, match=fresh_copy.waits):
-                await app.runs.trace(fresh_copy.waits, TraceQuery(view), ME)
+                await app.records.trace(fresh_copy.waits, TraceQuery(view), ME)
         with pytest.raises(Unreadable, match=fresh_copy.waits):
-            await app.runs.replay(fresh_copy.waits, ME)
+            await app.records.replay(fresh_copy.waits, ME)
 
 
 async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_be_ended(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ async def test_a_key_in_a_file_reaches_the_provider_and_no_row(place: Place, ser
         failed = await app.runs.report(await start_run(app, key="other"), ME)
         assert failed.stop_reason == "llm_error"
         assert KEY not in str(failed)
-        exported = b"".join(await app.runs.export(failed.run_id, ME))
+        exported = b"".join(await app.records.export(failed.run_id, ME))
     assert KEY.encode() not in exported
     assert KEY.encode() not in kept_bytes(place)
 

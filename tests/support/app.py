@@ -164,7 +164,7 @@ async def assert_all_lawful(app: App) -> None:
 
 async def assert_replays(app: App, run_id: str, caller: Caller = ME) -> None:
     """The run built again from its rows asks what was asked then."""
-    replayed = await app.runs.replay(run_id, caller)
+    replayed = await app.records.replay(run_id, caller)
     assert replayed.identical, replayed.first_difference
 
 

@@ -173,7 +173,7 @@ async def _replay(app: Any, run: str, principal: str) -> str | None:
     """The first difference."""
     from kairos_mcp.core.identity import Caller
 
-    found: str | None = (await app.runs.replay(run, Caller(principal))).first_difference
+    found: str | None = (await app.records.replay(run, Caller(principal))).first_difference
     return found
 
 

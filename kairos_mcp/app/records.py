@@ -1,0 +1,107 @@
+"""The record of a run: a page of its trace, its replay from rows, and its export as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.runs import Runs
+from kairos_mcp.core.errors import ReplayDiffers
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.steps import RecordedStep
+from kairos_mcp.execution.worker import replay_mismatch
+from kairos_mcp.flows.planner_input import PlannerInput
+from kairos_mcp.history import replay_check
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
+from kairos_mcp.specs import load_ooda
+from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.store import queries, report_queries
+from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.queries import RunRow, StepRow
+from kairos_mcp.store.session import Session
+from kairos_mcp.views.mandate_view import find_tool_name
+from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
+from kairos_mcp.views.transcript import Transcript, phase_transcripts
+
+
+class Records(Operations):
+    """Show, replay and export what a run's rows hold."""
+
+    def __init__(self, context: AppContext, runs: Runs) -> None:
+        super().__init__(context)
+        self._runs = runs
+
+    async def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+        """Return a page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations
+        are requested and its flow has changed since."""
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            loaded = await self._factory.load_spec(run)
+            so_far = run.outcome is None and query.ref == "output"
+            output = (await self._runs.report(run_id, caller)).output if so_far else None
+            team = await self._pool.teams.find(run) if query.view == "plan" else None
+
+            def read(session: Session) -> JsonObject:
+                record = queries.read_record(session, run.n)
+                trace_input = TraceInput(
+                    run,
+                    record,
+                    loaded.planner_input,
+                    lambda ref: self._store.read_full_text(session, run.n, ref),
+                    lambda path: find_tool_name(session, run, path) if run.flow in load_ooda.VERSIONS else None,
+                    lambda: self._transcripts(run, loaded, record),
+                    output,
+                    report_queries.list_decisions(session, run.n),
+                    team,
+                )
+                return trace(trace_input, query)
+
+            return await self._store.read(read)
+
+    def _transcripts(self, run: RunRow, loaded: LoadedSpec, record: Sequence[StepRow]) -> Iterable[Transcript]:
+        self._factory.check_version(run)
+        try:
+            return phase_transcripts(loaded, (RecordedStep(row.path, row.digest, row.answer) for row in record))
+        except ReplayDiffers as mismatch:
+            raise replay_mismatch(run.id, mismatch) from mismatch
+
+    async def replay(self, run_id: str, caller: Caller) -> ReplayReport:
+        """Rebuild the run from its rows, and compare every step with the record.
+
+        Raises UnknownRun; Stale for another version of its flow.
+        """
+        run = await self._context.find_run(run_id, caller)
+        self._factory.check_version(run)
+        self._factory.forget_specs()
+        with queries.name_run_in_errors(run):
+            loaded = await self._factory.load_spec(run)
+            now, record = await self._store.read(
+                lambda session: (queries.run_by_number(session, run.n), queries.read_record(session, run.n)),
+                one_state=True,
+            )
+            entries = [
+                RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+                for row in record
+            ]
+        return replay_check.replay(Recording(run.id, loaded, entries, now.outcome))
+
+    async def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
+        """Return the run as the lines of a file, which `history.verify` checks on any machine. Raises UnknownRun.
+
+        They are read from one state of the store, as they are taken.
+        """
+        run = await self._context.find_run(run_id, caller)
+        with queries.name_run_in_errors(run):
+            planner_input = (await self._factory.load_spec(run)).planner_input
+        return self._export_lines(run, planner_input)
+
+    def _export_lines(self, run: RunRow, planner_input: PlannerInput | None) -> Iterator[bytes]:
+        from kairos_mcp.history.export import export_lines
+        from kairos_mcp.history.format import write_lines  # at first use: a server never exports
+
+        # A session of its own, since the lines are written one by one, for as long as a file or a pipe takes them.
+        with queries.name_run_in_errors(run), self._store.read_session() as session:
+            session.rows("begin")
+            current = queries.run_by_number(session, run.n)
+            yield from write_lines(export_lines(session, current, planner_input, self._factory.redactor))
