@@ -26,6 +26,7 @@ from kairos_mcp.app.records import Records
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.run_log import RunLog
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.app.run_resources import RunResources
 from kairos_mcp.app.run_steps import RunSteps
@@ -85,6 +86,7 @@ class App:
         self.inbox = Inbox(context)
         self.records = Records(context, self.runs)
         self.run_resources = RunResources(context, self.runs)
+        self.run_log = RunLog(context)
         self.run_steps = RunSteps(context, self.runs)
         self.skills = Skills(context)
         self.tasks = Tasks(context)

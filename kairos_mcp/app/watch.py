@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.run_log import MAX_OPEN
 from kairos_mcp.app.run_pool import EVERY_RUN
 from kairos_mcp.app.run_resources import LISTED_RUNS
 from kairos_mcp.core.errors import KairosError
@@ -27,14 +28,14 @@ MAX_WATCHERS = 1_024
 
 
 class Topic(NamedTuple):
-    """What may change: a `run` or a `mandate` by its id, the `inbox`, the `budget`, the newest `runs`, or only which
-    ones these are (`list`)."""
+    """What may change: a `run` or a `mandate` by its id, the `inbox`, the `budget`, the newest `runs`, only which ones
+    these are (`list`), or every run that a log follows (`log`)."""
 
     kind: str
     id: str = ""
 
 
-LIST = Topic("list")
+LIST, LOG = Topic("list"), Topic("log")
 Versions = Mapping[Topic, object]
 
 
@@ -111,13 +112,19 @@ class Watch(Operations):
         self._seen.clear()
 
     async def _look_again_and_again(self) -> None:
-        while True:
-            await self._pool.change_signal.wait((EVERY_RUN,), REST_S, urgent=False)
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self._look()
-            except (KairosError, OSError):
-                continue  # the store is busy or gone; the next request that needs it reports that
+        change = self._next_change()
+        try:
+            while True:
+                await change
+                await asyncio.sleep(LOOK_S)
+                change = self._next_change()  # before the look: what is committed during it brings the next one
+                with suppress(KairosError, OSError):  # the store is busy or gone: a request that needs it reports that
+                    await self._look()
+        finally:
+            change.cancel()
+
+    def _next_change(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._pool.change_signal.wait((EVERY_RUN,), REST_S, urgent=False))
 
     async def _look(self) -> None:
         wanted: dict[str, set[Topic]] = {}
@@ -159,6 +166,10 @@ class Watch(Operations):
             workspaces = self._context.listed_workspaces
             newest = run_changes.newest_runs(session, principal, workspaces, LISTED_RUNS)
             versions |= {Topic("runs"): [(run.run_id, run.seq) for run in newest], LIST: [run.run_id for run in newest]}
+        if LOG in topics:
+            workspaces = self._context.listed_workspaces
+            followed = run_changes.open_and_newest_runs(session, principal, workspaces, MAX_OPEN, LISTED_RUNS)
+            versions[LOG] = [(run.run_id, run.seq) for run in followed]
         if Topic("inbox") in topics:
             waiting = find_runs.list_waiting_for_person(session, principal, self._context.listed_workspaces)
             versions[Topic("inbox")] = [

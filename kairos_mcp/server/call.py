@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.server.log_messages import CallLog
     from kairos_mcp.views.progress import Heartbeat
 
 
@@ -140,7 +141,8 @@ class ResumedRequest:
 class ServerCall:
     """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_beat`: reports progress
     to a client that asked for it; `tasks`: run what the client is asked. `skipped`: keys of approvals that this call
-    does not ask about again, since the user left them undecided or is not there.
+    does not ask about again, since the user left them undecided or is not there. `log`: sends log messages to a client
+    that asked for them.
     """
 
     app: App
@@ -152,3 +154,9 @@ class ServerCall:
     session: ClientSession
     tasks: TaskGroup
     skipped: set[str] = field(default_factory=set)
+    log: CallLog | None = None
+
+    def follow(self, run_id: str) -> None:
+        """Have the client's log tell of this run, if it asked for one."""
+        if self.log is not None:
+            self.log.follow(run_id)

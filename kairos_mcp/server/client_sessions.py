@@ -62,7 +62,7 @@ class PushedRequest:
 
 
 class Closable(Protocol):
-    """What ends when it is closed. Of subscriptions a session knows no more."""
+    """What ends when it is closed. Of subscriptions and logs a session knows no more."""
 
     def close(self) -> None: ...
 
@@ -71,19 +71,27 @@ class Closable(Protocol):
 class ClientSession:
     """A client's session. `tasks`: in which requests to the client go on after their call; None: they end with it.
     `pushes`: requests without an answer yet, by run and waiting key. `newest`: the newest open call for each run id.
-    `subscriptions`: the resources that it is told of, up to 2025-11-25."""
+    `subscriptions`: the resources that it is told of, and `log`: what sends it log messages, both up to 2025-11-25."""
 
     id: str
     tasks: TaskGroup | None = None
     pushes: dict[tuple[str, str], PushedRequest] = field(default_factory=dict)
     newest: dict[str, object] = field(default_factory=dict)
     subscriptions: Closable | None = None
+    log: Closable | None = None
 
     def close_subscriptions(self) -> None:
         """Tell the client of no resource any more."""
         if self.subscriptions is not None:
             self.subscriptions.close()
         self.subscriptions = None
+
+    def close(self) -> None:
+        """Tell the client nothing any more."""
+        self.close_subscriptions()
+        if self.log is not None:
+            self.log.close()
+        self.log = None
 
     def pushes_of(self, run_id: str) -> list[PushedRequest]:
         """The requests about a run that have no answer yet."""
@@ -140,20 +148,20 @@ class ClientSessions:
             hashlib.sha256(header.encode()).hexdigest()[:ID_CHARS]
         )  # hashed: the header itself gives access
         if (http_session := request.scope.get(HTTP_SESSION)) is not None:
-            http_session.on_end = session.close_subscriptions
+            http_session.on_end = session.close
         return session
 
     def _find_or_add(self, name: str) -> ClientSession:
         session = self._by_name.setdefault(name, ClientSession(name))
         self._by_name.move_to_end(name)
         while len(self._by_name) > MAX_SESSIONS:
-            self._by_name.popitem(last=False)[1].close_subscriptions()
+            self._by_name.popitem(last=False)[1].close()
         return session
 
     def close(self) -> None:
-        """Tell no client of any resource any more."""
+        """Tell no client anything any more."""
         for session in (self._connection, *self._by_name.values()):
-            session.close_subscriptions()
+            session.close()
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ Imported at the first call, with everything that a call needs and the listing do
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from kairos_mcp.server.call import (
 )
 from kairos_mcp.server.client_requests import take_responses
 from kairos_mcp.server.handlers import Result
+from kairos_mcp.server.log_messages import CallLog, open_log
 from kairos_mcp.server.progress import progress_reporter
 from kairos_mcp.server.results import error_result
 from kairos_mcp.server.tools import TOOLS
@@ -37,8 +38,10 @@ from kairos_mcp.specs.build import may_use_sampling
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
+    from pydantic import BaseModel
 
     from kairos_mcp.app.app import App
+    from kairos_mcp.views.progress import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +69,8 @@ async def dispatch(
         arguments = validate_arguments(tool.arguments, params.arguments)
         resumed, app = ResumedRequest.from_sealed(params.request_state), await get_app()
         route = getattr(arguments, "route", None) or "auto"
-        async with open_call(ctx, app, policy, client_label(ctx, app.redactor), route, resumed) as opened:
+        label, named = client_label(ctx, app.redactor), _named_runs(arguments, resumed)
+        async with open_call(ctx, app, policy, label, route, resumed, named) as opened:
             call = opened
             if resumed is not None and not await take_responses(call, resumed, params.input_responses):
                 call = replace(call, client=replace(call.client, refused=True))
@@ -88,8 +92,10 @@ async def open_call(
     label: str,
     route: str = "auto",
     resumed: ResumedRequest | None = None,
+    run_ids: Collection[str] = (),
 ) -> AsyncIterator[ServerCall]:
-    """A call by the client of this label, as whoever sent the message, while the block lasts. `route`: as requested."""
+    """A call by the client of this label, as whoever sent the message, while the block lasts. `route`: as requested.
+    `run_ids`: the runs that it names."""
     client, principal = ClientCapabilities.from_context(ctx), current_principal()
     session = ctx.lifespan_context.session_of(ctx, principal, label)
     samples = client.samples and may_use_sampling(app.settings, label, route)
@@ -102,12 +108,39 @@ async def open_call(
         decides=decides,
         session=session.id,
     )
-    wants_progress = ctx.meta is not None and ctx.meta.get("progress_token") is not None
-    on_beat = progress_reporter(ctx.session.report_progress) if wants_progress else None
+    call_log = await open_log(ctx, app, caller, run_ids)
     skipped = set(() if resumed is None else resumed.skipped)
     app.wake()
     async with session.open_tasks() as tasks:
-        yield ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped)
+        on_beat = _beat_reporter(ctx, call_log)
+        yield ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped, call_log)
+        if call_log is not None:
+            await call_log.send_news()
+
+
+def _beat_reporter(
+    ctx: ServerRequestContext[Any], call_log: CallLog | None
+) -> Callable[[Heartbeat], Awaitable[None]] | None:
+    """What takes the heartbeats of the call's run: the client's progress and its log, as far as it asked for them."""
+    wants_progress = ctx.meta is not None and ctx.meta.get("progress_token") is not None
+    report_progress = progress_reporter(ctx.session.report_progress) if wants_progress else None
+    if call_log is None:
+        return report_progress
+
+    async def on_beat(beat: Heartbeat) -> None:
+        if report_progress is not None:
+            await report_progress(beat)
+        await call_log.send_news()
+
+    return on_beat
+
+
+def _named_runs(arguments: BaseModel, resumed: ResumedRequest | None) -> list[str]:
+    """The runs that a call names, by its arguments or by the state that it brings."""
+    if resumed is not None:
+        return [resumed.run_id]
+    named: str | None = getattr(arguments, "run_id", None)
+    return [named] if named is not None else [*(getattr(arguments, "run_ids", None) or ())]
 
 
 def client_label(ctx: ServerRequestContext[Any], redactor: Redactor) -> str:

@@ -1,4 +1,4 @@
-"""The handlers of requests that are no calls of tools: resources, subscriptions, skills, prompts, completion.
+"""The handlers of requests that are no calls of tools: resources, subscriptions, the log, skills, prompts, completion.
 
 What answers them is imported at the first use: many starts of a server only ask for the list of the tools.
 """
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.server.call import current_principal
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -64,6 +67,11 @@ class Features:
         from kairos_mcp.server.subscriptions import unsubscribe
 
         return unsubscribe(ctx, str(params.uri))
+
+    async def set_level(self, ctx: ServerRequestContext[Any], params: wire.SetLevelRequestParams) -> wire.EmptyResult:
+        from kairos_mcp.server.log_messages import set_level
+
+        return set_level(ctx, params.level, self._get_app, Caller(current_principal()))
 
     async def listen(
         self, ctx: ServerRequestContext[Any], params: wire.SubscriptionsListenRequestParams

@@ -30,6 +30,7 @@ async def report_when_at_rest(
     answered; of what follows on them the report shows only what is new. A client that takes tasks gets one, unless the
     call is over soon.
     """
+    call.follow(run_id)
     if call.client.takes_tasks:
         return await _report_or_task(call, run_id, wait_s, attached=attached, answered=answered)
     until_s = time.monotonic() + wait_s

@@ -97,6 +97,7 @@ def build_server(
     )
     features.add_skills(server)
     server.add_request_handler("tools/call", wire.CallToolRequestParams, on_call_tool)
+    server.add_request_handler("logging/setLevel", wire.SetLevelRequestParams, features.set_level)
     _add_tasks(server, get_app, policy)
     state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
     server.middleware.append(RequestStateSealer(settings.home, state_s))

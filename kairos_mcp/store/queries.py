@@ -179,6 +179,12 @@ def run_by_id(session: Session, run_id: str, principal: str | None = None) -> Ru
     return run
 
 
+def runs_by_ids(session: Session, run_ids: Sequence[str], principal: str) -> list[RunRow]:
+    """Return those of these runs that are the principal's."""
+    statement = f"select {_RUN} from run where principal = ? and id in ({placeholders(run_ids)})"
+    return [RunRow(*found) for found in session.rows(statement, (principal, *run_ids))]
+
+
 def run_by_number(session: Session, n: int) -> RunRow:
     """Return the run with this number in the file, which has to exist."""
     found = session.row(f"select {_RUN} from run where n = ?", (n,))

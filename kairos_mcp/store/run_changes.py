@@ -33,3 +33,18 @@ def runs_by_id(session: Session, principal: str, run_ids: Sequence[str]) -> list
     """Return those of these runs that are the principal's."""
     statement = f"{_CHANGES} where principal = ? and id in ({placeholders(run_ids)})"
     return [RunChange(*found) for found in session.rows(statement, (principal, *run_ids))]
+
+
+def open_and_newest_runs(
+    session: Session, principal: str, workspaces: Sequence[str], most_open: int, newest: int
+) -> list[RunChange]:
+    """Return a principal's runs in these workspaces ('' for none) that have not ended, at most so many, and the newest
+    ones whatever became of them; oldest first."""
+    mine = f"principal = ? and workspace in ({placeholders(workspaces)})"
+    statement = (
+        f"{_CHANGES} where n in (select n from (select n from run where outcome is null and {mine}"
+        f" order by n desc limit ?) as open union select n from (select n from run where {mine}"
+        " order by n desc limit ?) as newest) order by n"
+    )
+    bindings = (principal, *workspaces, most_open, principal, *workspaces, newest)
+    return [RunChange(*found) for found in session.rows(statement, bindings)]

@@ -127,7 +127,7 @@ def test_a_request_that_is_none_is_answered_all_the_same(start_peer, given):
 
 UNKNOWN = {
     "a method that nobody has": ("foo/bar", {}),
-    "one of the protocol that we have not": ("logging/setLevel", {"level": "info"}),
+    "one of the protocol that clients have": ("roots/list", {}),
     "a tool that is not there": ("tools/call", {"name": "planner_runs", "arguments": {}}),
     "a resource that is not there": ("resources/read", {"uri": "kairos://schema/plan"}),
     "no name of a tool": ("tools/call", {"arguments": {}}),
