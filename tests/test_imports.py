@@ -12,8 +12,8 @@ import kairos_mcp
 ROOT = Path(kairos_mcp.__file__).parent
 # Each package, or module beside them, may import those before it in this list, and nothing after it.
 ORDER = (
-    "__init__", "core", "settings", "budget", "flows", "store", "models", "tools", "gate_rules", "gate", "specs",
-    "execution", "views", "history", "app", "server", "cli", "__main__",
+    "__init__", "core", "telemetry", "settings", "budget", "flows", "store", "models", "tools", "gate_rules", "gate",
+    "specs", "execution", "views", "history", "app", "server", "cli", "__main__",
 )  # fmt: skip
 PURE = {"core", "budget", "flows"}
 READS_TIME_ZONES = {"core/calendar.py", "core/schedule.py"}
@@ -29,6 +29,7 @@ READS_BY_ITSELF = {  # modules that open a session of their own, and why `await 
     "app/retention.py": "its threads look for texts, and a session held open tells whether others wrote meanwhile",
     "app/run_factory.py": "a tool's thread asks for a full text",
     "app/records.py": "an export is read for as long as its file or pipe takes the lines",
+    "app/run_tracing.py": "a tool's thread asks for the trace of its call, and metrics are read in a thread",
     "execution/worker.py": "a tool's thread asks for its memory, and whether the run is still its server's",
     "tools/mandate_tools.py": "a tool's thread reads a mandate",
     "views/health.py": "damage is read from the disk, not from what another session has in memory",

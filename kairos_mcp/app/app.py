@@ -108,6 +108,8 @@ class App:
         self.watch.close()
         await self._retention.close()
         await self._pool.close()
+        if self._factory.tracing is not None:
+            await self._factory.tracing.close()
         await self._factory.close()
         await self._store.close()
 
@@ -132,6 +134,11 @@ class App:
         there is none."""
         await self._store.read(lambda session: session.row("select 1"))
         await asyncio.to_thread(self._store.check_writable)  # it may wait for a lock
+
+    async def metrics_page(self) -> bytes | None:
+        """Return the metrics in the text format of Prometheus; None where telemetry is off."""
+        tracing = self._factory.tracing
+        return None if tracing is None else await asyncio.to_thread(tracing.providers.prometheus_page)
 
     async def health(self, *, thorough: bool = False) -> JsonObject:
         """Return where the store is, how it is, its living servers, and its runs by status; `thorough` reads it all."""

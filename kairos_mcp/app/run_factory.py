@@ -58,6 +58,7 @@ MAX_LOADED_SPECS = 16  # cached; the spec of a run that waits for its client is 
 
 
 if TYPE_CHECKING:
+    from kairos_mcp.app.run_tracing import RunTracing
     from kairos_mcp.tools.mcp_servers.source import ServerTrial
 
 
@@ -72,10 +73,18 @@ class RunFactory:
         self._providers: dict[str, Provider] = {}
         self.redactor = Redactor.from_environ(os.environ)
         self.on_spoken: Callable[[SpokenText], None] | None = None
-        self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor)
+        self.tracing = self._make_tracing() if settings.telemetry else None
+        trace_of = None if self.tracing is None else self.tracing.context_of_call
+        self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor, trace_of)
         self.resources = cache(self._make_resources)  # one tool registry and one open folder for each workspace
         self._loaded_specs: OrderedDict[tuple[str, str | None, int], LoadedSpec] = OrderedDict()
         self._rebuilt_texts: dict[tuple[str, int], str] = {}  # by (hash of the text, number of the run)
+
+    def _make_tracing(self) -> RunTracing:
+        """Make the telemetry of this server's runs. Raises ConfigError where it can't be had."""
+        from kairos_mcp.app.run_tracing import RunTracing
+
+        return RunTracing(self.settings, self._store, self.redactor)
 
     def find_workspace(self, name: str | None) -> str | None:
         """Return the configured folder of this path, or of this name if it is unambiguous; None: the first.
@@ -248,6 +257,8 @@ class RunFactory:
 
     def _make_model(self, provider: Provider, options: ModelOptions, run: RunRow) -> Model:
         model = redact_model(provider.make_model(options), self.redactor)
+        if self.tracing is not None:
+            model = self.tracing.trace_model(model, run)
         return model if self.on_spoken is None else let_hear(model, run.id, self.on_spoken)
 
     def _agent_models(self, names: Mapping[str, str], options: ModelOptions, run: RunRow) -> Mapping[str, AgentModel]:

@@ -42,12 +42,15 @@ class ChangeSignal:
     """Notified of each commit, of this process or another; whoever waits for a change of some runs waits for the next
     one that concerns them, so that many calls side by side don't wake each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_commit: Callable[[str], None] | None = None) -> None:
+        self._on_commit = on_commit
         self._waiting: dict[str, set[asyncio.Event]] = {}  # by run id
         self.urgent_listeners = 0  # waits for which a client's call waits
 
     def notify(self, run_id: str) -> None:
         """Wake everybody who waits for this run, or for any."""
+        if self._on_commit is not None:
+            self._on_commit(run_id)
         for event in (*self._waiting.get(run_id, ()), *self._waiting.get(EVERY_RUN, ())):
             event.set()
 
@@ -103,7 +106,8 @@ class RunPool:
 
     def __init__(self, store: Store, factory: RunFactory, clock: Callable[[], int]) -> None:
         self._daily_accounts = DailyAccounts(factory.settings, store)
-        self.change_signal = ChangeSignal()
+        self._tracing = factory.tracing
+        self.change_signal = ChangeSignal(None if self._tracing is None else self._tracing.note_commit)
         self.picks_up_runs = False  # until a tool is called: some hosts start servers only to probe them
         self.teams = TeamViews(store, factory)
         self._store = store
@@ -247,6 +251,8 @@ class RunPool:
             self._launch(self._make_worker(state, commit.fence, is_rebuilt=True))
         elif commit.outcome is None:
             self._park(commit.fence, state)
+        if self._tracing is not None:
+            self._tracing.follow(state.run, commit.fence)
         self.change_signal.notify(state.run.id)
 
     async def force_cancel(self, run: RunRow, fence: int) -> None:
@@ -276,6 +282,8 @@ class RunPool:
 
     def _make_worker(self, state: RunState, fence: int, *, is_rebuilt: bool = False) -> RunWorker:
         n, run_id = state.run.n, state.run.id
+        if self._tracing is not None:
+            self._tracing.follow(state.run, fence)
         return RunWorker(
             self._store,
             state,
@@ -372,6 +380,8 @@ class RunPool:
         fence = await self._store.submit(lambda session: runs.take_run(session, n, mine, dead))
         if fence is None:
             return False
+        if self._tracing is not None and run.owner:
+            self._tracing.follow_takeover(run, fence, mine)
         await self._start_taken(n, fence)
         return True
 

@@ -79,6 +79,8 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     """Create the run and drive it, or find the run of an identical start. Raises BadArguments, Stale."""
     built = plan.built
     spec, texts = redact_values.redact_spec(built.spec, built.texts, context.factory.redactor)
+    if context.factory.tracing is not None:
+        spec = context.factory.tracing.mark_spec(spec)
     context.retention.sweep_if_due()
     at = context.clock()
     owner = await context.store.register_owner(at)

@@ -159,6 +159,7 @@ class Spec:
     the rounds: it gets none.
     `dialect` is that of a provider; None in older specs: the one in the settings. `from_round`: at which round the
     conversation of the run that it `continues` was cut; None: it goes on from that run's end.
+    `traceparent`, `tracestate`: the trace in which a client started it (W3C); None without telemetry.
     """
 
     flow: FlowName
@@ -202,3 +203,5 @@ class Spec:
     agent: str | None = None
     team_text: str | None = None
     team_prompts_text: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None

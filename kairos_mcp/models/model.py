@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core import redact_values
@@ -22,7 +22,8 @@ class ModelInput:
     """What a model is given: the path of the step, the flow's request, and what the server sends beside it.
 
     `find_private` returns the private part of an earlier turn, which its provider wants back. `on_text`: is given the
-    text of the answer piece by piece as it comes, by a model that can; the answer itself holds all of it.
+    text of the answer piece by piece as it comes, by a model that can; the answer itself holds all of it. `headers`:
+    of the HTTP request to a provider, which say what trace it belongs to.
     """
 
     path: str
@@ -30,6 +31,7 @@ class ModelInput:
     sent: Sent
     find_private: Callable[[Message], Private | None] = _no_private_part
     on_text: Callable[[str], None] | None = None
+    headers: Mapping[str, str] | None = None
 
 
 RemoteModel = Callable[[ModelInput], Awaitable[Completion | Failure]]

@@ -79,6 +79,8 @@ class ProviderConnection:
         settings = ModelSettings(max_tokens=model_input.sent.max_tokens or model_input.step.max_tokens)
         if "max_retries" not in self.model.unsupported_settings:  # of others the retries are off in their client
             settings["max_retries"] = 0
+        if model_input.headers is not None and "extra_headers" not in self.model.unsupported_settings:
+            settings["extra_headers"] = dict(model_input.headers)
         if options.temperature is not None:
             settings["temperature"] = options.temperature
         if use_cache:

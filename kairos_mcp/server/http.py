@@ -33,7 +33,7 @@ from kairos_mcp.server.call import NOBODY, set_principal
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_events import RETRY_MS, EventsOfSessions
 from kairos_mcp.server.http_guard import CheckedBody, HttpGuard, ServerNames
-from kairos_mcp.server.http_health import Health
+from kairos_mcp.server.http_health import METRICS, Health, MetricsPage
 from kairos_mcp.server.http_protocol import bounded_protocol
 from kairos_mcp.server.http_sessions import HttpSessions
 from kairos_mcp.server.http_shutdown import CountedCalls, OrderlyClose, Shutdown
@@ -91,6 +91,7 @@ def serve(
             names=ServerNames(port, (*options.names, *_resource_host(settings))),
             access=_access(settings, tokens, is_public=is_public),
             bounds=bounds,
+            has_metrics=settings.telemetry,
         )
         url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
         paths = ("/mcp", "/sse") if options.transport == "http" else ("/sse",)
@@ -182,6 +183,7 @@ async def serve_app(
     names: ServerNames,
     access: Access,
     bounds: RequestBounds,
+    has_metrics: bool = False,
 ) -> AsyncIterator[ASGIApp]:
     """The ASGI application of an MCP server, serving while the block lasts."""
     sessions = HttpSessions(bounds)
@@ -203,6 +205,8 @@ async def serve_app(
         checked = CheckedBody(AdminTools(CountedCalls(endpoint, shutdown), access.challenge), bounds)
         return Authentication(checked, access.rule, rates, access.challenge)
 
+    if has_metrics:
+        endpoints[METRICS] = MetricsPage(get_app, access.challenge)
     routes = [Route(path, endpoint=protect(endpoint)) for path, endpoint in endpoints.items()]
     app = Starlette(routes=[*routes, *access.routes])
     app.router.redirect_slashes = False

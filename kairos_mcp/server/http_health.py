@@ -1,7 +1,8 @@
-"""`GET /healthz` and `GET /readyz`, for whoever watches over the process: a proxy, a container's runtime, systemd.
+"""`GET /healthz`, `/readyz` and `/metrics`, for whoever watches over the process: a proxy, a container's runtime,
+systemd, Prometheus.
 
-Both are answered to anybody, whatever the Host header: a prober knows neither our names nor a token. So they say no
-more than whether; why not is in the log.
+The first two are answered to anybody, whatever the Host header: a prober knows neither our names nor a token. So they
+say no more than whether; why not is in the log. Metrics are figures of all principals: for the scope admin.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.server.auth import Challenge
+from kairos_mcp.server.call import has_scope
 from kairos_mcp.server.http_shutdown import Shutdown
 
 if TYPE_CHECKING:
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LIVE, READY = "/healthz", "/readyz"
+LIVE, READY, METRICS = "/healthz", "/readyz", "/metrics"
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 CHECK_S = 2.0  # for the state file to be opened and locked; a prober's own patience is often 1 to 5 s
 FRESH_S = 1.0  # a result holds so long: anybody may ask, as often as they like
 
@@ -77,3 +81,24 @@ class Health:
 
 def _status(code: int, status: str) -> Response:
     return JSONResponse({"status": status}, code, {"cache-control": "no-store"})
+
+
+class MetricsPage:
+    """The endpoint of /metrics, once somebody is admitted: the text format of Prometheus, where telemetry is on."""
+
+    def __init__(self, get_app: Callable[[], Awaitable[App]], challenge: Challenge) -> None:
+        self._get_app = get_app
+        self._challenge = challenge
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await self._answer(scope))(scope, receive, send)
+
+    async def _answer(self, scope: Scope) -> Response:
+        if scope["method"] not in ("GET", "HEAD"):
+            return Response(status_code=405, headers={"allow": "GET, HEAD"})
+        if not has_scope("admin"):
+            return self._challenge.refuse_scope("admin", scope["user"].scopes)
+        app = await self._get_app()
+        return Response(
+            await app.metrics_page(), headers={"content-type": PROMETHEUS_TEXT, "cache-control": "no-store"}
+        )

@@ -26,6 +26,7 @@ from kairos_mcp.server.client_sessions import ClientSessions, serve_sessions
 from kairos_mcp.server.features import Features, cursor_of
 from kairos_mcp.server.request_state import RequestStateSealer
 from kairos_mcp.settings.settings import has_own_agents
+from kairos_mcp.telemetry import start_telemetry
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -197,6 +198,8 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
     With rules of the gate or agents of the user's it is opened at once, to print a note on stderr for each rule that
     fits no tool and for each agent that is disabled: no client would show that.
     """
+    if settings.telemetry:
+        start_telemetry(with_content=settings.telemetry_content)  # before the first request, which has a span itself
     stack = AsyncExitStack()
     opened: list[App] = []
     lock = anyio.Lock()

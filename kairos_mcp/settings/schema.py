@@ -94,6 +94,8 @@ class _SettingsFile(StrictTable):
     principal_sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     shutdown_s: Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)] | None = None
     oauth: Annotated[OAuthTable, AfterValidator(OAuthTable.to_setting)] | None = None
+    telemetry: bool | None = None
+    telemetry_content: bool | None = None
 
     def to_settings(self) -> dict[str, Any]:
         """Return what was given: limits one by one (`limits.usd`), lists as tuples."""

@@ -22,6 +22,8 @@ from kairos_mcp.tools.registry import StartingSource, ToolSource
 from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
     from kairos_mcp.settings.http_definition import HttpDefinition
     from kairos_mcp.settings.settings import ServerSetting
     from kairos_mcp.tools.entry_points import EntryPointSource
@@ -148,8 +150,14 @@ class ToolSources:
     server has ended."""
 
     def __init__(
-        self, settings: Settings, store: Store, resolve_secret: Callable[[str], str], redactor: Redactor
+        self,
+        settings: Settings,
+        store: Store,
+        resolve_secret: Callable[[str], str],
+        redactor: Redactor,
+        trace_of: Callable[[str, str], Context] | None = None,
     ) -> None:
+        self._trace_of = trace_of
         self._settings = settings
         self._store = store
         self._resolve_secret = resolve_secret
@@ -207,6 +215,7 @@ class ToolSources:
                 hidden,
                 self._protection_rules,
                 self._redact_listing,
+                self._trace_of,
             )
         return McpServerSource(setting, workspace, self._server_resources)
 

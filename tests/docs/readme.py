@@ -32,6 +32,7 @@ from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import flat_schema
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, packaged_skills
+from kairos_mcp.telemetry import names
 from kairos_mcp.tools import SkillFolders, builtin_tools
 
 ROOT = Path(__file__).parent.parent.parent
@@ -39,6 +40,7 @@ README = ROOT / "README.md"
 TOOLS_PAGE = ROOT / "docs" / "tools.md"
 SETTINGS_PAGE, CLIENTS_PAGE = ROOT / "docs" / "settings.md", ROOT / "docs" / "clients.md"
 HOSTS_PAGE = ROOT / "docs" / "hosts.md"
+TELEMETRY_PAGE = ROOT / "docs" / "telemetry.md"
 EXAMPLES = ROOT / "examples"
 
 
@@ -176,6 +178,37 @@ def prompts_table() -> str:
     )
 
 
+def spans_table() -> str:
+    """The spans of a run, with the attributes that each may have."""
+    rows = [
+        f"| `{form.title}` | {form.kind} | {form.meaning} | {', '.join(f'`{each.name}`' for each in form.attributes)} |"
+        for form in names.SPANS
+    ]
+    return "\n".join(["| span | kind | what it is | attributes |", "|---|---|---|---|", *rows])
+
+
+def attributes_table() -> str:
+    """The attributes of spans and the labels of metrics."""
+    used = [each for form in names.SPANS for each in form.attributes] + [
+        label for metric in names.METRICS for label in metric.labels
+    ]
+    rows = [
+        f"| `{each.name}` | {each.unit and f'`{each.unit}`'} | {each.meaning} | {'yes' if each.is_content else ''} |"
+        for each in dict.fromkeys(used)
+    ]
+    return "\n".join(["| attribute | unit | what it is | content |", "|---|---|---|---|", *rows])
+
+
+def metrics_table() -> str:
+    """The metrics, with their labels."""
+    rows = [
+        f"| `{metric.name}` | {metric.instrument} | `{metric.unit}` | {metric.meaning} "
+        f"| {', '.join(f'`{label.name}`' for label in metric.labels)} |"
+        for metric in names.METRICS
+    ]
+    return "\n".join(["| metric | instrument | unit | what it is | labels |", "|---|---|---|---|---|", *rows])
+
+
 def demo_output() -> str:
     """The demo's real output, in a folder with one file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -274,6 +307,9 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: features": (CLIENTS_PAGE, features_table),
     "table: resources": (HOSTS_PAGE, resources_table),
     "table: prompts": (HOSTS_PAGE, prompts_table),
+    "table: spans": (TELEMETRY_PAGE, spans_table),
+    "table: attributes": (TELEMETRY_PAGE, attributes_table),
+    "table: metrics": (TELEMETRY_PAGE, metrics_table),
     "run: demo": (README, demo_output),
     "run: caller": (README, caller_output),
     "run: mandate": (README, mandate_output),

@@ -139,6 +139,8 @@ def words(name: str, said: str) -> str:
 
 
 def answer_call(message: dict[str, Any]) -> None:
+    if "meta" in HOW:
+        log(f"meta {json.dumps(message['params'].get('_meta', {}))}")
     send({"id": message["id"], "result": call(message["params"]["name"], message["params"]["arguments"])})
 
 

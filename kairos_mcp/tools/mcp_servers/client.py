@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+from opentelemetry.context import attach
 from pydantic import ValidationError
 
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
@@ -31,6 +33,9 @@ from kairos_mcp.tools.mcp_servers.definition import (
 from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, ConnectionWatch
 from kairos_mcp.tools.mcp_servers.tool_results import ServerResult, convert_answer
 
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
 START_S = 60  # to start and list its tools; a first start by npx or uvx downloads
 STABLE_S = 60  # a server that lived so long may die once without a pause before its restart
 MAX_PAUSE_S = 60  # between two tries
@@ -42,7 +47,8 @@ class ServerToolCall:
     """One call of a tool.
 
     `deadline` (`time.monotonic()`) is when the caller stops waiting; `timeout_s` is the server's time, from when the
-    call is sent. `recheck` raises if the call may not be sent any more.
+    call is sent. `recheck` raises if the call may not be sent any more. `trace`: the context of the call in its run's
+    trace, which the server is told; None without telemetry.
     """
 
     definition: ServerToolDefinition
@@ -51,6 +57,7 @@ class ServerToolCall:
     deadline: float
     timeout_s: float
     recheck: Callable[[], None]
+    trace: Context | None = None
 
 
 class ServerClient:
@@ -99,6 +106,8 @@ class ServerClient:
         tool otherwise now; OutcomeUnknown if the call was sent and its end is not known. Only a server that had all of
         `timeout_s` counts as silent, not one whose caller gave up earlier.
         """
+        if call.trace is not None:
+            attach(call.trace)  # of this task alone, which ends with the call; the SDK puts it into `_meta`
         answer_deadline: float | None = None  # set once the call is sent
         connection: ServerConnection | None = None
         try:

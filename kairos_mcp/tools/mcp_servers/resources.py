@@ -11,13 +11,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairos_mcp.core.errors import Unreachable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 T = TypeVar("T")
 
@@ -85,7 +88,8 @@ class ServerResources:
     `resolve_secret` takes `env:NAME` or `file:PATH` and raises ConfigError. `clock` gives milliseconds since 1970.
     `environ` is this process's environment. `hidden` are paths that no sandbox shows (the state folder, the
     configuration). `rules` says what a server in a sandbox may not write in a workspace. `redact` takes the secrets
-    out of what a server lists.
+    out of what a server lists. `trace_of` gives the trace's context of a call, by the id of its run and its path; None
+    without telemetry.
     """
 
     loop: BackgroundLoop
@@ -96,3 +100,4 @@ class ServerResources:
     hidden: tuple[Path, ...] = ()
     rules: Callable[[Path], ProtectionRules] = _default_rules
     redact: Callable[[JsonObject], JsonObject] = lambda listed: listed
+    trace_of: Callable[[str, str], Context] | None = None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as StillWaiting
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
@@ -194,6 +194,8 @@ class McpServerSource:
         effect = self._built_tools[key].spec.effect
         recheck = ctx.recheck_for(effect)
         call = ServerToolCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, recheck)
+        if self._resources.trace_of is not None:
+            call = replace(call, trace=self._resources.trace_of(ctx.run_id, ctx.path))
         with self._watch_writes() as watch:
             try:
                 result = check_output_schema(

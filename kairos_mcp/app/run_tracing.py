@@ -1,0 +1,213 @@
+"""Telemetry of the runs that this server moves: a moment after a commit, what its rows say has ended is sent.
+
+Nothing of it exists while the setting telemetry is off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.steps import Failure
+from kairos_mcp.models.model import ModelInput, RemoteModel
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.store import ownership, queries, span_rows
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
+from kairos_mcp.store.span_rows import OpenRuns
+from kairos_mcp.telemetry import names, start_telemetry
+from kairos_mcp.telemetry.trace_context import RUN_KEY, RunTrace, attempt_key, current_trace
+from kairos_mcp.views.run_spans import Cursor, RunSpans, read_client_trace, read_run_spans
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from kairos_mcp.telemetry.providers import Providers
+
+LOOK_S = 0.05  # from a commit to the look that follows it: many commits are one look
+MAX_FOLLOWED = 1_024  # runs at rest are remembered so that none of their spans is sent twice
+FRESH_S = 1.0  # what gauges were read as holds so long
+
+
+@dataclass(slots=True)
+class FollowedRun:
+    """A run of this server: its trace once it was looked at, how far its spans were read, and what its models were
+    asked in attempts that have not ended, by their keys."""
+
+    cursor: Cursor
+    trace: RunTrace | None = None
+    inputs: dict[str, str] | None = None
+
+
+class RunTracing:
+    """Sends the spans of this server's runs, counts, and tells others which trace a call belongs to."""
+
+    def __init__(
+        self, settings: Settings, store: Store, redactor: Redactor, providers: Providers | None = None
+    ) -> None:
+        from kairos_mcp.telemetry.recorder import Recorder
+
+        content = settings.telemetry_content
+        self.providers = start_telemetry(with_content=content) if providers is None else providers
+        self._store = store
+        self._recorder = Recorder(self.providers, redactor, with_content=content)
+        self._followed: OrderedDict[str, FollowedRun] = OrderedDict()  # by run id
+        self._committed: set[str] = set()  # runs of which something is to be read
+        self._task: asyncio.Task[None] | None = None
+        self._counts: tuple[float, Mapping[str, int], int] = (-FRESH_S, OpenRuns(0, 0, 0, 0)._asdict(), 0)
+        self._recorder.observe(names.OPEN_RUNS, lambda: self._read_counts()[1])
+        self._recorder.observe(names.APPROVALS_WAITING, lambda: {"": self._read_counts()[2]})
+
+    # -- which runs --------------------------------------------------------------------------------------------
+
+    def follow(self, run: RunRow, fence: int) -> None:
+        """Send the spans of this run while this server has it under this fence."""
+        known = self._followed.get(run.id)
+        if known is None or fence > known.cursor.fence + 1:  # another server has had it meanwhile
+            self._followed[run.id] = FollowedRun(Cursor(run.n, fence, fence))
+        else:
+            known.cursor = replace(known.cursor, fence=max(fence, known.cursor.fence))
+        self._followed.move_to_end(run.id)
+        while len(self._followed) > MAX_FOLLOWED:
+            self._followed.popitem(last=False)
+        self.note_commit(run.id)
+
+    def follow_takeover(self, run: RunRow, fence: int, mine: int) -> None:
+        """Follow a run that this server, whose number is `mine`, took over from one that has ended."""
+        self._followed[run.id] = FollowedRun(Cursor(run.n, fence, fence, is_takeover=True))
+        now = time.time_ns() // 1_000_000
+        attributes = {
+            names.RUN_ID: run.id,
+            names.CONVERSATION: run.id,
+            names.PREVIOUS_OWNER: run.owner,
+            names.OWNER: mine,
+        }
+        from kairos_mcp.telemetry.recorder import Measurement, SpanRecord
+
+        moment = SpanRecord(names.TAKEOVER, f"takeover-{fence}", RUN_KEY, now, now, attributes)
+        self._recorder.send(self._trace_of(run), [moment])
+        self._recorder.measure([Measurement(names.TAKEOVERS, 1)])
+
+    def note_commit(self, run_id: str) -> None:
+        """Look at this run soon, if it is followed."""
+        if run_id in self._followed:
+            self._committed.add(run_id)
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._look_soon())
+
+    async def close(self) -> None:
+        """Send what there is."""
+        if self._task is not None:
+            self._task.cancel()
+        await self._look()
+        await asyncio.to_thread(self.providers.flush)
+
+    # -- what is told to others --------------------------------------------------------------------------------
+
+    def mark_spec(self, spec: Spec) -> Spec:
+        """Return the spec of a new run with the trace in which it is started."""
+        now = current_trace()
+        return replace(spec, traceparent=now.traceparent, tracestate=now.tracestate)
+
+    def trace_model(self, model: RemoteModel, run: RunRow) -> RemoteModel:
+        """Wrap a model so that its provider is told the trace, by HTTP headers."""
+
+        async def complete(model_input: ModelInput) -> Completion | Failure:
+            path = model_input.path
+            key = await self._store.read(lambda session: _current_attempt(session, run.n, path))
+            headers = self._trace_of(run).headers_of(key)
+            if self._recorder.with_content and (followed := self._followed.get(run.id)) is not None:
+                followed.inputs = {**(followed.inputs or {}), key: _input_messages(model_input)}
+            return await model(replace(model_input, headers=headers))
+
+        return complete
+
+    def context_of_call(self, run_id: str, path: str) -> Context:
+        """Return the context of the attempt under way at a call; asked in a tool's thread."""
+        with self._store.read_session() as session:
+            run = queries.run_by_id(session, run_id)
+            key = _current_attempt(session, run.n, path)
+        return self._trace_of(run).context_of(key)
+
+    def _trace_of(self, run: RunRow) -> RunTrace:
+        followed = self._followed.get(run.id)
+        trace = None if followed is None else followed.trace
+        if trace is None:
+            trace = self.providers.trace_of(run.id, read_client_trace(run))
+            if followed is not None:
+                followed.trace = trace
+        return trace
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    async def _look_soon(self) -> None:
+        while self._committed:
+            await asyncio.sleep(LOOK_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        committed, self._committed = self._committed, set()
+        for run_id in committed:
+            followed = self._followed.get(run_id)
+            if followed is None:
+                continue
+            try:
+                await self._send_spans(run_id, followed)
+            except KairosError as error:
+                if error.retryable:
+                    self._committed.add(run_id)
+                else:  # its rows can't be read, or the file: its report says so
+                    del self._followed[run_id]
+
+    async def _send_spans(self, run_id: str, followed: FollowedRun) -> None:
+        cursor, inputs = followed.cursor, followed.inputs or {}
+
+        def read(session: Session) -> tuple[RunRow, RunSpans]:
+            return queries.run_by_number(session, cursor.n), read_run_spans(session, cursor, inputs)
+
+        run, found = await self._store.read(read, one_state=True)
+        if followed.cursor.fence != cursor.fence:  # taken anew while it was read
+            self._committed.add(run_id)
+            return
+        followed.cursor = found.cursor
+        followed.inputs = {key: text for key, text in inputs.items() if key not in {span.key for span in found.spans}}
+        self._recorder.send(self._trace_of(run), found.spans)
+        self._recorder.measure(found.measurements)
+        if found.has_ended and self._followed.get(run_id) is followed:
+            del self._followed[run_id]
+
+    def _read_counts(self) -> tuple[float, Mapping[str, int], int]:
+        """Return when gauges were read, the open runs by state and the approvals that wait; asked in a thread."""
+        if time.monotonic() - self._counts[0] >= FRESH_S and self._store.exists:
+            home, own, at = self._store.home, self._store.owner_number, time.time_ns() // 1_000_000
+            with self._store.read_session() as session:
+                runs = span_rows.count_open_runs(session, ownership.dead_owners(session, home, own))
+                approvals = span_rows.count_waiting_approvals(session, at)
+            self._counts = time.monotonic(), runs._asdict(), approvals
+        return self._counts
+
+
+def _current_attempt(session: Session, n: int, path: str) -> str:
+    """Return the key of the newest attempt at the step at this path."""
+    step = queries.step_at(session, n, path)
+    return attempt_key(path, 1 + (0 if step is None else step.attempts))
+
+
+def _input_messages(model_input: ModelInput) -> str:
+    """Return what a model is asked, in the form that the conventions give messages."""
+    messages = [
+        {"role": message.role, "parts": [{"type": "text", "content": message.content}]}
+        for message in model_input.step.conversation
+    ]
+    return to_json(messages).decode()

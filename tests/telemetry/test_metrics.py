@@ -1,0 +1,120 @@
+"""Metrics: what they count, that their labels stay few, and who may read them at /metrics."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from support.app import Place, reads, says, start_run
+from support.http_server import Site
+from support.telemetry import Collector, Telemetry
+
+from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.server.tokens import TokenStore
+from kairos_mcp.telemetry import names
+from kairos_mcp.telemetry.recorder import MAX_LABEL_VALUES, Measurement, Recorder
+
+USAGE = {"input_tokens": 1_000, "output_tokens": 10}
+
+
+def value(telemetry: Telemetry, series: str) -> float:
+    """The value of the one series that begins so."""
+    (line,) = telemetry.metric_lines(series)
+    return float(line.rpartition(" ")[2])
+
+
+async def test_runs_tokens_and_calls_are_counted(place: Place, telemetry: Telemetry) -> None:
+    lines = (reads("a.txt", "b.txt", usage=USAGE), says("done", usage=USAGE))
+    async with telemetry.app(place.settings(*lines, telemetry=True)) as app:
+        for _ in range(3):
+            await start_run(app, key=os.urandom(4).hex())
+    assert value(telemetry, 'kairos_runs_ended_total{kairos_run_flow="planner"') == 3
+    assert value(telemetry, "gen_ai_execute_tool_duration_seconds_count") == 6
+    assert value(telemetry, "gen_ai_client_operation_duration_seconds_count") == 6
+    tokens = telemetry.metric_lines("gen_ai_client_token_usage_sum")
+    assert {line.partition('token_type="')[2].partition('"')[0]: float(line.rpartition(" ")[2]) for line in tokens} == {
+        "input": 6_000,
+        "output": 60,
+    }
+
+
+async def test_gauges_are_read_from_the_rows_of_all_servers(place: Place, telemetry: Telemetry) -> None:
+    edit = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "x"}}
+    settings = place.settings({"tool_calls": [edit]}, says("done"), telemetry=True)
+    async with telemetry.app(settings) as app:
+        await start_run(app, tools=("edit_file",))
+        assert value(telemetry, 'kairos_runs_open{kairos_run_state="waiting"}') == 1
+        assert value(telemetry, "kairos_approvals_waiting") == 1
+
+
+def test_names_that_others_make_up_do_not_make_more_and_more_series(telemetry: Telemetry) -> None:
+    """Tools of a caller, and models that it asks for, have the names that it gives them."""
+    recorder = Recorder(telemetry.providers, Redactor(), with_content=False)
+    made_up = [f"tool_{n}" for n in range(MAX_LABEL_VALUES + 20)]
+    for _ in range(2):
+        recorder.measure([Measurement(names.TOOL_DURATION, 0.1, {names.TOOL: name}) for name in made_up])
+    lines = telemetry.metric_lines("gen_ai_execute_tool_duration_seconds_count")
+    assert len(lines) == MAX_LABEL_VALUES + 1
+    assert value(telemetry, f'gen_ai_execute_tool_duration_seconds_count{{gen_ai_tool_name="{names.OTHER}"}}') == 40
+
+
+async def test_no_series_is_about_one_run_or_one_step(place: Place, telemetry: Telemetry) -> None:
+    settings = place.settings(reads("a.txt", "b.txt"), says("done"), telemetry=True)
+    async with telemetry.app(settings, ["run-first"]) as app:
+        await start_run(app)
+    before = series(telemetry)
+    async with telemetry.app(settings) as app:
+        for _ in range(10):
+            await start_run(app, key=os.urandom(4).hex())
+    assert value(telemetry, "kairos_runs_ended_total") == 11
+    assert series(telemetry) == before
+    labels = {label for name in before for label in re.findall(r"(\w+)=", name)}
+    assert labels.isdisjoint({each.name.replace(".", "_") for each in (names.RUN_ID, names.PATH, names.CONVERSATION)})
+
+
+def series(telemetry: Telemetry) -> set[str]:
+    return {line.rpartition(" ")[0] for line in telemetry.metric_lines("") if line and not line.startswith("#")}
+
+
+def site_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Collector, *, telemetry: bool) -> Site:
+    for name, setting in receiver.environ().items():
+        if name.startswith("OTEL_"):
+            monkeypatch.setenv(name, setting)
+    place = tmp_path / "place"
+    (place / "home").mkdir(mode=0o700, parents=True)
+    (place / "home" / "kairos.toml").write_text(f"telemetry = {str(telemetry).lower()}\n")
+    return Site.start(place, token=TokenStore(place / "home").add("alice"))
+
+
+def get(site: Site, *more: str, method: str = "GET", without: tuple[str, ...] = ()) -> tuple[int, str]:
+    answer = site.says_to(
+        site.head("Connection: close", *more, method=method, path="/metrics", without=without) + b"\r\n"
+    )
+    return answer.status, answer.body.decode()
+
+
+def test_a_server_shows_its_metrics_to_whom_it_admits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Collector
+) -> None:
+    site = site_of(tmp_path, monkeypatch, receiver, telemetry=True)
+    try:
+        assert get(site, without=("Authorization",))[0] == 401
+        assert get(site, "Host: 10.1.2.3", without=("Host",))[0] == 421
+        assert get(site, method="DELETE")[0] == 405
+        status, page = get(site)
+        assert status == 200
+        assert "kairos_runs_open" in page
+    finally:
+        site.stop()
+
+
+def test_a_server_without_telemetry_has_no_such_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Collector
+) -> None:
+    site = site_of(tmp_path, monkeypatch, receiver, telemetry=False)
+    try:
+        assert get(site)[0] == 404
+    finally:
+        site.stop()

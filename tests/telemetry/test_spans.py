@@ -1,0 +1,195 @@
+"""The spans of a run: one tree in one trace, with the times and figures of its rows, and content only if asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextvars import Context, copy_context
+from typing import Any
+
+import pytest
+from opentelemetry.context import attach
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
+from support.app import ASK, ME, PERSON, Place, answer_run, reads, rests, says, start_run
+from support.telemetry import CLIENT_SPAN, CLIENT_TRACE, SeenSpan, Telemetry
+
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.telemetry import names
+
+GOAL = "find the heron in the reeds"
+EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "osprey"}}
+USAGE = {"input_tokens": 1_200, "output_tokens": 34}
+LINES = (
+    reads("a.txt", usage=USAGE),
+    {"content": "a kestrel", "tool_calls": [EDIT], "usage": USAGE},
+    says("the bittern", usage=USAGE),
+)
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def watched(place: Place, *lines: dict[str, Any], **more: Any) -> Settings:
+    return place.settings(*(lines or LINES), telemetry=True, **more)
+
+
+async def run_with_approval(telemetry: Telemetry, settings: Settings) -> str:
+    """A run that reads a file, has an edit approved, and ends."""
+    async with telemetry.app(settings) as app:
+        run_id = await start_run(app, GOAL, tools=("read_file", "edit_file"))
+        (waiting,) = (await app.runs.report(run_id, ME)).waiting
+        await app.answers.decide(run_id, waiting["key"], "approve", None, PERSON)
+        assert (await rests(app, run_id)).status == "completed"
+    return run_id
+
+
+def by_id(spans: list[SeenSpan]) -> dict[str, SeenSpan]:
+    found = {span.id: span for span in spans}
+    assert len(found) == len(spans), "a span was sent twice"
+    return found
+
+
+async def test_a_run_is_one_tree_of_spans_with_the_times_of_its_rows(place: Place, telemetry: Telemetry) -> None:
+    run_id = await run_with_approval(telemetry, watched(place))
+    spans = telemetry.spans()
+    known = by_id(spans)
+    (run,) = telemetry.named("invoke_agent planner")
+    assert {span.trace for span in spans} == {run.trace}
+    assert run.parent == ""
+    above: dict[str, set[str]] = {}
+    for span in spans:
+        if span.id != run.id:
+            above.setdefault(span.name.split()[0], set()).add(known[span.parent].name)
+    assert above == {
+        "step": {"invoke_agent planner"},
+        "chat": {"step round"},
+        "execute_tool": {"step call"},
+        "approval": {"step call"},
+    }
+    rows = place.rows("select path, mark.at, answer.at from mark join answer on answer.mark = mark.id")
+    steps = {span.path: (span.started // 10**6, span.ended // 10**6) for span in spans if span.name.startswith("step")}
+    assert steps == {path: (begun, answered) for path, begun, answered in rows}
+    ((asked, decided, begun),) = place.rows(
+        "select asked_at, decided_at, attempt.at from approval join attempt on attempt.mark = approval.mark"
+    )
+    (approval,) = telemetry.named("approval edit_file")
+    assert (approval.started // 10**6, approval.ended // 10**6) == (asked, decided)
+    (edit,) = telemetry.named("execute_tool edit_file")
+    assert edit.attributes["kairos.queue.duration"] == pytest.approx((begun - decided) / 1000)
+    assert edit.attributes["kairos.attempt"] == 2  # the first only waited
+    assert all(span.attributes["kairos.run.id"] == run_id for span in spans)
+
+
+async def test_a_run_s_span_says_what_it_used_and_how_it_ended(place: Place, telemetry: Telemetry) -> None:
+    await run_with_approval(telemetry, watched(place))
+    (run,) = telemetry.named("invoke_agent planner")
+    assert {name: run.attributes[name] for name in ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")} == {
+        "gen_ai.usage.input_tokens": 3_600,
+        "gen_ai.usage.output_tokens": 102,
+    }
+    shown = ("status", "stop_reason", "rounds", "model_calls", "tool_calls")
+    assert [run.attributes[f"kairos.run.{name}"] for name in shown] == ["completed", "assistant_stop", 3, 3, 2]
+    turns = [span.attributes for span in telemetry.named("chat")]
+    assert [turn["gen_ai.usage.input_tokens"] for turn in turns] == [1_200] * 3
+    assert turns[-1]["gen_ai.response.finish_reasons"] == ("stop",)
+
+
+CONTENT = ("heron", "alpha", "osprey", "kestrel", "bittern", "a.txt", SECRET)
+
+
+async def test_no_content_is_in_any_span_unless_it_is_asked_for(place: Place, telemetry: Telemetry) -> None:
+    (place.workspace / "a.txt").write_text(f"alpha\nkey {SECRET}\n")
+    await run_with_approval(telemetry, watched(place))
+    text = "\n".join(span.text() for span in telemetry.spans())
+    assert [word for word in CONTENT if word in text] == []
+    assert [word for word in CONTENT if word in telemetry.providers.prometheus_page().decode()] == []
+
+
+async def test_content_that_is_asked_for_has_its_secrets_masked(place: Place, telemetry: Telemetry) -> None:
+    (place.workspace / "a.txt").write_text(f"alpha\nkey {SECRET}\n")
+    await run_with_approval(telemetry, watched(place, telemetry_content=True))
+    text = "\n".join(span.text() for span in telemetry.spans())
+    assert [word for word in CONTENT if word not in text] == [SECRET]
+    (read,) = telemetry.named("execute_tool read_file")
+    assert json.loads(read.attributes["gen_ai.tool.call.arguments"]) == {"path": "a.txt"}
+    assert "[secret]" in read.attributes["gen_ai.tool.call.result"]
+
+
+async def test_a_secret_that_became_known_later_is_masked_too(place: Place, telemetry: Telemetry) -> None:
+    async with telemetry.app(watched(place, says("plain words"), telemetry_content=True)) as app:
+        run_id = await start_run(app, "say x7Kq-93bd-TTff-0192")
+        app.redactor.learn("x7Kq-93bd-TTff-0192")
+        assert (await rests(app, run_id)).status == "completed"
+    (run,) = telemetry.named("invoke_agent planner")
+    assert run.attributes["kairos.run.goal"] == "say [secret]"
+
+
+async def test_every_attribute_and_span_is_in_the_table_that_the_page_is_made_of(
+    place: Place, telemetry: Telemetry
+) -> None:
+    await run_with_approval(telemetry, watched(place, telemetry_content=True))
+    forms = {form.title.split()[0].replace("{gen_ai.operation.name}", "invoke_agent"): form for form in names.SPANS}
+    for span in telemetry.spans():
+        known = {attribute.name for attribute in forms[span.name.split()[0]].attributes}
+        assert set(span.attributes) <= known, span.name
+
+
+async def test_an_error_is_a_span_with_its_code_and_no_words(place: Place, telemetry: Telemetry) -> None:
+    async with telemetry.app(watched(place, reads("nowhere.txt"), says("done"))) as app:
+        await start_run(app)
+    (call,) = telemetry.named("execute_tool read_file")
+    ((body,),) = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call'")
+    assert call.has_error
+    assert call.attributes["error.type"] == json.loads(body)["code"]
+    assert "nowhere" not in "".join(span.text() for span in telemetry.spans())
+
+
+def in_client_s_trace(flags: int = 1) -> Context:
+    """A context in which a client's span is the current one."""
+    span = SpanContext(
+        int(CLIENT_TRACE, 16), int(CLIENT_SPAN, 16), True, TraceFlags(flags), TraceState([("vendor", "x")])
+    )
+    context = copy_context()
+    context.run(attach, set_span_in_context(NonRecordingSpan(span)))
+    return context
+
+
+async def test_a_run_stands_in_the_trace_of_its_client_whichever_server_ends_it(
+    place: Place, telemetry: Telemetry
+) -> None:
+    """The trace is kept in the run's spec, so the app that goes on with it knows of it."""
+    settings = watched(place, {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}, says("done"))
+    async with telemetry.app(settings) as app:
+        starting = app.runs.start_planner(PlannerRequest(GOAL, caller_tools=(ASK,)), ME)
+        run_id = (await asyncio.create_task(starting, context=in_client_s_trace())).run_id
+        await rests(app, run_id)
+    async with telemetry.app(settings) as app:
+        assert (await answer_run(app, run_id, round_1__call_1={"content": "so"})).status == "completed"
+    spans = telemetry.spans()
+    by_id(spans)
+    assert {span.trace for span in spans} == {CLIENT_TRACE}
+    (run,) = telemetry.named("invoke_agent planner")
+    assert run.parent == CLIENT_SPAN
+    assert [span.path for span in telemetry.named("step round")] == ["round-1", "round-2"]
+    (asked,) = telemetry.named("execute_tool ask_person")
+    assert (asked.attributes["gen_ai.tool.type"], asked.attributes["kairos.route"]) == ("function", "caller")
+    ((spec,),) = place.rows("select spec from run")
+    assert json.loads(spec)["tracestate"] == "vendor=x"
+
+
+async def test_a_client_that_samples_nothing_is_followed(place: Place, telemetry: Telemetry) -> None:
+    async with telemetry.app(watched(place, says("done"))) as app:
+        starting = app.runs.start_planner(PlannerRequest(GOAL), ME)
+        await rests(app, (await asyncio.create_task(starting, context=in_client_s_trace(flags=0))).run_id)
+    assert telemetry.spans() == []
+    assert telemetry.metric_lines("kairos_runs_ended_total")
+
+
+async def test_a_denied_call_was_asked_about_and_never_made(place: Place, telemetry: Telemetry) -> None:
+    async with telemetry.app(watched(place, gate=(GateRule("edit_file", "ask"),))) as app:
+        run_id = await start_run(app, GOAL, tools=("read_file", "edit_file"))
+        (waiting,) = (await app.runs.report(run_id, ME)).waiting
+        await app.answers.decide(run_id, waiting["key"], "deny", None, PERSON)
+        await rests(app, run_id)
+    (approval,) = telemetry.named("approval edit_file")
+    assert approval.attributes["kairos.approval.verdict"] == "deny"
+    assert telemetry.named("execute_tool edit_file") == []
