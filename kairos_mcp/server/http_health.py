@@ -1,5 +1,4 @@
-"""`GET /healthz`, `/readyz` and `/metrics`, for whoever watches over the process: a proxy, a container's runtime,
-systemd, Prometheus.
+"""`GET /healthz`, `/readyz` and `/metrics`, for whoever watches over the process: a proxy, systemd, Prometheus.
 
 The first two are answered to anybody, whatever the Host header: a prober knows neither our names nor a token. So they
 say no more than whether; why not is in the log. Metrics are figures of all principals: for the scope admin.
