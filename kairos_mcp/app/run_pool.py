@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import traceback
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -36,6 +35,8 @@ POLL_S = 0.15  # between checks for commits of other processes, while a run move
 IDLE_POLL_S = 1.0
 EVERY_RUN = "*"  # whoever waits for a change of any run waits for this one
 FINISH_S = 0.7  # how long running steps may take to end when the server stops
+
+log = logging.getLogger(__name__)
 
 
 class ChangeSignal:
@@ -308,8 +309,8 @@ class RunPool:
         n = worker.state.run.n
         try:
             await worker.drive()
-        except Exception as bug:  # one run's bug must not stop the others; it is printed, and the run's report says so
-            traceback.print_exception(bug, file=sys.stderr)
+        except Exception as bug:  # one run's bug must not stop the others; it is logged, and the run's report says so
+            log.exception("a bug stopped run %s", worker.state.run.id)
             worker.is_rebuilt = False
             worker.error = StoreUnavailable(f"A bug stopped this run: {type(bug).__name__}.", "Please report it.")
         finally:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED, USAGE
 from kairos_mcp.cli.hardening import protect_secrets
 from kairos_mcp.cli.serve import plain_serve, serve_stdio
+from kairos_mcp.cli.settings import unknown_variable_notes
 from kairos_mcp.cli.terminal import Prose, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownAgent, UnknownRun, UnknownTool
-from kairos_mcp.settings.settings import unknown_variables
 
 _WRONG_USE = (BadArguments, ConfigError, UnknownAgent, UnknownRun, UnknownTool)
 
@@ -20,8 +20,11 @@ def main() -> None:
     """Run the command on the command line, and exit."""
     ensure_utf8()
     protect_secrets(os.environ)
-    note_unknown_variables()
-    sys.exit(flush_output(run_command(sys.argv[1:])))
+    words = sys.argv[1:]
+    if words[:1] != ["serve"]:  # which logs them
+        for note in unknown_variable_notes():
+            print_note(f"kairos-mcp: {note}")
+    sys.exit(flush_output(run_command(words)))
 
 
 def ensure_utf8() -> None:
@@ -30,13 +33,6 @@ def ensure_utf8() -> None:
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-
-
-def note_unknown_variables() -> None:
-    """Print a note for each variable with our prefix that is no setting: a mistyped one would be ignored in silence."""
-    for name, similar in unknown_variables(os.environ):
-        suggestion = f"; is {similar} meant?" if similar else ""
-        print_note(f"kairos-mcp: {name} is no setting and is ignored{suggestion}")
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -5,16 +5,21 @@ Imports are kept light: a host starts `serve` often, some only to list the tools
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from kairos_mcp.cli.terminal import print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.server.log_lines import write_log_lines
 from kairos_mcp.settings.file_ownership import list_readable_secrets
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, Settings, current_folder, user_home
+from kairos_mcp.settings.settings import Flags, Settings, current_folder, unknown_variables, user_home
+
+log = logging.getLogger(__name__)
 
 
 def read_settings(flags: Flags) -> Settings:
@@ -28,19 +33,30 @@ def note_readable_secrets(settings: Settings) -> None:
         print_note(f"kairos-mcp: {text}")
 
 
+def unknown_variable_notes() -> Iterator[str]:
+    """Say of each variable with our prefix that is no setting that it is none: a mistyped one would be ignored in
+    silence."""
+    for name, similar in unknown_variables(os.environ):
+        yield f"{name} is no setting and is ignored" + (f"; is {similar} meant?" if similar else "")
+
+
 def settings_for_server(flags: Flags) -> Settings:
-    """The settings of a server, which has no workspace but those that are configured; a note says so if there is
-    none.
+    """The settings of a server, which has no workspace but those that are configured. From here on it logs as they say:
+    first of all what a person should know who configured it.
 
     `--workspace .` is the folder that its host started it in, which may be far too wide: then it is left out.
     """
+    notes = [*unknown_variable_notes()]
     if "." in flags.workspaces and _is_too_wide(here := current_folder()):
-        print_note(f"kairos-mcp: {here}, where this was started, is too wide to be a workspace")
+        notes.append(f"{here}, where this was started, is too wide to be a workspace")
         flags = replace(flags, workspaces=tuple(folder for folder in flags.workspaces if folder != "."))
     settings = read_settings(flags)
-    note_readable_secrets(settings)
+    write_log_lines(os.environ, settings.log_format)
+    notes += list_readable_secrets(settings, os.environ)
     if not settings.workspaces:
-        print_note("kairos-mcp: no --workspace is given, so there are no file tools")
+        notes.append("no --workspace is given, so there are no file tools")
+    for note in notes:
+        log.warning("%s", note)
     return settings
 
 

@@ -6,10 +6,10 @@ once for each SSE connection; here the app is opened around everything.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -44,6 +44,8 @@ from kairos_mcp.settings.settings import Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
+
+log = logging.getLogger(__name__)
 
 Transport = Literal["http", "sse"]
 
@@ -95,8 +97,8 @@ def serve(
         )
         url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
         paths = ("/mcp", "/sse") if options.transport == "http" else ("/sse",)
-        note = f"kairos-mcp: listening on {' and '.join(url + path for path in paths)}"
-        anyio.run(_serve, settings, build, app, bounds, bound, note)
+        endpoints = " and ".join(url + path for path in paths)
+        anyio.run(_serve, settings, build, app, bounds, bound, endpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ async def _serve(
     open_app: Callable[[Server[Any], GetApp, Shutdown], AbstractAsyncContextManager[ASGIApp]],
     bounds: RequestBounds,
     bound: socket.socket,
-    note: str,
+    endpoints: str,
 ) -> None:
     set_principal(NOBODY)
     opened: list[App] = []
@@ -169,7 +171,7 @@ async def _serve(
             return opened[0]
 
         async with open_app(build(get_app, settings), get_app, shutdown) as app:
-            print(note, file=sys.stderr, flush=True)  # noqa: T201 - stdout stays empty, as on stdio
+            log.info("listening on %s", endpoints)
             await UvicornServer(app, bounds, shutdown).run_until_signal(bound)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kairos_mcp.server.task_methods import TaskMethods
     from kairos_mcp.settings.settings import Settings
 
+log = logging.getLogger(__name__)
+
 LISTING = Path(__file__).with_name("listing.json")  # made from tools.py ahead of time; a test fails when it is stale
 LEAN = ("planner_run", "run_status", "run_continue")
 CORE = (
@@ -45,6 +47,7 @@ CORE = (
 FIXED: tuple[CacheableMethod, ...] = ("tools/list", "resources/templates/list", "prompts/list")
 LISTING_TTL_MS = 300_000  # these change only with the process; a client may keep them for five minutes
 DESCRIPTION = "The agent loop for any MCP host: planned, bounded, crash-safe, replayable."
+WEBSITE = "https://github.com/kairos-mcp/kairos-mcp"  # of the namespace under which server.json names the server
 _SVG = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#2a7" stroke-width="3">'
     b'<path d="M19 7a9 9 0 1 0 2 5M12 7v5l4 2"/></svg>'
@@ -80,6 +83,7 @@ def build_server(
         version=__version__,
         title="Kairos",
         description=DESCRIPTION,
+        website_url=WEBSITE,
         icons=[ICON],
         instructions=instructions(settings, listing),
         cache_hints={method: CacheHint(ttl_ms=LISTING_TTL_MS, scope="public") for method in FIXED},
@@ -106,7 +110,15 @@ def build_server(
 
 
 class _Server(Server[ClientSessions]):
-    """The SDK's server, which says in every era that its list of resources changes."""
+    """The SDK's server, which says in every era that its list of resources changes, and its tools and prompts do not:
+    from 2026-07-28 on the SDK would say it of all three."""
+
+    def get_capabilities(self, *given: Any, **named: Any) -> wire.ServerCapabilities:
+        capabilities = super().get_capabilities(*given, **named)
+        for fixed in (capabilities.tools, capabilities.prompts):
+            if fixed is not None:
+                fixed.list_changed = False
+        return capabilities
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *others: Any, **named: Any
@@ -195,8 +207,8 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
     """A function that returns the app, opened at its first call; it is closed when the block ends. Importing it takes
     longer than everything else before the first answer.
 
-    With rules of the gate or agents of the user's it is opened at once, to print a note on stderr for each rule that
-    fits no tool and for each agent that is disabled: no client would show that.
+    With rules of the gate or agents of the user's it is opened at once, to log each rule that fits no tool
+    and each agent that is disabled: no client would show that.
     """
     if settings.telemetry:
         start_telemetry(with_content=settings.telemetry_content)  # before the first request, which has a span itself
@@ -212,16 +224,16 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
                 opened.append(await stack.enter_async_context(App.open(settings, via="mcp")))
                 app = opened[0]
                 for text in (*await app.tools.unused_gate_rules(), *await app.agents.problems()):
-                    print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
+                    log.warning("%s", text)
         return opened[0]
 
-    async def print_notes() -> None:
+    async def log_notes() -> None:
         with suppress(KairosError):  # the first call that needs the app reports the failure
             await get_app()
 
     async with stack:
         has_notes = settings.gate or has_own_agents(settings)
-        task = asyncio.create_task(print_notes()) if has_notes else None
+        task = asyncio.create_task(log_notes()) if has_notes else None
         try:
             yield get_app
         finally:

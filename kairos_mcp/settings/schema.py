@@ -93,6 +93,7 @@ class _SettingsFile(StrictTable):
     max_sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     principal_sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
     shutdown_s: Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)] | None = None
+    log_format: Literal["text", "json"] | None = None
     oauth: Annotated[OAuthTable, AfterValidator(OAuthTable.to_setting)] | None = None
     telemetry: bool | None = None
     telemetry_content: bool | None = None

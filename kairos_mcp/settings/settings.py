@@ -109,8 +109,8 @@ class Settings:
     `instructions`: further globs of L1 paths; `command_writes`: those L1 paths that programs may write all the same.
     `config_hash`: of the settings file as it was read. `silent_clients`: globs over the name and version of clients
     whose sampling `auto` leaves out. `rate_limit`, `rate_burst`, `max_sessions`, `principal_sessions`,
-    `shutdown_s`: bounds of a server over HTTP. `telemetry`: spans and metrics are sent, `telemetry_content`: with what
-    was asked, answered, called and returned.
+    `shutdown_s`: bounds of a server over HTTP. `log_format`: of a server's stderr. `telemetry`: spans and metrics are
+    sent, `telemetry_content`: with what was asked, answered, called and returned.
     """
 
     home: Path
@@ -154,6 +154,7 @@ class Settings:
     max_sessions: int = 256
     principal_sessions: int | None = None
     shutdown_s: float = 1.0
+    log_format: Literal["text", "json"] = "text"
     oauth: OAuthSetting | None = None
     telemetry: bool = False
     telemetry_content: bool = False

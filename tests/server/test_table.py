@@ -40,11 +40,20 @@ async def test_the_server_says_what_it_is_and_draws_itself(settings, connect):
         assert (info.name, info.title) == ("kairos-mcp", "Kairos")
         declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
         assert info.description == declared["description"]
+        registry = json.loads((Path(__file__).parents[2] / "server.json").read_text())
+        assert info.website_url == registry["websiteUrl"]
         (icon,) = info.icons
         form, _, content = icon.src.partition(",")
         assert form == "data:image/svg+xml;base64"
         assert ElementTree.fromstring(b64decode(content)).tag == "{http://www.w3.org/2000/svg}svg"
         assert len(icon.src) <= 300
+
+
+async def test_only_lists_that_change_are_said_to_change(settings, connect):
+    async with connect(settings) as client:
+        said = client.raw.server_capabilities
+        changes = {name: getattr(said, name).list_changed for name in ("tools", "prompts", "resources")}
+        assert changes == {"tools": False, "prompts": False, "resources": True}
 
 
 def test_every_tool_says_what_it_gives():

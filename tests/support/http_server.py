@@ -29,10 +29,12 @@ SERVE = """
 import json, os, sys
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http import ListenOptions, serve
+from kairos_mcp.server.log_lines import write_log_lines
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 home, workspace, listening, bounds = map(json.loads, sys.argv[1:])
 settings = load_settings(Flags(home=home, workspaces=(workspace,)), os.environ)
+write_log_lines(os.environ, settings.log_format)
 serve(settings, ListenOptions(**listening), RequestBounds(**bounds))
 """
 WAYS = ("modern http", "legacy http", "modern sse", "legacy sse")

@@ -20,6 +20,7 @@ from mcp.server.lowlevel import Server
 from kairos_mcp.app.app import App
 from kairos_mcp.server.dispatch import TOOLS_BY_NAME
 from kairos_mcp.server.http import ListenOptions, serve
+from kairos_mcp.server.log_lines import write_log_lines
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -129,6 +130,7 @@ def main() -> None:
     script.touch()
     environ = {**os.environ, "KAIROS_SCRIPT": str(script)}
     settings = load_settings(Flags(home=given.home, workspaces=(given.workspace,)), environ)
+    write_log_lines(environ, settings.log_format)
     serve(settings, ListenOptions(port=0), build=build_with_content)
 
 

@@ -1,0 +1,88 @@
+"""What a server writes to stderr is one line for each record, text or JSON, whoever logged it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.forked_program import NAMES, Forked, start
+
+from kairos_mcp.server.log_lines import LineFormatter, LogFormat
+
+SECONDS = 30
+TEXT_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning|error|critical) [\w.]+: .+")
+KEY = "sk-canary-0123456789abcdef"
+RULES = '[[gate]]\ntools = "edit_fiel"\nverdict = "deny"\n'  # fits no tool, which the server says at its start
+
+
+@pytest.fixture
+def record() -> logging.LogRecord:
+    """One with a key, line ends, and a traceback."""
+    try:
+        int(f"refused\n{KEY}")
+    except ValueError:
+        info = sys.exc_info()
+    return logging.LogRecord("uvicorn.error", logging.ERROR, "f.py", 1, "it failed\r\nwith %s\x1b[31m", (KEY,), info)
+
+
+def test_text_is_one_line_that_hides_keys(record: logging.LogRecord) -> None:
+    line = LineFormatter({"CANARY_API_KEY": KEY}, "text").format(record)
+    assert TEXT_LINE.fullmatch(line)
+    assert line.isprintable()
+    assert "Traceback" in line
+    assert KEY not in line
+
+
+def test_json_is_one_object_that_hides_keys(record: logging.LogRecord) -> None:
+    line = LineFormatter({"CANARY_API_KEY": KEY}, "json").format(record)
+    found = json.loads(line)
+    assert "\n" not in line
+    assert KEY not in line
+    assert found.keys() == {"at", "level", "logger", "message", "traceback"}
+    assert (found["level"], found["logger"]) == ("error", "uvicorn.error")
+    assert found["message"].startswith("it failed\r\nwith ")
+    assert "Traceback" in found["traceback"]
+
+
+def start_server(place: Path, form: LogFormat, *words: str) -> Forked | subprocess.Popen[bytes]:
+    (place / "home").mkdir(mode=0o700, exist_ok=True)
+    (place / "home" / "kairos.toml").write_text(f'log_format = "{form}"\n{RULES}')
+    streams = dict.fromkeys(NAMES, subprocess.PIPE)
+    environ = {**os.environ, "KAIROS_WORKSPACES": "x"}
+    return start(["serve", "--home", str(place / "home"), *words], env=environ, **streams)
+
+
+HTTP = ("--transport", "http", "--port", "0")
+
+
+@pytest.mark.parametrize(("form", "words"), [("json", ()), ("text", HTTP)], ids=["stdio, json", "http, text"])
+def test_all_that_a_server_says_at_its_start_is_such_a_line(
+    tmp_path: Path, form: LogFormat, words: tuple[str, ...]
+) -> None:
+    server = start_server(tmp_path, form, *words)
+    wanted = {"is no setting", "no --workspace", "edit_fiel", *({"listening on"} if words else ())}
+    lines: list[str] = []
+    try:
+        while wanted:
+            line = server.stderr.readline().decode().rstrip("\n")
+            assert line, lines
+            lines.append(line)
+            wanted = {each for each in wanted if each not in line}
+    finally:
+        server.kill()
+        printed = server.stdout.read()
+        server.wait(SECONDS)
+        for name in NAMES:
+            getattr(server, name).close()
+    assert printed == b""
+    for line in lines:
+        if form == "text":
+            assert TEXT_LINE.fullmatch(line), line
+        else:
+            assert json.loads(line).keys() == {"at", "level", "logger", "message"}
