@@ -260,6 +260,8 @@ class RunPool:
         """Cancel a run of this server that can't be rebuilt from its rows. Raises the store's errors."""
         summary = await self._summarize(run.n)
         await self._store.submit(force_cancel_job(run, fence, self._clock(), summary, {}))
+        if self._tracing is not None:
+            self._tracing.follow(run, fence)
         self.change_signal.notify(run.id)
 
     def nudge(self, n: int, *, interrupt: bool = False) -> bool:

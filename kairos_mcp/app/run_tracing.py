@@ -9,8 +9,8 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic_core import to_json
 
@@ -27,6 +27,7 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.span_rows import OpenRuns
 from kairos_mcp.telemetry import names, start_telemetry
+from kairos_mcp.telemetry.recorder import Measurement, Recorder, SpanRecord
 from kairos_mcp.telemetry.trace_context import RUN_KEY, RunTrace, attempt_key, current_trace
 from kairos_mcp.views.run_spans import Cursor, RunSpans, read_client_trace, read_run_spans
 
@@ -40,14 +41,23 @@ MAX_FOLLOWED = 1_024  # runs at rest are remembered so that none of their spans 
 FRESH_S = 1.0  # what gauges were read as holds so long
 
 
+class Takeover(NamedTuple):
+    """A run was taken over: the numbers of the server before and of this one, and when (milliseconds since 1970)."""
+
+    previous: int | None
+    owner: int
+    at: int
+
+
 @dataclass(slots=True)
 class FollowedRun:
-    """A run of this server: its trace once it was looked at, how far its spans were read, and what its models were
-    asked in attempts that have not ended, by their keys."""
+    """A run of this server: how far its spans were read, its trace once it is known, what its models were asked in
+    attempts that have not ended, by their keys, and a takeover that was not sent yet."""
 
     cursor: Cursor
     trace: RunTrace | None = None
-    inputs: dict[str, str] | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
+    takeover: Takeover | None = None
 
 
 class RunTracing:
@@ -56,8 +66,6 @@ class RunTracing:
     def __init__(
         self, settings: Settings, store: Store, redactor: Redactor, providers: Providers | None = None
     ) -> None:
-        from kairos_mcp.telemetry.recorder import Recorder
-
         content = settings.telemetry_content
         self.providers = start_telemetry(with_content=content) if providers is None else providers
         self._store = store
@@ -85,19 +93,9 @@ class RunTracing:
 
     def follow_takeover(self, run: RunRow, fence: int, mine: int) -> None:
         """Follow a run that this server, whose number is `mine`, took over from one that has ended."""
-        self._followed[run.id] = FollowedRun(Cursor(run.n, fence, fence, is_takeover=True))
-        now = time.time_ns() // 1_000_000
-        attributes = {
-            names.RUN_ID: run.id,
-            names.CONVERSATION: run.id,
-            names.PREVIOUS_OWNER: run.owner,
-            names.OWNER: mine,
-        }
-        from kairos_mcp.telemetry.recorder import Measurement, SpanRecord
-
-        moment = SpanRecord(names.TAKEOVER, f"takeover-{fence}", RUN_KEY, now, now, attributes)
-        self._recorder.send(self._trace_of(run), [moment])
-        self._recorder.measure([Measurement(names.TAKEOVERS, 1)])
+        moment = Takeover(run.owner, mine, time.time_ns() // 1_000_000)
+        self._followed[run.id] = FollowedRun(Cursor(run.n, fence, fence, is_takeover=True), takeover=moment)
+        self.note_commit(run.id)
 
     def note_commit(self, run_id: str) -> None:
         """Look at this run soon, if it is followed."""
@@ -111,7 +109,7 @@ class RunTracing:
         if self._task is not None:
             self._task.cancel()
         await self._look()
-        await asyncio.to_thread(self.providers.flush)
+        await asyncio.to_thread(self.providers.flush, with_metrics=self._recorder.has_measured)
 
     # -- what is told to others --------------------------------------------------------------------------------
 
@@ -125,20 +123,26 @@ class RunTracing:
 
         async def complete(model_input: ModelInput) -> Completion | Failure:
             path = model_input.path
-            key = await self._store.read(lambda session: _current_attempt(session, run.n, path))
-            headers = self._trace_of(run).headers_of(key)
+            try:
+                key = await self._store.read(lambda session: _current_attempt(session, run.n, path))
+                headers = self._trace_of(run).headers_of(key)
+            except KairosError:  # the call counts more than its trace
+                return await model(model_input)
             if self._recorder.with_content and (followed := self._followed.get(run.id)) is not None:
-                followed.inputs = {**(followed.inputs or {}), key: _input_messages(model_input)}
+                followed.inputs[key] = _input_messages(model_input)
             return await model(replace(model_input, headers=headers))
 
         return complete
 
-    def context_of_call(self, run_id: str, path: str) -> Context:
-        """Return the context of the attempt under way at a call; asked in a tool's thread."""
-        with self._store.read_session() as session:
-            run = queries.run_by_id(session, run_id)
-            key = _current_attempt(session, run.n, path)
-        return self._trace_of(run).context_of(key)
+    def context_of_call(self, run_id: str, path: str) -> Context | None:
+        """Return the context of the attempt under way at a call; None where the store can't say. Asked in a thread."""
+        try:
+            with self._store.read_session() as session:
+                run = queries.run_by_id(session, run_id)
+                key = _current_attempt(session, run.n, path)
+            return self._trace_of(run).context_of(key)
+        except KairosError:
+            return None
 
     def _trace_of(self, run: RunRow) -> RunTrace:
         followed = self._followed.get(run.id)
@@ -171,7 +175,7 @@ class RunTracing:
                     del self._followed[run_id]
 
     async def _send_spans(self, run_id: str, followed: FollowedRun) -> None:
-        cursor, inputs = followed.cursor, followed.inputs or {}
+        cursor, inputs = followed.cursor, dict(followed.inputs)
 
         def read(session: Session) -> tuple[RunRow, RunSpans]:
             return queries.run_by_number(session, cursor.n), read_run_spans(session, cursor, inputs)
@@ -181,8 +185,13 @@ class RunTracing:
             self._committed.add(run_id)
             return
         followed.cursor = found.cursor
-        followed.inputs = {key: text for key, text in inputs.items() if key not in {span.key for span in found.spans}}
-        self._recorder.send(self._trace_of(run), found.spans)
+        for span in found.spans:
+            followed.inputs.pop(span.key, None)
+        trace, takeover, followed.takeover = self._trace_of(run), followed.takeover, None
+        if takeover is not None:
+            self._recorder.send(trace, [_takeover_span(run, cursor, takeover)])
+            self._recorder.measure([Measurement(names.TAKEOVERS, 1)])
+        self._recorder.send(trace, found.spans)
         self._recorder.measure(found.measurements)
         if found.has_ended and self._followed.get(run_id) is followed:
             del self._followed[run_id]
@@ -196,6 +205,16 @@ class RunTracing:
                 approvals = span_rows.count_waiting_approvals(session, at)
             self._counts = time.monotonic(), runs._asdict(), approvals
         return self._counts
+
+
+def _takeover_span(run: RunRow, cursor: Cursor, takeover: Takeover) -> SpanRecord:
+    attributes = {
+        names.RUN_ID: run.id,
+        names.CONVERSATION: run.id,
+        names.PREVIOUS_OWNER: takeover.previous,
+        names.OWNER: takeover.owner,
+    }
+    return SpanRecord(names.TAKEOVER, f"takeover-{cursor.fence}", RUN_KEY, takeover.at, takeover.at, attributes)
 
 
 def _current_attempt(session: Session, n: int, path: str) -> str:

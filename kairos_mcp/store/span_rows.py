@@ -80,6 +80,20 @@ def newest_begin(session: Session, n: int, fence: int) -> int | None:
     return at
 
 
+_OLDEST_BEGIN = """
+    select min(at) from (select at from mark where run = :run and fence > :fence
+        union all select at from attempt where run = :run and fence > :fence) as begun
+"""
+
+
+def oldest_begin(session: Session, n: int, fence: int) -> int | None:
+    """Return when the oldest attempt was begun by a server that has the run after this fence; None without any."""
+    found = session.row(_OLDEST_BEGIN, {"run": n, "fence": fence})
+    assert found is not None
+    at: int | None = found[0]
+    return at
+
+
 def count_open_runs(session: Session, dead: Collection[int]) -> OpenRuns:
     """Count the runs that have not ended. `dead`: owners whose servers have ended."""
     ended = {ANY_SERVER, *dead}

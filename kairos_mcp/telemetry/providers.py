@@ -73,15 +73,16 @@ class Providers:
         """Return all metrics in the text format of Prometheus; gauges are read now."""
         return generate_latest(self._registry)
 
-    def flush(self) -> None:
+    def flush(self, *, with_metrics: bool) -> None:
         """Send what was not sent yet; blocks for FLUSH_S seconds at most."""
-        sending = threading.Thread(target=self._send_all, name="kairos-telemetry", daemon=True)
+        readers = self._readers if with_metrics else ()
+        sending = threading.Thread(target=self._send_all, args=(readers,), name="kairos-telemetry", daemon=True)
         sending.start()
         sending.join(FLUSH_S)
 
-    def _send_all(self) -> None:
+    def _send_all(self, readers: Sequence[MetricReader]) -> None:
         self.traces.force_flush()
-        for reader in self._readers:  # that of Prometheus would keep what it collects for its next page
+        for reader in readers:  # that of Prometheus would keep what it collects for its next page
             reader.force_flush()
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.telemetry.names import ERROR, METRICS, OTHER, STATE, Attribute, Metric, SpanForm
-from kairos_mcp.telemetry.providers import Providers
 from kairos_mcp.telemetry.trace_context import RunTrace
+
+if TYPE_CHECKING:
+    from kairos_mcp.telemetry.providers import Providers  # the SDK, which is an extra
 
 Value = str | int | float | tuple[str, ...]
 MAX_LABEL_VALUES = 100  # of one attribute; names of tools and models may come from a client
@@ -47,11 +50,13 @@ class Measurement:
 
 
 class Recorder:
-    """Sends spans and keeps metrics. `with_content`: attributes with content are sent too, with secrets masked."""
+    """Sends spans and keeps metrics. `with_content`: attributes with content are sent too, with secrets masked.
+    `has_measured`: a histogram or a counter has a value."""
 
     def __init__(self, providers: Providers, redactor: Redactor, *, with_content: bool) -> None:
         self.providers = providers
         self.with_content = with_content
+        self.has_measured = False
         self._redactor = redactor
         self._label_values: dict[Attribute, set[str]] = {}
         self._instruments: dict[str, Histogram | Counter] = {}
@@ -93,6 +98,7 @@ class Recorder:
     def measure(self, measurements: Iterable[Measurement]) -> None:
         """Add values to metrics."""
         for each in measurements:
+            self.has_measured = True
             labels = {
                 label.name: self._bound_label(label, value) for label, value in each.labels.items() if value is not None
             }

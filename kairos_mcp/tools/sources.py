@@ -155,7 +155,7 @@ class ToolSources:
         store: Store,
         resolve_secret: Callable[[str], str],
         redactor: Redactor,
-        trace_of: Callable[[str, str], Context] | None = None,
+        trace_of: Callable[[str, str], Context | None] | None = None,
     ) -> None:
         self._trace_of = trace_of
         self._settings = settings

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import Units
-from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.routes import CLIENT_ROUTES, SERVER_ROUTE
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.step_path import turn_of
-from kairos_mcp.core.steps import Answer, Failure, Refused, Sent, Unknown
+from kairos_mcp.core.steps import Sent
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import accounts, queries, span_rows
 from kairos_mcp.store.codec import decode, decode_sent
-from kairos_mcp.store.queries import UNKNOWN, RunRow, StepRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.span_rows import ApprovalTimes, AttemptRow
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.names import Attribute, Metric, SpanForm
 from kairos_mcp.telemetry.recorder import Measurement, SpanRecord, Value
 from kairos_mcp.telemetry.trace_context import RUN_KEY, ClientTrace, attempt_key
+from kairos_mcp.views.attempts import Attempt, error_of, output_messages, provider_of, usage_attributes
 from kairos_mcp.views.mandate_view import find_tool_name
 
 UNSENT_MS = 60_000  # what a server had not sent when it was killed is at most so old: the SDK sends every 5 s
@@ -91,7 +91,7 @@ class _Look:
         self._inputs = inputs
         self._run = queries.run_by_number(session, cursor.n)
         self._spec: Spec = decode(Spec, self._run.spec)
-        self._calls: dict[str, tuple[ToolCall, ...]] = {}  # of turns, by their paths
+        self._turns: dict[str, tuple[tuple[ToolCall, ...], str | None]] = {}  # calls and agent of turns, by path
         self._spans: list[SpanRecord] = []
         self._measurements: list[Measurement] = []
 
@@ -100,6 +100,9 @@ class _Look:
         is_first = not cursor.last and not cursor.unanswered
         since = span_rows.newest_begin(self._session, run.n, cursor.first_fence) if is_first else None
         rows = queries.read_steps_since(self._session, run.n, cursor.last, cursor.unanswered)
+        is_ours = run.fence == cursor.fence
+        if not is_ours:
+            rows = self._drop_those_of_others(rows)
         attempts = span_rows.list_attempts(self._session, [row.id for row in rows if row.attempts])
         approvals = span_rows.list_approvals(
             self._session, [row.id for row in rows if row.kind == "call" and not row.was_begun_here]
@@ -118,7 +121,6 @@ class _Look:
             if row.body is None:
                 unanswered[row.id] = seen
         last = max([cursor.last, *(row.id for row in rows)])
-        is_ours = run.fence == cursor.fence
         if run.outcome is not None and is_ours:
             self._end_run(run.outcome)
         return RunSpans(
@@ -127,6 +129,11 @@ class _Look:
             self._measurements if is_ours else (),
             run.outcome is not None or not is_ours,
         )
+
+    def _drop_those_of_others(self, rows: Sequence[StepRow]) -> list[StepRow]:
+        """Return the steps that ended before the server began anything that has the run now: it sends the others."""
+        until = span_rows.oldest_begin(self._session, self._run.n, self._cursor.fence)
+        return [row for row in rows if until is None or (row.answered_at or row.at) < until]
 
     def _seen_before(
         self, since: int | None, attempts: Sequence[AttemptRow], approvals: Sequence[ApprovalTimes]
@@ -146,10 +153,10 @@ class _Look:
     ) -> SeenStep:
         """Add the spans of a step that have ended, beyond those seen, and return what is seen now."""
         answer = row.answer
-        tries = [_Attempt(1, row.at, row.held_text is None, row.sent_text)]
+        tries = [Attempt(1, row.at, row.held_text is None, row.sent_text)]
         for each in attempts:
             tries[-1] = tries[-1]._replace(ended_at=each.at, ended=each.ended_before)
-            tries.append(_Attempt(len(tries) + 1, each.at, each.is_open, each.sent_text))
+            tries.append(Attempt(len(tries) + 1, each.at, each.is_open, each.sent_text))
         if answer is not None:
             tries[-1] = tries[-1]._replace(ended_at=row.answered_at or row.at, answer=answer, by_route=row.by_route)
         call = self._find_call(row) if row.kind == "call" else None
@@ -176,19 +183,19 @@ class _Look:
                     names.ATTEMPTS: len(tries),
                     names.ROUTE: sent.route,
                     names.ANSWERED_BY: row.by_route,
-                    names.ERROR: _error_of(answer),
+                    names.ERROR: error_of(answer),
                 },
             )
         return SeenStep(len(ended), len(decided))
 
-    def _add_model_call(self, row: StepRow, attempt: _Attempt) -> None:
+    def _add_model_call(self, row: StepRow, attempt: Attempt) -> None:
         sent, answer = attempt.sent, attempt.answer
         if sent.route is None or attempt.ended_at is None or not attempt.was_performed:
             return
         key = attempt_key(row.path, attempt.number)
         asked = {
             names.OPERATION: "chat",
-            names.PROVIDER: _provider_of(sent),
+            names.PROVIDER: provider_of(sent),
             names.REQUEST_MODEL: None if sent.model is None else sent.model.partition(":")[2] or sent.model,
         }
         attributes: dict[Attribute, Value | None] = {
@@ -202,11 +209,11 @@ class _Look:
             names.INPUT_MESSAGES: self._inputs.get(key),
         }
         if isinstance(answer, Completion):
-            attributes |= _usage_attributes(row.spent, row.cached) | {
+            attributes |= usage_attributes(row.spent, row.cached) | {
                 names.FINISH_REASONS: None if answer.finish is None else (answer.finish,),
                 names.RESPONSE_MODEL: answer.model,
                 names.EXACTNESS: row.exactness,
-                names.OUTPUT_MESSAGES: _output_messages(answer),
+                names.OUTPUT_MESSAGES: output_messages(answer),
             }
         ended_at = attempt.end_of_work(row)
         self._add_span(names.MODEL_CALL, key, row.path, attempt.at, ended_at, attributes)
@@ -223,7 +230,7 @@ class _Look:
             self._measure(names.COST_USED, row.spent.nano_usd / 1e9, charged)
 
     def _add_tool_call(
-        self, row: StepRow, attempt: _Attempt, call: ToolCall, approvals: Sequence[ApprovalTimes]
+        self, row: StepRow, attempt: Attempt, call: ToolCall, approvals: Sequence[ApprovalTimes]
     ) -> None:
         sent, answer = attempt.sent, attempt.answer
         if sent.route is None or attempt.ended_at is None or not attempt.was_performed:
@@ -296,7 +303,7 @@ class _Look:
             ended_at,
             {
                 **named,
-                **_usage_attributes(spent, cached),
+                **usage_attributes(spent, cached),
                 names.CONVERSATION: run.id,
                 names.RUN_ID: run.id,
                 names.FLOW: run.flow,
@@ -316,12 +323,7 @@ class _Look:
 
     def _find_call(self, row: StepRow) -> ToolCall:
         """Return the call of a step: from the answer of its turn; of a phase without turns by its name alone."""
-        turn, number = turn_of(row.path)
-        if turn not in self._calls:
-            asked = queries.step_at(self._session, self._run.n, turn) if number else None
-            answer = None if asked is None else asked.answer
-            self._calls[turn] = answer.tool_calls if isinstance(answer, Completion) else ()
-        calls = self._calls[turn]
+        number, (calls, _) = turn_of(row.path)[1], self._read_turn(row)
         if 0 < number <= len(calls):
             return calls[number - 1]
         if self._run.flow in load_ooda.VERSIONS:
@@ -329,12 +331,23 @@ class _Look:
             return ToolCall(row.path, name or self._run.flow)
         return ToolCall(row.path, self._spec.goal, self._spec.arguments or {})  # a run of a single call
 
+    def _read_turn(self, row: StepRow) -> tuple[tuple[ToolCall, ...], str | None]:
+        """Return the calls of the turn that a call belongs to, and whose turn it was."""
+        turn, number = turn_of(row.path)
+        if turn not in self._turns:
+            asked = queries.step_at(self._session, self._run.n, turn) if number else None
+            answer = None if asked is None else asked.answer
+            calls = answer.tool_calls if isinstance(answer, Completion) else ()
+            self._turns[turn] = calls, None if asked is None else asked.sent.agent
+        return self._turns[turn]
+
     def _step_attributes(self, row: StepRow, sent: Sent) -> dict[Attribute, Value | None]:
+        agent = self._read_turn(row)[1] if row.kind == "call" else sent.agent
         return {
             names.RUN_ID: self._run.id,
             names.CONVERSATION: self._run.id,
             names.PATH: row.path,
-            names.AGENT: sent.agent or self._spec.agent or self._run.flow,
+            names.AGENT: agent or self._spec.agent or self._run.flow,
         }
 
     def _add_span(
@@ -350,79 +363,3 @@ class _Look:
 
     def _measure(self, metric: Metric, value: float, labels: Mapping[Attribute, str | None]) -> None:
         self._measurements.append(Measurement(metric, value, labels))
-
-
-class _Attempt(NamedTuple):
-    """An attempt at a step, from 1. It ended with an answer, or as `ended` says; `ended_at` None: it goes on."""
-
-    number: int
-    at: int
-    is_open: bool
-    sent_text: str | None
-    ended_at: int | None = None
-    ended: str | None = None
-    answer: Answer | None = None
-    by_route: str | None = None
-
-    @property
-    def sent(self) -> Sent:
-        return decode_sent(self.sent_text) if self.sent_text else Sent()
-
-    @property
-    def was_performed(self) -> bool:
-        """Whether somebody carried it out, and it was not only waited: for a person, or for the run to go on."""
-        return not self.is_open or (self.by_route in CLIENT_ROUTES and not isinstance(self.answer, Refused))
-
-    @property
-    def error(self) -> str | None:
-        """How it failed, None if it did not."""
-        return self.ended if self.answer is None else _error_of(self.answer)
-
-    def end_of_work(self, row: StepRow) -> int:
-        """When it ended. What this server performed ended before its answer was committed."""
-        ended_at = self.ended_at or self.at
-        if self.is_open or self.answer is None:
-            return ended_at
-        return min(ended_at, self.at + row.spent.milliseconds)
-
-
-def _provider_of(sent: Sent) -> str:
-    """Return what the conventions call the provider of a request; the route where no provider was asked."""
-    if sent.route != "provider" or sent.model is None:
-        return sent.route or UNKNOWN
-    kind = sent.model.partition(":")[0]
-    return names.PROVIDERS.get(kind, kind)
-
-
-def _error_of(answer: Answer) -> str | None:
-    """Return the kind of error that an answer is, None for none."""
-    match answer:
-        case Completion(unreadable=str()):
-            return "unreadable"
-        case ToolResult(is_error=True, code=code):
-            return code or "tool_error"
-        case Failure(code=code):
-            return code
-        case Refused(limit=limit):
-            return f"limit_{limit}"
-        case Unknown():
-            return UNKNOWN
-        case _:
-            return None
-
-
-def _usage_attributes(spent: Units, cached: int) -> dict[Attribute, Value | None]:
-    return {
-        names.INPUT_TOKENS: spent.input_tokens,
-        names.OUTPUT_TOKENS: spent.output_tokens,
-        names.CACHED_TOKENS: cached or None,
-        names.COST: spent.nano_usd / 1e9 if spent.nano_usd else None,
-    }
-
-
-def _output_messages(turn: Completion) -> str:
-    """Return an answer in the form that the conventions give messages."""
-    parts: list[JsonObject] = [{"type": "text", "content": turn.content}] if turn.content else []
-    parts += [{"type": "tool_call", **call.as_json()} for call in turn.tool_calls]
-    message = {"role": "assistant", "parts": parts, "finish_reason": turn.finish or "stop"}
-    return json.dumps([message], ensure_ascii=False)

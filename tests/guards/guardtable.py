@@ -56,6 +56,8 @@ SUBSCRIBED = "server/test_subscriptions.py::test_"
 PROMPTED = "server/test_prompts.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
+SPANS = "telemetry/test_spans.py::test_"
+METRICS = "telemetry/test_metrics.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
 OAUTH_TESTS = "http/test_oauth.py::test_"
@@ -2410,6 +2412,58 @@ TOLD_TO_SUBSCRIBERS = (
     ),
 )
 
+TELEMETRY = (
+    Guard(
+        "telemetry/recorder.py",
+        " and (self.with_content or not attribute.is_content)",
+        "",
+        SPANS + "no_content_is_in_any_span_unless_it_is_asked_for",
+        quick=True,
+    ),
+    Guard(
+        "telemetry/recorder.py",
+        "self._mask(value) if attribute.is_content else value",
+        "value",
+        SPANS + "a_secret_that_became_known_later_is_masked_too",
+    ),
+    Guard(
+        "telemetry/recorder.py",
+        "        if len(known) >= MAX_LABEL_VALUES:",
+        "        if False:",
+        METRICS + "names_that_others_make_up_do_not_make_more_and_more_series",
+    ),
+    Guard(
+        "telemetry/providers.py",
+        "    if not span.events and span.status.description is None:",
+        "    if True:",
+        SPANS + "the_words_of_an_error_stay_here_whichever_library_says_them",
+    ),
+    Guard(
+        "server/http_health.py",
+        '        if not has_scope("admin"):',
+        "        if False:",
+        METRICS + "figures_of_all_principals_take_the_scope_admin",
+    ),
+    Guard(
+        "views/run_spans.py",
+        "                del self._measurements[measured:]",
+        "                pass",
+        SPANS + "what_is_sent_again_after_a_takeover_is_counted_once",
+    ),
+    Guard(
+        "views/run_spans.py",
+        "return self._cursor.is_takeover and ",
+        "return False and ",
+        SPANS + "what_is_sent_again_after_a_takeover_is_counted_once",
+    ),
+    Guard(
+        "app/run_tracing.py",
+        "        if known is None or fence > known.cursor.fence + 1:",
+        "        if known is None:",
+        SPANS + "what_another_server_has_sent_meanwhile_is_not_sent_again",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2435,4 +2489,5 @@ GUARDS = (
     *AS_TASKS,
     *TOLD_TO_SUBSCRIBERS,
     *TYPED_IN_A_HOST,
+    *TELEMETRY,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import pytest
 from support.app import ME, Place, meet_servers, rests, says, start_run
 from support.downstream import PEER
 from support.provider_server import refuses, standin, talks
@@ -14,6 +15,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import ServerSetting
 
 
+@pytest.mark.slow
 async def test_a_provider_is_told_the_span_of_each_attempt(place: Place, telemetry: Telemetry) -> None:
     async with standin() as server:
         server.will(refuses(503, retry_after="0"), talks("done", finish="stop"))
@@ -34,6 +36,7 @@ async def test_a_provider_is_told_the_span_of_each_attempt(place: Place, telemet
     assert "greet the egret" in asked[-1]["parts"][0]["content"]
 
 
+@pytest.mark.slow
 async def test_without_telemetry_a_provider_is_told_nothing(place: Place) -> None:
     from kairos_mcp.app.app import App
 
@@ -44,6 +47,7 @@ async def test_without_telemetry_a_provider_is_told_nothing(place: Place) -> Non
         assert "traceparent" not in server.heard[0].headers
 
 
+@pytest.mark.slow
 async def test_a_downstream_server_is_told_the_span_of_the_call(place: Place, telemetry: Telemetry) -> None:
     log = place.root / "log"
     peer = ServerSetting(

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from support.app import Place, reads, says, start_run
 from support.http_server import Site
 from support.telemetry import Collector, Telemetry
 
+from kairos_mcp.app.app import App
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.server.auth import Challenge
+from kairos_mcp.server.call import set_scopes
+from kairos_mcp.server.http_health import MetricsPage
 from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.recorder import MAX_LABEL_VALUES, Measurement, Recorder
@@ -78,6 +85,28 @@ def series(telemetry: Telemetry) -> set[str]:
     return {line.rpartition(" ")[0] for line in telemetry.metric_lines("") if line and not line.startswith("#")}
 
 
+@pytest.mark.parametrize(("scopes", "status"), [(("run", "approve"), 403), (("run", "admin"), 200)])
+async def test_figures_of_all_principals_take_the_scope_admin(
+    place: Place, telemetry: Telemetry, scopes: tuple[str, ...], status: int
+) -> None:
+    async with telemetry.app(place.settings(telemetry=True)) as app:
+
+        async def get_app() -> App:
+            return app
+
+        set_scopes(scopes)
+        user = AuthenticatedUser(AccessToken(token="", client_id="x", scopes=list(scopes)))
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": [], "user": user}
+        await MetricsPage(get_app, Challenge())(scope, None, send)  # type: ignore[arg-type]  # nothing is received
+    assert sent[0]["status"] == status
+    assert (b"kairos_runs_open" in sent[1]["body"]) is (status == 200)
+
+
 def site_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Collector, *, telemetry: bool) -> Site:
     for name, setting in receiver.environ().items():
         if name.startswith("OTEL_"):
@@ -95,6 +124,7 @@ def get(site: Site, *more: str, method: str = "GET", without: tuple[str, ...] = 
     return answer.status, answer.body.decode()
 
 
+@pytest.mark.slow
 def test_a_server_shows_its_metrics_to_whom_it_admits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Collector
 ) -> None:
@@ -110,6 +140,7 @@ def test_a_server_shows_its_metrics_to_whom_it_admits(
         site.stop()
 
 
+@pytest.mark.slow
 def test_a_server_without_telemetry_has_no_such_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Collector
 ) -> None:

@@ -14,10 +14,13 @@ from types import FrameType
 from typing import Any
 
 import opentelemetry.trace
+import pytest
 from support.app import ME, Place, open_checked_app, reads, says, start_run
 from support.telemetry import Telemetry
 
 import kairos_mcp
+from kairos_mcp.app.app import App
+from kairos_mcp.core.errors import ConfigError
 
 ROUNDS = 5
 OURS = Path(kairos_mcp.__file__).parent
@@ -75,7 +78,15 @@ async def test_that_count_sees_telemetry_that_is_on(place: Place, telemetry: Tel
     assert of_telemetry(found) > ROUNDS
 
 
+@pytest.mark.slow
 def test_the_sdk_is_not_imported_by_a_server_without_telemetry() -> None:
     program = "import sys, kairos_mcp.app.app, kairos_mcp.server.http; print('opentelemetry.sdk' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
+
+
+def test_without_the_extra_the_error_names_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kairos_mcp.telemetry.providers", None)
+    with pytest.raises(ConfigError, match="telemetry") as refused:
+        App(place.settings(telemetry=True), "mcp", lambda: 0, lambda: "run-1")
+    assert "kairos-mcp[telemetry]" in refused.value.hint

@@ -79,6 +79,7 @@ def test_the_server_that_takes_a_run_over_goes_on_with_its_trace(
         assert ended["status"] == "completed"
         run = wait_for_run(receiver)
         wait_until(lambda: len(receiver.named("step round")) == 2)
+        wait_until(lambda: names.TAKEOVERS.name in receiver.metrics)
     assert {span.trace for span in receiver.ours()} == {CLIENT_TRACE}
     paths = {path for (path,) in place.rows("select path from mark")}
     assert {span.path for span in receiver.ours() if span.name.startswith("step ")} == paths

@@ -7,13 +7,25 @@ import json
 from contextvars import Context, copy_context
 from typing import Any
 
+import apsw
 import pytest
 from opentelemetry.context import attach
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
-from support.app import ASK, ME, PERSON, Place, answer_run, reads, rests, says, start_run
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
+from support.app import ASK, ME, PERSON, WITHIN_S, Place, answer_run, reads, rests, says, start_run
+from support.cycles import EDITS_ALLOWED, ERAS, MANDATE, PAGE, cycle, edit
+from support.reviewers import connect_person
+from support.stdio_server import PLAN, TEAM_LINES
 from support.telemetry import CLIENT_SPAN, CLIENT_TRACE, SeenSpan, Telemetry
 
-from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.telemetry import names
 
@@ -193,3 +205,98 @@ async def test_a_denied_call_was_asked_about_and_never_made(place: Place, teleme
     (approval,) = telemetry.named("approval edit_file")
     assert approval.attributes["kairos.approval.verdict"] == "deny"
     assert telemetry.named("execute_tool edit_file") == []
+
+
+def test_the_words_of_an_error_stay_here_whichever_library_says_them(telemetry: Telemetry) -> None:
+    span = telemetry.providers.traces.get_tracer("another library").start_span("tools/call x")
+    span.record_exception(ValueError("the heron"))
+    span.set_status(Status(StatusCode.ERROR, "no heron"))
+    span.end()
+    (sent,) = telemetry.spans()
+    assert (sent.name, sent.has_error, sent.words) == ("tools/call x", True, ())
+
+
+def asks_twice() -> tuple[dict[str, Any], ...]:
+    ask = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
+    return reads("a.txt", usage=USAGE), ask, ask, says("done", usage=USAGE)
+
+
+async def test_what_another_server_has_sent_meanwhile_is_not_sent_again(place: Place) -> None:
+    """Two servers take turns: each has its own memory of what it has sent."""
+    one, other, settings = Telemetry(), Telemetry(), watched(place, *asks_twice())
+    async with one.app(settings) as first, other.app(settings) as second:
+        run_id = await start_run(first, GOAL, tools=("read_file",), caller_tools=(ASK,))
+        async with asyncio.timeout(WITHIN_S):
+            while len(one.named("step round")) < 2:  # noqa: ASYNC110 - the first has looked, which no event tells
+                await asyncio.sleep(0.005)
+        await answer_run(second, run_id, round_2__call_1={"content": "so"})
+        assert (await answer_run(first, run_id, round_3__call_1={"content": "so"})).status == "completed"
+    steps = [sorted(span.path for span in each.spans() if span.name.startswith("step")) for each in (one, other)]
+    assert steps == [
+        ["round-1", "round-1/call-1", "round-2", "round-3/call-1", "round-4"],
+        ["round-2/call-1", "round-3"],
+    ]
+
+
+async def test_what_is_sent_again_after_a_takeover_is_counted_once(place: Place) -> None:
+    """As if its server had been killed: the row says that it has the run, and no such process lives."""
+    one, other, settings = Telemetry(), Telemetry(), watched(place, *asks_twice())
+    async with one.app(settings) as first:
+        run_id = await start_run(first, GOAL, tools=("read_file",), caller_tools=(ASK,))
+    connection = apsw.Connection(str(place.db))
+    connection.execute("update run set owner = (select max(id) from owner), fence = fence + 1")
+    connection.close()
+    async with other.app(settings) as second:
+        await second.runs.report(run_id, ME)
+        await answer_run(second, run_id, round_2__call_1={"content": "so"})
+        assert (await answer_run(second, run_id, round_3__call_1={"content": "so"})).status == "completed"
+    (takeover,) = other.named("takeover")
+    assert takeover.attributes["kairos.owner.previous"] < takeover.attributes["kairos.owner"]
+    paths = {path for (path,) in place.rows("select path from mark")}
+    assert {span.path for span in other.spans() if span.name.startswith("step")} == paths
+    again = {span.id for span in one.spans()} & {span.id for span in other.spans()}
+    assert len(again) == len(one.spans())
+    made = {
+        "gen_ai_client_operation_duration_seconds_count": "chat",
+        "gen_ai_execute_tool_duration_seconds_count": "execute_tool",
+    }
+    for name, span_name in made.items():
+        counted = [float(line.rpartition(" ")[2]) for each in (one, other) for line in each.metric_lines(name)]
+        assert sum(counted) == len([span for span in other.spans() if span.name.startswith(span_name)]), name
+
+
+async def test_a_step_of_every_kind_of_run_has_its_span(place: Place, telemetry: Telemetry) -> None:
+    settings = watched(place, *TEAM_LINES)
+    async with telemetry.app(settings) as app:
+        started = await app.runs.start_team(TeamRequest(GOAL, plan=PLAN), ME)
+        assert (await rests(app, started.run_id)).status == "completed"
+    spans = telemetry.spans()
+    known = by_id(spans)
+    assert {span.path for span in spans if span.name.startswith("step")} == {
+        path for (path,) in place.rows("select path from mark")
+    }
+    assert all(span.parent in known for span in spans if not span.name.startswith("invoke_workflow"))
+    agents = {span.attributes["gen_ai.agent.name"] for span in spans if span.path.startswith("task-1/")}
+    assert agents == {"search_specialist"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_cycle_s_calls_are_named_by_their_tools(place: Place, telemetry: Telemetry, era: str) -> None:
+    (place.workspace / "docs").mkdir()
+    (place.workspace / "docs" / "index.md").write_text(PAGE)
+    settings = watched(place, *cycle(edit("oen.md", "one.md")), gate=EDITS_ALLOWED)
+    async with telemetry.app(settings) as app, connect_person(app, era, None) as client:
+        run = await client.ask("ooda_run", {"mandate": {**MANDATE, "max_cycles": 1}})
+        assert run["status"] == "completed"
+    spans = telemetry.spans()
+    known = by_id(spans)
+    assert {span.path for span in spans if span.name.startswith("step")} == {
+        path for (path,) in place.rows("select path from mark")
+    }
+    (cycles,) = telemetry.named("invoke_workflow ooda_run")
+    assert all(span.parent in known for span in spans if span is not cycles and span.name != cycles.name)
+    tools = [span.attributes["gen_ai.tool.name"] for span in spans if span.name.startswith("execute_tool")]
+    assert tools[:2] == ["read_mandate", "file_tree"]
+    assert "edit_file" in tools or "apply_edits" in tools
+    assert "oen" not in "".join(span.text() for span in spans)

@@ -100,4 +100,4 @@ class ServerResources:
     hidden: tuple[Path, ...] = ()
     rules: Callable[[Path], ProtectionRules] = _default_rules
     redact: Callable[[JsonObject], JsonObject] = lambda listed: listed
-    trace_of: Callable[[str, str], Context] | None = None
+    trace_of: Callable[[str, str], Context | None] | None = None
