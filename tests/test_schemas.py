@@ -2,9 +2,12 @@
 
 import socket
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
@@ -178,3 +181,53 @@ def test_items_that_must_be_unique_are_compared_in_linear_time() -> None:
 
 def test_equal_schemas_are_compiled_once() -> None:
     assert compile_schema({"type": "object", "title": "a"}) is compile_schema({"title": "a", "type": "object"})
+
+
+PART = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.just("string")},
+        optional={
+            "minLength": st.integers(0, 3),
+            "maxLength": st.integers(0, 5),
+            "enum": st.just(["a", "bb", ""]),
+            "pattern": st.just("^a"),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("integer")},
+        optional={"minimum": st.integers(-5, 5), "maximum": st.integers(-5, 5), "multipleOf": st.just(2)},
+    ),
+    st.fixed_dictionaries({"type": st.just("boolean")}, optional={"description": st.just("yes or no")}),
+    st.just({"type": ["string", "null"]}),
+)
+LISTED = st.fixed_dictionaries(
+    {"type": st.just("array"), "items": PART},
+    optional={"minItems": st.integers(0, 2), "maxItems": st.integers(0, 3), "uniqueItems": st.just(True)},
+)
+FLAT_SCHEMA = st.fixed_dictionaries(
+    {"type": st.just("object"), "properties": st.dictionaries(st.sampled_from("xyz"), PART | LISTED)},
+    optional={
+        "required": st.lists(st.sampled_from("xyzw"), unique=True),
+        "additionalProperties": st.sampled_from((False, True, {"type": "string"})),
+    },
+)
+SCALAR = st.one_of(
+    st.sampled_from(("", "a", "bb", "abcd", "ä", "\ud800", 2**70, 1.0, float("nan"))),
+    st.integers(-6, 6),
+    st.booleans(),
+    st.none(),
+)
+FLAT_VALUE = st.dictionaries(st.sampled_from("xyzw"), SCALAR | st.lists(SCALAR, max_size=4), max_size=4)
+
+
+@settings(max_examples=300)
+@given(FLAT_SCHEMA, FLAT_VALUE)
+def test_the_quick_test_accepts_nothing_that_the_validator_refuses(schema: Any, value: Any) -> None:
+    compiled = compile_schema(schema)
+    if compiled.fits_plainly is not None and compiled.fits_plainly(value):
+        assert replace(compiled, fits_plainly=None).problems(value) == []
+
+
+def test_arguments_that_fit_a_plain_schema_need_no_validator() -> None:
+    compiled = compile_schema(ARGUMENTS)
+    assert replace(compiled, validator=None).problems({"x": 1, "s": "text"}) == []

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.json_schema_rules import compile_safe_pattern, guarded_validator, problem_text, shorten
 from kairos_mcp.core.messages import JsonObject, canonical_json
+from kairos_mcp.core.plain_schema import Test, compile_plain
 from kairos_mcp.core.strict_json import find_unfit_value
 
 SCHEMA_BYTES = 200_000
@@ -47,12 +48,15 @@ _REFUSED_KEYWORDS = {"$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnch
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A checked schema; made by `compile_schema` alone."""
+    """A checked schema; made by `compile_schema` alone. `fits_plainly`: a quick test that never accepts too much."""
 
     validator: Any  # a jsonschema Validator, which is not imported before it is needed
+    fits_plainly: Test | None = None
 
     def problems(self, value: object) -> list[str]:
         """List what is wrong with a value: at most 5 texts `at /a/b: ...`, which never quote the value."""
+        if self.fits_plainly is not None and self.fits_plainly(value):
+            return []
         if (reason := find_unfit_value(value)) is not None:
             return [f"at /: {reason}"]
         return [problem_text(error) for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS)]
@@ -103,7 +107,7 @@ def _canonical_text(schema: JsonObject) -> str:
 def _compile(text: str) -> Schema:
     schema: JsonObject = json.loads(text)
     _Expansion(schema).measure(schema)
-    return Schema(_make_validator(schema))
+    return Schema(_make_validator(schema), compile_plain(schema))
 
 
 class _Expansion:
