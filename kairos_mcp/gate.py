@@ -229,8 +229,11 @@ class Gate:
 
     def allows_by_rule(self, call: GatedCall) -> bool:
         """Return whether a rule allows this very call, so that the default does not matter."""
+        allowing = [rule for rule in self._rules if rule.setting.verdict == "allow"]
+        if not allowing:
+            return False
         facts = self._call_facts(call)
-        return any(rule.setting.verdict == "allow" and rule.matches(facts) for rule in self._rules)
+        return any(rule.matches(facts) for rule in allowing)
 
     def risk(self, call: GatedCall) -> Risk:
         """Return the risk of the call; see risk_of."""

@@ -35,9 +35,11 @@ def format_status_line(account: Account, *, closing: bool = False) -> str | None
 
 def _warning(account: Account) -> str:
     """Tell the model to finish, from 3 rounds of 10 left, or a quarter of any other limit."""
-    rest, caps = account.remaining, account.caps
-    if rest.rounds is not None and caps.rounds and rest.rounds * 10 <= caps.rounds * 3:
-        return f"; {rest.rounds} {'round' if rest.rounds == 1 else 'rounds'} left: finish"
+    caps, held, spent = account.caps, account.held, account.spent
+    if caps.rounds:
+        left = max(0, caps.rounds - held.rounds - spent.rounds)
+        if left * 10 <= caps.rounds * 3:
+            return f"; {left} {'round' if left == 1 else 'rounds'} left: finish"
     for unit in (
         "total_tokens",
         "input_tokens",
@@ -47,8 +49,8 @@ def _warning(account: Account) -> str:
         "model_calls",
         "tool_calls",
     ):
-        left = getattr(rest, unit)
-        if left is not None and left * 4 <= getattr(caps, unit):
+        cap = getattr(caps, unit)
+        if cap is not None and max(0, cap - getattr(held, unit) - getattr(spent, unit)) * 4 <= cap:
             return "; little is left: finish"
     return ""
 

@@ -71,6 +71,7 @@ class Remaining(NamedTuple):
     milliseconds: int | None
 
 
+_remaining = partial(tuple.__new__, Remaining)
 _caps_by_unit = attrgetter(*Units._fields)
 
 
@@ -88,8 +89,11 @@ class Account(NamedTuple):
 
     @property
     def remaining(self) -> Remaining:
-        caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)
-        return Remaining(*[None if cap is None else max(0, cap - held - spent) for cap, held, spent in caps])
+        left = [
+            None if cap is None else cap - held - spent if cap > held + spent else 0
+            for cap, held, spent in zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)
+        ]
+        return _remaining(left)
 
     def remaining_of(self, unit: str) -> int | None:
         """Return what is left of one unit."""

@@ -103,6 +103,9 @@ class Runner:
 
         A branch that has begun goes on whatever else runs. One that has not begins where its gather has room for it.
         """
+        waiting_flow, gathering = self._receivers[path]
+        if gathering is None and waiting_flow is not None and waiting_flow.parent is None:
+            return True  # it stands in no branch, as most steps do
         around = self._enclosing_branches(path)
         if not all(gathering.may_begin(name) for gathering, name in around):
             return False

@@ -108,7 +108,7 @@ class ToolRegistry:
 
     def _current_tools(self) -> _SourceTools:
         """Return all tools; collected anew only if a source has changed."""
-        versions = tuple(source.version for source in self._sources)
+        versions = tuple([source.version for source in self._sources])
         if versions != self._cached.versions:
             known, shadowed, origins = dict(self._builtin), [], {}
             for source in self._sources:
