@@ -17,6 +17,7 @@ from kairos_mcp.core.errors import BadArguments, KairosError, Stale, Unreadable
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import AvailableRoutes
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool_discovery import SEARCH
@@ -31,7 +32,7 @@ from kairos_mcp.models.scripted import Script, ScriptedAnswer
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build, rebuilt_texts
-from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
+from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_built_spec, load_spec
 from kairos_mcp.store import mandates, rules, runs, texts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import unreadable
@@ -169,6 +170,11 @@ class RunFactory:
     def forget_specs(self) -> None:
         """Load every spec anew: somebody else may have changed its texts."""
         self._loaded_specs.clear()
+
+    def keep_built_spec(self, run: RunRow, spec: Spec, built_texts: Mapping[str, str]) -> None:
+        """Load the spec of a run that was created just now from what it was built of, without reading it back."""
+        if run.flow == "call":  # others refer to texts of earlier runs too
+            self._loaded_specs[run.spec, run.workspace, run.n] = load_built_spec(spec, built_texts.__getitem__)
 
     async def load_spec(self, run: RunRow) -> LoadedSpec:
         """Return the run's loaded spec, from a cache. Raises StoreCorrupt."""

@@ -126,6 +126,10 @@ class RunPool:
     def is_moving(self, n: int) -> bool:
         return n in self._moving
 
+    def moves(self, run_id: str) -> bool:
+        """Whether a run of this id moves here: then this server has been called before, and looks for others itself."""
+        return any(worker.state.run.id == run_id for worker, _ in self._moving.values())
+
     async def wait_until_stopped(self, ns: Sequence[int], within_s: float) -> bool:
         """Return when none of these runs moves here, or after `within_s` seconds; False at once where none did.
 
@@ -295,7 +299,7 @@ class RunPool:
             self._clock,
             lambda: self.change_signal.notify(run_id),
             lambda: self._summarize(n),
-            self._daily_accounts.find_accounts,
+            self._daily_accounts,
             is_rebuilt,
         )
 

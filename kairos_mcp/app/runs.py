@@ -282,7 +282,7 @@ class Runs(Operations):
         than in `since`, or has ended. `done`: all have ended. `rest`:
         none of them moves. `again`: the caller's call has waited before. Raises UnknownRun.
         """
-        if not again:
+        if not again and not all(self._pool.moves(run_id) for run_id in run_ids):
             await self._context.register_use()
         await asyncio.sleep(0)  # a caller that asks in a loop must let others run
         runs_now = await self._find_runs(run_ids, caller)

@@ -106,6 +106,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     )
     created = await context.store.submit(lambda session: runs.create_run(session, new, owner))
     if not created.is_attached:
+        context.factory.keep_built_spec(created.run, spec, dict(texts))
         await context.pool.start_new(created.run, built.limits)
     return StartResult(created.run.id, created.is_attached)
 

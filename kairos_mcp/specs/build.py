@@ -253,7 +253,11 @@ def build_call_spec(name: str, arguments: JsonObject, settings: Settings, regist
 
 def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
     """Load a spec. Raises StoreCorrupt where a text is missing or damaged."""
-    spec: Spec = decode(Spec, spec_text)
+    return load_built_spec(decode(Spec, spec_text), text_of)
+
+
+def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
+    """Load a spec that is not encoded. Raises what `text_of` raises."""
     offered = _load_tools(text_of(spec.tools_text))
     if spec.flow == "call":
         return LoadedSpec(spec, offered, None, lambda: tool_calls.single_call(spec.goal, spec.arguments or {}), None)

@@ -709,3 +709,14 @@ async def test_a_tool_that_was_not_offered_is_answered_with_the_nearest(place: P
         names = told.partition(": ")[2]
         assert names.startswith("read_file, ")
         assert names.count(", ") == 4
+
+
+async def test_the_spec_of_a_call_that_was_not_read_back_is_the_one_that_was_stored(place: Place) -> None:
+    async with App.open(place.settings(), via="mcp") as app:
+        arguments = {"path": "a.txt", "start_line": 1, "line_numbers": True}
+        run = await app.runs.find(await app.runs.start_call("read_file", arguments, ME), ME)
+        built = await app._factory.load_spec(run)
+        app._factory.forget_specs()
+        stored = await app._factory.load_spec(run)
+    assert built is not stored
+    assert (built.spec, built.offered.digest) == (stored.spec, stored.offered.digest)
