@@ -313,7 +313,7 @@ class StepExecutor:
             if answer.private is not None:
                 self._private_parts[conversation].keep(step.name, answer)
 
-    async def perform(
+    def perform(
         self,
         path: str,
         step: Step,
@@ -321,66 +321,84 @@ class StepExecutor:
         grant: Reservation,
         base: BaseHashes | None = None,
         *,
-        is_alone: bool = False,
-    ) -> StepResult:
-        """Perform the step. Raises nothing but a cancellation: every failure is an answer.
+        in_place_s: float = 0,
+    ) -> StepResult | Awaitable[StepResult]:
+        """Perform the step: return its result, or what has to be awaited for it. Every failure is an answer.
 
-        `base`: the files as they were when a person was asked for the approval of this call. `is_alone`: nothing else
-        is to be done meanwhile.
+        `base`: the files as they were when a person was asked for the approval of this call. `in_place_s`: so many
+        seconds a tool that only reads may take before others have the event loop.
         """
         began = time.monotonic()
         match step:
             case RequestCompletion():
-                private_parts = self._private_parts[_conversation_of(path)]
-                answer = await self._complete(ModelInput(path, step, sent, private_parts.find), grant)
-                notes: tuple[str, ...] = ()
-                if isinstance(answer, Completion):
-                    answer, notes = drop_impossible_usage(path, answer)
-                self.record_answer(path, step, answer, sent.route)
-                took_ms, paid = _elapsed_ms(began, grant), sent.route in self.paid_models
-                return completion_result(path, step, answer, took_ms, grant.held, paid=paid, notes=notes)
+                answer = self._ask_model(ModelInput(path, step, sent, self._private_parts[_conversation_of(path)].find))
+                if isinstance(answer, Completion | Failure):
+                    return self._completion_result(path, step, answer, sent.route, grant, began)
+                return self._await_completion(path, step, answer, sent.route, grant, began)
+            case CallTool() if task_of(path):
+                return self._call_beside_others(path, step, grant, began, base, in_place_s)
             case CallTool():
-                call = self._call_beside_others if task_of(path) else self._call
-                result = await call(path, step, grant, began, base, is_alone=is_alone)
-                return self._call_result(path, step, result, _elapsed_ms(began, grant))
+                return self._call(path, step, grant, began, base, in_place_s)
             case Pause():
                 raise AssertionError("a pause is never performed")
 
-    async def _complete(self, model_input: ModelInput, grant: Reservation) -> Completion | Failure:
+    def _ask_model(self, model_input: ModelInput) -> Awaitable[Completion | Failure] | Completion | Failure:
         route, own = model_input.sent.route or "", self.agent_models.get(model_input.sent.agent or "")
         complete = own.complete if route in self.paid_models and own is not None else None
-        answer = (complete or self.models[route])(model_input)
-        if isinstance(answer, Completion | Failure):
-            return answer
+        return (complete or self.models[route])(model_input)
+
+    async def _await_completion(
+        self,
+        path: str,
+        step: RequestCompletion,
+        answering: Awaitable[Completion | Failure],
+        route: str | None,
+        grant: Reservation,
+        began: float,
+    ) -> StepResult:
+        seconds = grant.timeout_ms / 1000
         try:
-            async with asyncio.timeout(grant.timeout_ms / 1000):
-                return await answer
+            async with asyncio.timeout(seconds):
+                answer = await answering
         except TimeoutError:
-            seconds = grant.timeout_ms / 1000
-            return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
+            answer = Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
+        return self._completion_result(path, step, answer, route, grant, began)
+
+    def _completion_result(
+        self,
+        path: str,
+        step: RequestCompletion,
+        answer: Completion | Failure,
+        route: str | None,
+        grant: Reservation,
+        began: float,
+    ) -> StepResult:
+        notes: tuple[str, ...] = ()
+        if isinstance(answer, Completion):
+            answer, notes = drop_impossible_usage(path, answer)
+        self.record_answer(path, step, answer, route)
+        took_ms, paid = _elapsed_ms(began, grant), route in self.paid_models
+        return completion_result(path, step, answer, took_ms, grant.held, paid=paid, notes=notes)
 
     async def _call_beside_others(
-        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, *, is_alone: bool
-    ) -> ToolResult:
+        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, in_place_s: float
+    ) -> StepResult:
         """Call the tool for a task: once other tasks have ended what they change in the same files, and not if this
         one has not seen it. They may have changed them while the call waited for a person."""
         self.sibling_changes.begin(path, step.call)
         async with self.sibling_changes.changing(path, step.call):
             if (refused := self.sibling_changes.refusal(path, step.call)) is not None:
-                return refused
-            return await self._call(path, step, grant, began, base, is_alone=is_alone)
+                return self._call_result(path, step, refused, _elapsed_ms(began, grant))
+            called = self._call(path, step, grant, began, base, in_place_s)
+            return called if isinstance(called, StepResult) else await called
 
-    async def _call(
-        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, *, is_alone: bool
-    ) -> ToolResult:
-        """Call the tool.
-
-        A tool that changes files is not cut short within a change, neither by its deadline nor by a cancellation, so
-        that the record says of each file what became of it.
-        """
+    def _call(
+        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, in_place_s: float
+    ) -> StepResult | Awaitable[StepResult]:
         tool = self.tool_access.find_tool(step.call.name)
         if tool is None:  # it was removed after the call was authorized: nothing was done
-            return error_result(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
+            gone = ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it.")
+            return self._call_result(path, step, error_result(gone), _elapsed_ms(began, grant))
         seconds, stop = grant.timeout_ms / 1000, StopSignal()
         hidden, gate, check = self.tool_access.hidden_filter(path, step), self.resources.gate, None
         if gate.reads_file_system(tool.spec):
@@ -388,26 +406,47 @@ class StepExecutor:
         ctx = ToolContext(
             self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check
         )
-        grace_s = CHANGE_GRACE_S if tool.spec.effect == "checked" else 0.0
         calling = self.resources.workers.call(
-            seconds + (grace_s or RESULT_GRACE_S),
+            seconds + (CHANGE_GRACE_S if tool.spec.effect == "checked" else RESULT_GRACE_S),
             call_redacted,
             self.resources.redactor,
             tool,
             step.call.arguments,
             ctx,
-            in_place=is_alone and tool.spec.effect == "read",  # others may wait for this loop, to keep what they change
+            # Tools that change something may wait for this loop, to keep what they change.
+            in_place_s=in_place_s if tool.spec.effect == "read" else 0,
         )
+        if calling.done():
+            return self._call_result(path, step, calling.result(), _elapsed_ms(began, grant))
+        return self._await_call(path, step, tool, calling, grant, began, stop)
+
+    async def _await_call(
+        self,
+        path: str,
+        step: CallTool,
+        tool: Tool,
+        calling: asyncio.Future[ToolResult],
+        grant: Reservation,
+        began: float,
+        stop: StopSignal,
+    ) -> StepResult:
+        """Wait for a call in a thread, as long as it may take.
+
+        A tool that changes files is not cut short within a change, neither by its deadline nor by a cancellation, so
+        that the record says of each file what became of it.
+        """
+        seconds, changes_files = grant.timeout_ms / 1000, tool.spec.effect == "checked"
         try:
-            return await (_stop_after(calling, seconds, stop) if grace_s else calling)
+            result = await (_stop_after(calling, seconds, stop) if changes_files else calling)
         except TimeoutError:
             stop.set()
-            return error_result(_timeout_error(tool, seconds))
+            result = error_result(_timeout_error(tool, seconds))
         except asyncio.CancelledError:
             stop.set()
-            if grace_s and (result := await _result_after_stop(calling)) is not None:
-                self.late_results[path] = self._call_result(path, step, result, _elapsed_ms(began, grant))
+            if changes_files and (late := await _result_after_stop(calling)) is not None:
+                self.late_results[path] = self._call_result(path, step, late, _elapsed_ms(began, grant))
             raise
+        return self._call_result(path, step, result, _elapsed_ms(began, grant))
 
     def _call_result(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
         """A call's result as the model is shown it, with the full text where that must be stored."""

@@ -62,6 +62,7 @@ class RunState:
     `authorizations`: what is known of permission for calls that have no row yet, or must be asked about anew.
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
     `account`: the run's own account as the last commit left it; None where it is to be read again.
+    `has_notes_of_tools`: tools may have stored something of this run.
     """
 
     run: RunRow
@@ -75,6 +76,7 @@ class RunState:
     handled_requests: list[int] = field(default_factory=list)
     branches: BranchAccountIds = field(default_factory=dict)
     account: Account | None = None
+    has_notes_of_tools: bool = True
 
     def rebuild(self, stored: StoredRun, running: Iterable[str] = ()) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
@@ -259,12 +261,15 @@ class RunState:
             self.pending or self.handled_requests or self.authorizations or self.branches or self.runner.branches
         )
 
-    def begin_usual(self, commit: UsualCommit, mark: int) -> PendingStep:
-        """Apply a usual commit that was written: its step, whose row is `mark`, may start."""
-        del self.finished[: commit.answered is not None]
-        begun, self.account = commit.begun, commit.account
-        step = self.pending[begun.path] = PendingStep(
-            mark, self.runner.waiting[begun.path], False, begun.grant.held, begun.sent, begun.grant, shared=begun.shared
+    def apply_usual(self, commit: UsualCommit, mark: int) -> PendingStep | None:
+        """Apply a usual commit that was written, and return the step, whose row is `mark`, that it begins."""
+        self.finished.clear()
+        self.account, begun = commit.account, commit.begun
+        if begun is None:
+            return None
+        path, grant = begun.path, begun.grant
+        step = self.pending[path] = PendingStep(
+            mark, self.runner.waiting[path], False, grant.held, begun.sent, grant, shared=begun.shared
         )
         return step
 

@@ -1,7 +1,7 @@
-"""Plan the usual turn of a run: one step waits, it is begun here, and at most the answer of the one before is new.
+"""Plan the usual turn of a run: one step waits and is begun, or the run ends; at most one answer is new.
 
 Most turns of most runs are such. They need none of what `RunState.next_commit` looks for (open steps, approvals,
-further attempts, control requests, an end), so they take a short way with the same rows. `plan_usual_commit` only says
+further attempts, control requests), so they take a short way with the same rows. `plan_usual_commit` only says
 whether a turn is usual and what it then writes: a run may change from one way to the other at any turn.
 """
 
@@ -12,25 +12,29 @@ from kairos_mcp.budget.status_line import format_status_line
 from kairos_mcp.budget.units import Account, counts_of
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion
+from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.executor import SENT_TO_SERVER
-from kairos_mcp.execution.run_state import ChargedAccounts, RunState
+from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS
+from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.usual_commit import BegunStep, UsualCommit
 
 
 def plan_usual_commit(
-    state: RunState, accounts: ChargedAccounts, owner: int, fence: int, at: int
+    state: RunState, daily_accounts: DailyAccounts, owner: int, fence: int, at: int
 ) -> UsualCommit | None:
     """Return the commit of a usual turn; None where the turn is any other. `at`: milliseconds since 1970.
 
     It takes a script's line, which is to be returned (`StepExecutor.return_line`) if the commit is not written.
     """
-    waiting, known, finished = state.runner.waiting, state.account, state.finished
-    if known is None or len(waiting) != 1 or len(finished) > 1:
+    runner, known, finished = state.runner, state.account, state.finished
+    waiting = runner.waiting
+    if known is None or len(finished) > 1 or (len(waiting) != 1 and not runner.finished):
         return None
-    ((path, step),) = waiting.items()
-    state.runner.take(path)  # first, since a branch that begins with this step has an account to be opened
+    path, step = next(iter(waiting.items()), ("", None))
+    if step is not None:
+        runner.take(path)  # first, since a branch that begins with this step has an account to be opened
     if state.has_more_to_do:
         return None
     account, answered = known, None
@@ -39,16 +43,22 @@ def plan_usual_commit(
         if _needs_notes(answered):
             return None
         account = known.settle(answered.held, answered.result.spent)
+    begun, outcome = None, None
     match step:
         case RequestCompletion():
-            begun = _begin_completion(state, path, step, account, accounts)
+            begun = _begin_completion(state, path, step, account, daily_accounts, at)
         case CallTool():
             begun = _begin_call(state, path, step, account, at)
+        case None if not runner.outcome.notes:
+            outcome = encode(runner.outcome)
         case _:
             return None
-    if begun is None:
+    if begun is not None:
+        account = account.hold(begun.grant.held)
+    elif outcome is None:
         return None
-    return UsualCommit(state.run.n, owner, fence, at, known, account.hold(begun.grant.held), answered, begun)
+    forgets = state.has_notes_of_tools
+    return UsualCommit(state.run.n, owner, fence, at, known, account, answered, forgets, begun, outcome)
 
 
 def _needs_notes(answered: AnsweredStep) -> bool:
@@ -65,11 +75,14 @@ def _needs_notes(answered: AnsweredStep) -> bool:
 
 
 def _begin_completion(
-    state: RunState, path: str, step: RequestCompletion, account: Account, accounts: ChargedAccounts
+    state: RunState, path: str, step: RequestCompletion, account: Account, daily_accounts: DailyAccounts, at: int
 ) -> BegunStep | None:
-    """Begin a completion that this server performs and whose price is known."""
+    """Begin a completion that this server performs, whose price and whose day are known."""
     executor, route, purpose = state.executor, state.run.route, step.purpose
-    if route not in executor.models or accounts.is_barred:
+    if route not in executor.models:
+        return None
+    charged = daily_accounts.known_accounts(state.run, executor.tool_access.mandate, at)
+    if charged is None:
         return None
     request = executor.reservation_request(path, step, route, counts_of(purpose))
     grant = reserve(account, request)
@@ -77,7 +90,7 @@ def _begin_completion(
         return None
     status = format_status_line(account, closing=purpose == "closing") if purpose in ("round", "closing") else None
     sent = executor.completion_sent(path, route, status, grant.max_tokens)
-    return BegunStep(path, purpose, step.digest, sent, grant, accounts.shared)
+    return BegunStep(path, purpose, step.digest, sent, grant, charged.shared)
 
 
 def _begin_call(state: RunState, path: str, step: CallTool, account: Account, at: int) -> BegunStep | None:

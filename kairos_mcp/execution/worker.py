@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from kairos_mcp.budget.reservation import Reservation
@@ -26,14 +27,16 @@ from kairos_mcp.core.errors import (
     Unreadable,
 )
 from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
+from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
-from kairos_mcp.execution.run_state import ChargedAccounts, RunState
+from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stored_run
 from kairos_mcp.execution.usual_turn import plan_usual_commit
 from kairos_mcp.store import apply_commit, integrity, queries, tool_memory, usual_commit
-from kairos_mcp.store.commit import CommitResult, RunCommit
+from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -47,6 +50,8 @@ T = TypeVar("T")
 
 COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses between tries of a commit that the store refuses for now
 KEEPS_LOOP_S = 0.001  # a run lets others have the event loop at least so often
+IN_PLACE_S = 0.001  # most calls of tools that read take less; while one run moves, nothing else is to be done meanwhile
+IN_PLACE_BESIDE_OTHERS_S = 0.0002  # while several do
 COMMIT_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool never waits for a loop that has ended
 
 
@@ -54,8 +59,8 @@ COMMIT_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool n
 class RunWorker:
     """The worker of one run, which this server owns under `fence`.
 
-    `on_change` is called after each commit. `summarize` reads from the rows what the run has done. `find_accounts`
-    gives the accounts of the day to which new model calls are charged.
+    `on_change` is called after each commit. `summarize` reads from the rows what the run has done. `daily_accounts`:
+    those that new model calls are charged to.
 
     `is_rebuilt`: `state` fits the rows; after an error it does not, and is rebuilt before the next step. `error`: why
     the run stands still. `new_account`: that of a run that was inserted just now, so that nothing else of it is stored.
@@ -68,7 +73,7 @@ class RunWorker:
     clock: Callable[[], int]
     on_change: Callable[[], None]
     summarize: Callable[[], Awaitable[str]]
-    find_accounts: Callable[[RunRow, str | None, int], Awaitable[ChargedAccounts]]
+    daily_accounts: DailyAccounts
     is_rebuilt: bool = False
     new_account: Account | None = None
     error: KairosError | None = None
@@ -79,6 +84,7 @@ class RunWorker:
     _performs_inline: bool = False  # a step is performed in `_task` itself
     _is_interrupted: bool = False
     _is_stopping: bool = False
+    _has_ended: bool = False
     _yields_at: float = 0.0
     _mismatched_steps: list[StepRow] = field(default_factory=list)  # unanswered, of a record that the flow can't replay
     _is_unreadable: bool = False  # cancelled, and its rows can't be read
@@ -93,8 +99,7 @@ class RunWorker:
         self._inbox_changed = self._inbox_changed or self.new_account is None
         self.state.account = None  # others may have written it while the run was at rest
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
-        run = self.state.run
-        self.state.executor.memory = _run_memory(self.store, run.n, run.id, self.owner, self.fence)
+        self.state.executor.memory = _run_memory(self.store, self.state, self.owner, self.fence)
         with self.store.writer.active_run():
             try:
                 async with asyncio.TaskGroup() as group:
@@ -146,12 +151,15 @@ class RunWorker:
             if await self._read_inbox():
                 return True
         at = self.clock()
-        accounts = await self.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at)
+        accounts = await self.daily_accounts.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at)
         no_new_steps = self._is_stopping or self.state.run.paused is not None
+        if not no_new_steps and (waits_for := self._take_usual_turns()) is not None:
+            await waits_for
+            self._yields_at = time.monotonic() + KEEPS_LOOP_S
+            return self._has_ended
+        if self._has_ended:
+            return True
         if not no_new_steps:
-            usual = plan_usual_commit(self.state, accounts, self.owner, self.fence, at)
-            if usual is not None and await self._commit_usual(usual):
-                return False
             # The first may finish an edit that a crash interrupted, the second only reads, both in worker threads. They
             # come before the commit because a transaction must not wait for a disk, and because the commit records what
             # they found.
@@ -160,7 +168,7 @@ class RunWorker:
             for path, call in self.state.calls_to_authorize():
                 self.state.authorizations[path] = await self.state.executor.authorize(path, call)
         commit = self.state.next_commit(
-            self.owner, self.fence, at, accounts, no_new_steps=no_new_steps, steps_running=bool(self._running)
+            self.owner, self.fence, self.clock(), accounts, no_new_steps=no_new_steps, steps_running=bool(self._running)
         )
         # Reserve before performing: a step begins only once its row and what it may cost are committed, so that a
         # crash at any moment leaves a row that says what may have been done.
@@ -181,6 +189,7 @@ class RunWorker:
         """
         if self.new_account is not None:
             self.state.rebuild(StoredRun((), {}, {}))
+            self.state.has_notes_of_tools = False
             self.state.account, self.new_account, self.is_rebuilt = self.new_account, None, True
             return
         run = self.state.run
@@ -219,18 +228,57 @@ class RunWorker:
         self.on_change()
         return result.released
 
-    async def _commit_usual(self, commit: UsualCommit) -> bool:
-        """Commit a usual turn and perform its step. False: nothing was written, the turn is to be planned anew."""
-        mark = await self._submit(lambda session: usual_commit.apply_usual_commit(session, commit))
+    def _take_usual_turns(self) -> Awaitable[None] | None:
+        """Take usual turns until something has to be awaited, and return that; None: the next turn is any other."""
+        while True:
+            commit = plan_usual_commit(self.state, self.daily_accounts, self.owner, self.fence, self.clock())
+            if commit is None:
+                return None
+            job = partial(usual_commit.apply_usual_commit, commit=commit)
+            try:
+                written = self.store.writer.commit_at_once(job)
+            except KairosError as error:
+                if not error.retryable:
+                    raise
+                written = None
+            if written is None:
+                return self._submit_usual(commit, job)
+            if (waits_for := self._perform_usual(commit, written[0])) is not None:
+                return waits_for
+            if self._has_ended or self.state.account is None:
+                return None
+            if time.monotonic() > self._yields_at:
+                return asyncio.sleep(0)
+
+    async def _submit_usual(self, commit: UsualCommit, job: Job[int | None]) -> None:
+        """Commit a usual turn together with the turns of other runs, and perform its step."""
+        mark = await self._submit(job)
+        if (waits_for := self._perform_usual(commit, mark)) is not None:
+            await waits_for
+
+    def _perform_usual(self, commit: UsualCommit, mark: int | None) -> Awaitable[None] | None:
+        """Perform the step that a usual turn begins, whose row is `mark`; return what has to be awaited for it.
+
+        `mark` None: nothing was written, the turn is to be planned anew, on the account as it is read.
+        """
+        begun = commit.begun
         if mark is None:
-            self.state.executor.return_line(commit.begun.sent.line)
+            self.state.executor.return_line(None if begun is None else begun.sent.line)
             self.state.account = None
-            return False
-        step = self.state.begin_usual(commit, mark)
+            return None
+        step = self.state.apply_usual(commit, mark)
         self.on_change()
-        if not self._inbox_changed:
-            await self._perform_inline(commit.begun.path, step)
-        return True
+        if begun is None or step is None:
+            self._has_ended = True
+            return None
+        if self._inbox_changed:
+            return None  # something came during the commit, perhaps a cancel
+        path = begun.path
+        result = self._begin(path, step, step.take_grant(), self._in_place_s)
+        if isinstance(result, StepResult) and not isinstance(result.answer, Failure):
+            self.state.finish_step(path, result, step.sent.route or SERVER_ROUTE)
+            return None
+        return self._await_inline(path, step, result)
 
     async def _commit(self, commit: RunCommit) -> CommitResult:
         return await self._submit(lambda session: apply_commit.apply_run_commit(session, commit))
@@ -286,7 +334,8 @@ class RunWorker:
             return False  # something came during the commit, perhaps a cancel
         # Beside a step that waits for somebody it is a task: what they bring has another branch go on meanwhile.
         if len(startable) == 1 and not self._running and len(self.state.pending) == 1:
-            await self._perform_inline(*startable[0])
+            ((path, step),) = startable
+            await self._await_inline(path, step, self._begin(path, step, step.take_grant(), self._in_place_s))
             return False
         for path, step in startable:
             self._running[path] = group.create_task(self._perform_in_task(path, step, step.take_grant()))
@@ -301,11 +350,11 @@ class RunWorker:
         self._inbox_changed = not is_released
         return is_released
 
-    async def _perform_inline(self, path: str, step: PendingStep) -> None:
-        """Perform the only step there is in the worker's own task: another task costs more than a commit."""
+    async def _await_inline(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
+        """Await the only step there is in the worker's own task: another task costs more than a commit."""
         self._performs_inline = True
         try:
-            await self._perform(path, step, step.take_grant(), is_alone=self.store.writer.has_one_run)
+            await self._perform(path, step, performed)
         except asyncio.CancelledError:
             if not self._is_interrupted or self._task is None:
                 raise
@@ -315,14 +364,23 @@ class RunWorker:
             self._performs_inline = False
 
     async def _perform_in_task(self, path: str, step: PendingStep, grant: Reservation) -> None:
-        await self._perform(path, step, grant)
+        await self._perform(path, step, self._begin(path, step, grant))
         self._nudge_event.set()
 
-    async def _perform(self, path: str, step: PendingStep, grant: Reservation, *, is_alone: bool = False) -> None:
-        """Perform one attempt, and wait out the pause after it where another one follows."""
-        result = await self.state.executor.perform(
-            path, step.step, step.sent, grant, step.approved_base, is_alone=is_alone
-        )
+    def _begin(
+        self, path: str, step: PendingStep, grant: Reservation, in_place_s: float = 0
+    ) -> StepResult | Awaitable[StepResult]:
+        perform = self.state.executor.perform
+        return perform(path, step.step, step.sent, grant, step.approved_base, in_place_s=in_place_s)
+
+    @property
+    def _in_place_s(self) -> float:
+        """How long a tool that only reads may take before others have the event loop, in seconds."""
+        return IN_PLACE_S if self.store.writer.has_one_run else IN_PLACE_BESIDE_OTHERS_S
+
+    async def _perform(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
+        """Await one attempt, and the pause after it where another one follows."""
+        result = performed if isinstance(performed, StepResult) else await performed
         delay_s = retry_delay_s(step, result)
         backs_off = is_outage(step, result, self.state.executor.paid_models)
         if delay_s is not None or backs_off:
@@ -395,14 +453,16 @@ def _flatten_errors(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseEx
             yield error
 
 
-def _run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> ToolMemory:
+def _run_memory(store: Store, state: RunState, owner: int, fence: int) -> ToolMemory:
     """Lend the tools of a run a memory in its rows: from their threads, through the loop that owns the writer.
 
     Once this server does not own the run, `keep` and `check_owner` raise FenceLost.
     """
-    loop = asyncio.get_running_loop()
+    loop, run, run_id = asyncio.get_running_loop(), state.run.n, state.run.id
 
     def keep(name: str, text: str) -> None:
+        state.has_notes_of_tools = True
+
         async def commit() -> None:
             await store.submit(lambda session: tool_memory.keep_text(session, run, run_id, owner, fence, name, text))
 

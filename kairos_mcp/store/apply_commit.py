@@ -104,10 +104,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     inbox_changed = is_idle and has_news(session, commit.run, commit.open_marks)
     released = is_idle and not inbox_changed
     if commit.outcome is not None:
-        end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
-        session.rows(end, (commit.outcome, commit.at, commit.run))
-        tool_memory.forget_calls(session, commit.run)
-        approvals.ask_queued(session, commit.run, commit.at)
+        end_run(session, commit.run, commit.outcome, commit.at)
     elif released:
         session.rows("update run set owner = null where n = ?", (commit.run,))
     ended = released or commit.outcome is not None
@@ -149,6 +146,14 @@ def release_run(session: Session, commit: RunCommit) -> bool:
         return False
     session.rows("update run set owner = null where n = ?", (commit.run,))
     return True
+
+
+def end_run(session: Session, run: int, outcome: str | None, at: int, *, forgets: bool = True) -> None:
+    """Write the outcome of a run, which nobody owns from then on. `forgets`: its tools may have stored something."""
+    session.rows("update run set outcome = ?, ended_at = ?, owner = null where n = ?", (outcome, at, run))
+    if forgets:
+        tool_memory.forget_calls(session, run)
+    approvals.ask_queued(session, run, at)
 
 
 def insert_answer(session: Session, mark: int, result: StepResult, by_route: str, at: int) -> None:

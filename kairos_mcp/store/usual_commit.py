@@ -1,4 +1,4 @@
-"""Write the usual commit of a run in the fewest statements: the answer of one step, and the row of the next.
+"""Write the usual commit of a run in the fewest statements: one answer, and the next step's row or the run's end.
 
 What it writes was decided before its transaction, on the run's account as this process last wrote it. So the first
 statement says what that relied on: the account's row has still those amounts, and the run still this owner and fence.
@@ -8,6 +8,7 @@ it reads. Both leave the same rows.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation
@@ -15,8 +16,8 @@ from kairos_mcp.budget.units import NOTHING, Account
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import Sent
 from kairos_mcp.store import tool_memory
-from kairos_mcp.store.accounts import SharedAccountIds, encode_shared, unit_columns
-from kairos_mcp.store.apply_commit import INSERT_MARK, insert_answer
+from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds, encode_shared, unit_columns
+from kairos_mcp.store.apply_commit import INSERT_MARK, end_run, insert_answer
 from kairos_mcp.store.codec import encode, encode_units
 from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.reservations import UPDATE_AMOUNTS, SharedChange
@@ -40,9 +41,10 @@ class BegunStep(NamedTuple):
 
 
 class UsualCommit(NamedTuple):
-    """The answer of the step before, if there is one, and the step that is begun now. `at` in milliseconds since 1970.
+    """The answer of the step before, if there is one, and the step that is begun now or the encoded outcome of the run.
 
-    `known`: the run's account as this process last wrote it. `account`: after this commit.
+    `at` in milliseconds since 1970. `known`: the run's account as this process last wrote it. `account`: after this
+    commit. `forgets`: tools may have kept what they were about to change.
     """
 
     run: int
@@ -52,43 +54,59 @@ class UsualCommit(NamedTuple):
     known: Account
     account: Account
     answered: AnsweredStep | None
-    begun: BegunStep
+    forgets: bool
+    begun: BegunStep | None
+    outcome: str | None = None
+
+
+NOTHING_BEGUN = 0
 
 
 def apply_usual_commit(session: Session, commit: UsualCommit) -> int | None:
-    """Write the commit and return the id of the begun step's row. None: nothing was written, since something is not as
-    it was known."""
+    """Write the commit and return the id of the begun step's row, or NOTHING_BEGUN. None: nothing was written, since
+    something is not as it was known."""
     known, account, answered, begun = commit.known, commit.account, commit.answered, commit.begun
-    relies_on = (*known.held, *known.spent, commit.run, commit.owner, commit.fence)
-    if not session.change(_UPDATE_IF_KNOWN, (*account.held, *account.spent, account.id, *relies_on)):
+    run, fence, at = commit.run, commit.fence, commit.at
+    amounts = *account.held, *account.spent, account.id, *known.held, *known.spent
+    if not session.change(_UPDATE_IF_KNOWN, (*amounts, run, commit.owner, fence)):
         return None
-    if (begun.shared or (answered is not None and answered.shared)) and not _charge_shared(session, answered, begun):
+    shared = begun.shared if begun is not None else NO_SHARED_ACCOUNTS
+    if (shared or (answered is not None and answered.shared)) and not _charge_shared(session, answered, begun):
         session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))
         return None
     if answered is not None:
-        insert_answer(session, answered.mark, answered.result, answered.by_route, commit.at)
-        if isinstance(answered.result.answer, ToolResult):
-            tool_memory.forget_call(session, commit.run, answered.path)
-    held, shared = encode_units(begun.grant.held), encode_shared(begun.shared)
-    step = commit.run, begun.path, begun.kind, begun.digest, commit.fence, commit.at
-    return session.insert(INSERT_MARK, (*step, held, encode(begun.sent), shared))
+        insert_answer(session, answered.mark, answered.result, answered.by_route, at)
+        if commit.forgets and isinstance(answered.result.answer, ToolResult):
+            tool_memory.forget_call(session, run, answered.path)
+    if begun is None:
+        end_run(session, run, commit.outcome, at, forgets=commit.forgets)
+        return NOTHING_BEGUN
+    held, sent = encode_units(begun.grant.held), _encode_sent(begun.sent)
+    step = run, begun.path, begun.kind, begun.digest, fence, at, held, sent
+    return session.insert(INSERT_MARK, (*step, encode_shared(shared)))
 
 
-def _charge_shared(session: Session, answered: AnsweredStep | None, begun: BegunStep) -> bool:
+@lru_cache(maxsize=16)  # those of calls are all alike
+def _encode_sent(sent: Sent) -> str:
+    return encode(sent)
+
+
+def _charge_shared(session: Session, answered: AnsweredStep | None, begun: BegunStep | None) -> bool:
     """Settle the answered step in the accounts that runs share, and reserve in them for the begun one. False: one of
     them has no room, and all are as they were."""
     written: list[tuple[int, SharedChange]] = []
     settled = answered.shared if answered is not None else ()
-    for number in sorted({*settled, *begun.shared}):
-        reserved = begun.grant.held if number in begun.shared else NOTHING
+    charged = begun.shared if begun is not None else ()
+    for number in sorted({*settled, *charged}):
+        reserved = begun.grant.held if begun is not None and number in charged else NOTHING
         change = SharedChange(reserved)
         if answered is not None and number in settled:
             change = SharedChange(reserved.minus(answered.held), answered.result.spent)
         if not reserved.model_calls:
             change.write(session, number)
         elif not change.write_if_room(session, number, reserved):
-            for earlier, undo in written:
-                undo.write(session, earlier)
+            for earlier, done in written:
+                done.undone().write(session, earlier)
             return False
-        written.append((number, change.undone()))
+        written.append((number, change))
     return True

@@ -82,17 +82,27 @@ class Writer:
         """Whether no more than one run is active."""
         return self._active_runs <= 1
 
+    def commit_at_once(self, job: Job[T]) -> tuple[T] | None:
+        """Run the job in a transaction of its own, and return its result. None, and nothing is done, while several
+        runs are active or somebody else writes: then it is to be submitted.
+
+        Raises what the job raises, or the store's errors.
+        """
+        queued = _QueuedJob(job)
+        if self._active_runs > 1 or self._is_committing or self._queue or not self._commit_here([queued]):
+            return None
+        if queued.error is not None:
+            raise queued.error
+        return (queued.value,)
+
     async def submit(self, job: Job[T]) -> T:
         """Run the job in a transaction and return its result once it is durable.
 
         Raises what the job raises, or the store's errors.
         """
+        if (done := self.commit_at_once(job)) is not None:
+            return done[0]
         queued = _QueuedJob(job)
-        if self.has_one_run and not self._is_committing and not self._queue and self._commit_here([queued]):
-            if queued.error is not None:
-                raise queued.error
-            done: T = queued.value
-            return done
         queued.done = asyncio.get_running_loop().create_future()
         self._queue.append(queued)
         self._schedule_flush()

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar, TypeVarTuple
 
-IN_PLACE_S = 0.001  # most calls of tools that read take less
-
 A = TypeVarTuple("A")
 T = TypeVar("T")
 
@@ -49,20 +47,20 @@ class WorkerThreads:
         self._backlog: deque[_ThreadJob] = deque()
 
     def call(
-        self, timeout_s: float, function: Callable[[*A], T], *arguments: *A, in_place: bool = False
+        self, timeout_s: float, function: Callable[[*A], T], *arguments: *A, in_place_s: float = 0
     ) -> asyncio.Future[T]:
         """Run a function in a thread. The future has its result, or TimeoutError after `timeout_s` seconds, which
         include waiting for a thread.
 
-        `in_place`: wait up to IN_PLACE_S for the result before returning. Where nothing else is to be done meanwhile,
-        a short call then costs a third, since the event loop need not be woken. The thread itself can't be stopped: a
-        function that should end early has to be told by other means.
+        `in_place_s`: wait so long for the result before returning. A short call then costs a third, since the event
+        loop need not be woken. The thread itself can't be stopped: a function that should end early has to be told by
+        other means.
         """
         loop = asyncio.get_running_loop()
         job = _ThreadJob(function, arguments, loop, loop.create_future())
-        if in_place and self._idle:
+        if in_place_s and self._idle:
             queue = self._idle.pop()
-            if self._ends_in_place(queue, job):
+            if self._ends_in_place(queue, job, in_place_s):
                 self._finish_job(queue, job)
                 return job.done
         elif self._idle:
@@ -89,12 +87,12 @@ class WorkerThreads:
         threading.Thread(target=self._run_jobs, args=(queue,), name=name, daemon=True).start()
         return queue
 
-    def _ends_in_place(self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob) -> bool:
-        """Give the thread of this queue the job and wait a moment; return whether it ended within it."""
+    def _ends_in_place(self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob, within_s: float) -> bool:
+        """Give the thread of this queue the job and wait for it; return whether it ended within the time."""
         ended = job.ended = threading.Lock()
         ended.acquire()
         queue.put(job)
-        if ended.acquire(timeout=IN_PLACE_S):
+        if ended.acquire(timeout=within_s):
             return True
         job.ended = None  # from here on the thread reports to the event loop, if it has not ended just now
         return ended.acquire(blocking=False)

@@ -148,7 +148,7 @@ async def test_a_run_that_only_reads_takes_the_short_way(place: Place, turns: Tu
     async with App.open(place.settings(*[reads("a.txt")] * 3, says("done")), via="mcp") as app:
         run = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
         await finish_run(app, run)
-    assert turns.short == 7  # all but the last: four completions and three calls
+    assert turns.short == 8  # all: four completions, three calls, and the end
 
 
 # -- what sends a turn the general way ---------------------------------------------------------------------------------

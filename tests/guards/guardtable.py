@@ -389,8 +389,8 @@ ONE_ANSWER = (
     ),
     Guard(
         "execution/usual_turn.py",
-        "    state.runner.take(path)  # first",
-        "    pass  # first",
+        "        runner.take(path)  # first",
+        "        pass  # first",
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
     ),
     Guard(
@@ -558,7 +558,7 @@ SPENDING = (
     ),
     Guard(
         "store/usual_commit.py",
-        "                undo.write(session, earlier)",
+        "                done.undone().write(session, earlier)",
         "                pass",
         USUAL + "a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was",
     ),
