@@ -9,7 +9,7 @@ from importlib import import_module
 
 NAMES = (
     *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
-    *("lengths", "asked", "transports", "team"),
+    *("lengths", "asked", "transports", "requests", "team"),
 )
 OPT_IN = ("peers",)  # installs other frameworks
 

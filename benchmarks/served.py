@@ -11,6 +11,7 @@ from typing import Any
 
 RESULT = {"runs": [], "next": None}  # what our run_status says where there is no run yet
 TEXT = "No runs yet."
+TASKS = "io.modelcontextprotocol/tasks"
 
 
 def bare(transport: str, port: int, _folder: str) -> None:
@@ -18,16 +19,33 @@ def bare(transport: str, port: int, _folder: str) -> None:
     import mcp_types as wire
     from mcp.server.lowlevel import Server
 
-    tool = wire.Tool(name="run_status", input_schema={"type": "object"}, output_schema={"type": "object"})
+    form = {"type": "object"}
+    tools = [wire.Tool(name=name, input_schema=form, output_schema=form) for name in ("run_status", "planner_run")]
     block = wire.TextContent(type="text", text=TEXT)
 
     async def listed(_ctx: object, _params: object) -> wire.ListToolsResult:
-        return wire.ListToolsResult(tools=[tool])
+        return wire.ListToolsResult(tools=tools)
 
-    async def called(_ctx: object, _params: object) -> wire.CallToolResult:
-        return wire.CallToolResult(content=[block], structured_content=RESULT)
+    result = wire.CallToolResult(content=[block], structured_content=RESULT)
+    finished = wire.CallToolResult(content=[block], structured_content={"status": "completed"})
+    ended = {"taskId": "task", "status": "completed", "ttlMs": None, "pollIntervalMs": 1000}
+    ended |= {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z"}
 
-    server = Server("bare", version="1", on_list_tools=listed, on_call_tool=called)
+    async def called(ctx: Any, params: wire.CallToolRequestParams) -> Any:
+        declared = ctx.session.client_capabilities
+        if declared is not None and TASKS in (declared.extensions or {}):
+            return {"resultType": "task", **ended, "status": "working"}
+        return result if params.name == "run_status" else finished
+
+    async def fetched(_ctx: object, _params: object) -> dict[str, Any]:
+        return {"resultType": "complete", **ended, "result": finished.model_dump(by_alias=True, mode="json")}
+
+    async def read(_ctx: object, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        return wire.ReadResourceResult(contents=[wire.TextResourceContents(uri=params.uri, text=TEXT)])
+
+    server = Server("bare", version="1", on_list_tools=listed, on_call_tool=called, on_read_resource=read)
+    server.extensions[TASKS] = {}
+    server.add_request_handler("tasks/get", wire.RequestParams, fetched)
     if transport == "stdio":
         from mcp.server.stdio import stdio_server
 
@@ -39,7 +57,7 @@ def bare(transport: str, port: int, _folder: str) -> None:
     else:
         import uvicorn
 
-        app = server.streamable_http_app() if transport == "http" else _sse_app(server)
+        app = server.streamable_http_app() if transport.startswith("http") else _sse_app(server)
         uvicorn.run(app, port=port, log_config=None)
 
 
@@ -110,24 +128,39 @@ def fastmcp(transport: str, port: int, _folder: str) -> None:
     def run_status() -> dict[str, Any]:
         return RESULT
 
+    @server.tool
+    def planner_run(goal: str) -> dict[str, Any]:
+        return {"status": "completed"}
+
+    @server.resource("kairos://budget")
+    def budget() -> str:
+        return TEXT
+
     if transport == "stdio":
         server.run(show_banner=False)
     else:
-        server.run(transport=transport, port=port, show_banner=False, log_level="error")
+        server.run(transport=transport.partition("_")[0], port=port, show_banner=False, log_level="error")
 
 
 def kairos(transport: str, port: int, folder: str) -> None:
+    from dataclasses import replace
+    from functools import partial
+
+    from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
     from kairos_mcp.server.http import ListenOptions, serve
     from kairos_mcp.server.http_bounds import RequestBounds
+    from kairos_mcp.server.mcp_server import build_server
     from kairos_mcp.server.stdio import serve as serve_stdio
     from kairos_mcp.settings.load import load_settings
     from kairos_mcp.settings.settings import Flags
 
+    build = partial(build_server, policy=replace(DEFAULT_WAIT_POLICY, task_s=0.0))  # the shortest run is a task too
     settings = load_settings(Flags(home=folder), {})  # which reads the folder's kairos.toml, if there is one
     if transport == "stdio":
         serve_stdio(settings)
     else:  # no rate: one client of a benchmark asks as often as it can
-        serve(settings, ListenOptions("http", port=port), RequestBounds(calls_per_s=1e9, burst=10**9))
+        bounds = RequestBounds(calls_per_s=1e9, burst=10**9)
+        serve(settings, ListenOptions("http", port=port), bounds, build if transport == "http_tasks" else build_server)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import anyio
 from mcp.client.client import Client
@@ -34,16 +35,16 @@ def figures(
     """`clients` at once make `each` calls; `ways`: how many of the transports, from the first."""
     measured: dict[str, float] = {}
     for way in list(WAYS)[:ways]:
-        measured |= _ratios(way, [_called(who, way, 1, calls) for _ in range(times) for who in _who()], "")
+        measured |= _ratios(way, [_called(who, way, 1, calls) for _ in range(times) for who in names_of_servers()], "")
         if way.startswith("http"):
-            several = [_called(who, way, clients, each) for _ in range(times) for who in _who()]
+            several = [_called(who, way, clients, each) for _ in range(times) for who in names_of_servers()]
             measured |= _ratios(way, several, f"_{clients}")
     return measured
 
 
 def _ratios(way: str, found: list[tuple[float, float]], kind: str) -> dict[str, float]:
     """`found` goes round the servers: CPU seconds a call and calls a second of each."""
-    names = _who()
+    names = names_of_servers()
     cpu = {who: median(cost for cost, _ in found[at :: len(names)]) for at, who in enumerate(names)}
     rate = {who: median(speed for _, speed in found[at :: len(names)]) for at, who in enumerate(names)}
     measured = {f"{way}{kind}_bare_ms": cpu["bare"] * 1000, f"{way}{kind}_bare_per_s": rate["bare"]}
@@ -53,7 +54,7 @@ def _ratios(way: str, found: list[tuple[float, float]], kind: str) -> dict[str, 
     return measured
 
 
-def _who() -> tuple[str, ...]:
+def names_of_servers() -> tuple[str, ...]:
     return ("bare", "kairos", "fastmcp") if "FASTMCP_PYTHON" in os.environ else ("bare", "kairos")
 
 
@@ -65,11 +66,11 @@ async def _measured(who: str, way: str, clients: int, calls: int) -> tuple[float
     """CPU seconds a call, and calls a second, of warm clients that all begin at once."""
     transport, _, _ = way.partition("_")
     ready, begin = [anyio.Event() for _ in range(clients)], anyio.Event()
-    with tempfile.TemporaryDirectory(prefix="kairos-bench-") as folder, _served(who, transport, folder) as at:
+    with tempfile.TemporaryDirectory(prefix="kairos-bench-") as folder, launch_server(who, transport, folder) as at:
         done = [anyio.Event() for _ in range(clients)]
 
         async def one(number: int) -> None:
-            async with _client(who, way, folder, at) as (client, pid):
+            async with open_client(who, way, folder, at) as (client, pid):
                 await client.call_tool("run_status", {})
                 pids.add(pid)
                 ready[number].set()
@@ -88,16 +89,16 @@ async def _measured(who: str, way: str, clients: int, calls: int) -> tuple[float
             for each in ready:
                 await each.wait()
             (pid,) = pids
-            cpu, clock = _cpu(pid), time.perf_counter()
+            cpu, clock = cpu_s(pid), time.perf_counter()
             begin.set()
             for each in done:
                 await each.wait()
-            spent = (_cpu(pid) - cpu, time.perf_counter() - clock)
+            spent = (cpu_s(pid) - cpu, time.perf_counter() - clock)
             finished.set()
     return spent[0] / (clients * calls), clients * calls / spent[1]
 
 
-def _cpu(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -108,7 +109,7 @@ def _words(who: str, transport: str, port: int, folder: str) -> list[str]:
 
 
 @contextmanager
-def _served(who: str, transport: str, folder: str) -> Iterator[tuple[int, int]]:
+def launch_server(who: str, transport: str, folder: str) -> Iterator[tuple[int, int]]:
     """The port and the number of the process; 0 and 0 on stdio, where the client starts it."""
     if transport == "stdio":
         yield 0, 0
@@ -130,16 +131,19 @@ def _served(who: str, transport: str, folder: str) -> Iterator[tuple[int, int]]:
 
 
 @asynccontextmanager
-async def _client(who: str, way: str, folder: str, at: tuple[int, int]) -> AsyncIterator[tuple[Client, int]]:
+async def open_client(
+    who: str, way: str, folder: str, at: tuple[int, int], **more: Any
+) -> AsyncIterator[tuple[Client, int]]:
+    """A connected client, and the number of its server's process. `more`: for the client."""
     port, pid = at
     url = f"http://127.0.0.1:{port}"
     if way == "stdio":
         python, *words = _words(who, "stdio", 0, folder)
         server = stdio_client(StdioServerParameters(command=python, args=words))
-        async with Client(server, mode=WAYS[way]) as client:
+        async with Client(server, mode=WAYS[way], **more) as client:
             yield client, _youngest_child()
     else:
-        async with Client(sse_client(f"{url}/sse") if way == "sse" else f"{url}/mcp", mode=WAYS[way]) as client:
+        async with Client(sse_client(f"{url}/sse") if way == "sse" else f"{url}/mcp", mode=WAYS[way], **more) as client:
             yield client, pid
 
 

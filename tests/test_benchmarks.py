@@ -37,6 +37,11 @@ TINY = [
         {"stdio_kairos_cpu", "http_modern_kairos_cpu", "http_modern_2_kairos_rate"},
     ),
     (
+        "requests",
+        "--calls 4 --runs 4 --times 1 --few 2 --many 3",
+        {"call_1_kairos_cpu", "read_2_kairos_cpu", "run_3_kairos_per_s", "task_3_kairos_least"},
+    ),
+    (
         "team",
         "--tasks 2 --rounds 2 --times 1",
         {"round_of_tasks", "tasks_by_runs", "under_way_at_once", "wall_by_waits"},
@@ -44,7 +49,14 @@ TINY = [
     ("peers", "--rounds 3 --many 5 --times 1 --peers 0", {"floor_us", "kairos_round", "kairos_grows_to_5"}),
 ]
 
-LONG = ("lengths", "asked", "transports", "syncs", "team")  # each starts many processes: in the whole run alone
+LONG = (
+    "lengths",
+    "asked",
+    "transports",
+    "requests",
+    "syncs",
+    "team",
+)  # each starts many processes: in the whole run alone
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import time
@@ -22,7 +21,8 @@ from typing import Any
 
 import anyio
 import pytest
-from support.http_server import META, MODERN, WAYS, Answer, Site
+from support.hostile_clients import misbehaves
+from support.http_server import WAYS, Answer, Site
 
 from kairos_mcp.server.http_bounds import RequestBounds
 
@@ -91,11 +91,6 @@ def test_HTTP_033_no_unix_socket_is_served_and_none_is_made(tmp_path: Path, host
 # -- a soak ------------------------------------------------------------------------------------------------------------
 
 
-def resident(site: Site) -> int:
-    """Bytes of the server's memory that are there."""
-    return int(Path(f"/proc/{site.server.pid}/statm").read_text().split()[1]) * resource.getpagesize()
-
-
 async def works(site: Site, way: str, until: float) -> None:
     """A client that comes, has a run done, and goes, over and over."""
     number = 0
@@ -105,26 +100,6 @@ async def works(site: Site, way: str, until: float) -> None:
                 number += 1
                 result = await client.call_tool("planner_run", {"goal": f"{way} {id(client)} {number}"})
                 assert result.structured_content["status"] == "completed", result
-
-
-def misbehaves(site: Site, luck: random.Random, until: float) -> None:
-    """A client that sends half of something, nonsense, or goes away while it is answered."""
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"_meta": META}}).encode()
-    names = ("MCP-Method: tools/call", "MCP-Name: run_status")
-    whole = site.head(*names) + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
-    while time.monotonic() < until:
-        with site.connect() as connection:
-            match luck.randrange(4):
-                case 0:
-                    connection.sendall(whole[: luck.randrange(len(whole))])
-                case 1:
-                    connection.sendall(luck.randbytes(200))
-                case 2:
-                    connection.sendall(whole)
-                case _:
-                    connection.sendall(site.head(f"MCP-Protocol-Version: {MODERN}") + b"Content-Length: 2\r\n\r\n{]")
-                    connection.recv(100)
-        time.sleep(0.01)
 
 
 async def soak(site: Site, clients: int, seconds: float) -> None:
@@ -148,11 +123,11 @@ async def test_HTTP_035_a_server_among_many_clients_and_faults_grows_by_nothing_
         RequestBounds(calls_per_s=10_000, burst=10_000)
     )  # they are one principal, whose rate is not asked here
     await soak(site, clients, max(WARM_S, seconds / 3))
-    descriptors, memory = site.descriptors(), resident(site)
+    descriptors, memory = site.descriptors(), site.resident_bytes()
     await soak(site, clients, seconds)
     with anyio.fail_after(20):
         while site.descriptors() > descriptors + 8:  # noqa: ASYNC110 - another process's count has no event
             await anyio.sleep(0.05)  # connections that were given up are closed by and by
-    assert resident(site) < memory * 1.25
+    assert site.resident_bytes() < memory * 1.25
     assert site.still_answers()
     assert site.is_quiet()

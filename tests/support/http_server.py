@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -117,6 +118,10 @@ class Site:
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.server.pid}/fd"))
+
+    def resident_bytes(self) -> int:
+        """Bytes of the server's memory that are there."""
+        return int(Path(f"/proc/{self.server.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
     # -- raw -----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ class RoundRobin:
     served: list[int] = field(default_factory=list)
     port: int = 0
     _homes: dict[bytes, int] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _next: int = 0
     _loop: asyncio.AbstractEventLoop | None = None
     _thread: Thread | None = None
@@ -55,6 +56,10 @@ class RoundRobin:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one request on, and its answer back; then the connection is closed."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)  # else nobody holds it once its client has gone
+        task.add_done_callback(self._tasks.discard)
         with suppress(ConnectionError, asyncio.IncompleteReadError), closing(writer):
             head = await reader.readuntil(b"\r\n\r\n")
             length = LENGTH.search(head)
