@@ -1,0 +1,285 @@
+// What a run looks like: the same for the page and for the app in a host. It draws, and asks nobody for anything.
+// Every text is a text node: nothing here makes HTML of a string.
+
+import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
+import { formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
+import { newestStep, sectionsOf, totalsOf } from "./steps.js";
+
+export const STATUS = {
+  working: ["●", "working"],
+  input_required: ["◆", "waiting"],
+  paused: ["❚❚", "paused"],
+  completed: ["✓", "completed"],
+  failed: ["✕", "failed"],
+  cancelled: ["–", "cancelled"],
+};
+const STOP_REASONS = {
+  assistant_stop: "", team_done: "", goal_achieved: "goal achieved", max_rounds: "out of rounds", budget: "out of budget",
+};
+const TASK_SIGNS = { waiting: "○", working: "●", done: "✓", partial: "◐", failed: "✕", blocked: "⊘", cancelled: "–" };
+const STEP_SIGNS = { ok: "✓", failed: "✕", refused: "⊘", open: "◆", begun: "●" };
+const STEP_STATES = { ok: "done", failed: "failed", refused: "refused by a limit", open: "waiting", begun: "under way" };
+const ACTIVITIES = {
+  round: "thinks", phase: "thinks", repair: "corrects its answer", closing: "sums up", compact: "shortens the conversation",
+  pause: "pauses",
+};
+export const EFFECTS = {
+  read: "reads only", idempotent: "may be repeated", checked: "changes, can be verified", irreversible: "can’t be undone",
+};
+export const PERSON_DECIDES = ["approval", "settle"];
+const GIST_CHARS = 240; // of arguments or words in one line
+export const NEWEST_GROUPS = 400; // of a long run; more on a click
+
+export const isDecidedByPerson = (item) => PERSON_DECIDES.includes(item.kind);
+export const hasEnded = (run) => ["completed", "failed", "cancelled"].includes(run.status);
+
+export function StatusPill({ run }) {
+  const [sign, word] = STATUS[run.status] || ["·", run.status];
+  const waitsForYou = run.status === "input_required" && run.waiting.some(isDecidedByPerson);
+  const reason = STOP_REASONS[run.stop_reason] ?? run.stop_reason?.replaceAll("_", " ");
+  return html`<span class="pill ${run.status}">
+    <i aria-hidden="true">${sign}</i>${waitsForYou ? "waits for you" : word}${reason && html`<small>${reason}</small>`}
+  </span>`;
+}
+
+export const EffectChip = ({ effect }) => html`<span class="effect ${effect}">${EFFECTS[effect] || effect}</span>`;
+
+/** Lines of a preview as {kind, left, right, text}: whatever is in it is shown, hunks with their line numbers. */
+function previewLines(preview) {
+  const lines = [];
+  let left = 0, right = 0, oldLines = 0, newLines = 0; // line numbers, and how many lines of the hunk are to come
+  for (const text of revealHidden(preview).replace(/\n+$/, "").split("\n")) {
+    const hunk = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(text);
+    const sign = text[0];
+    if (oldLines > 0 || newLines > 0) {
+      if (sign === "\\") lines.push({ kind: "head", text });
+      else if (sign === "+") lines.push({ kind: "add", left: "", right: right++, text }), newLines--;
+      else if (sign === "-") lines.push({ kind: "del", left: left++, right: "", text }), oldLines--;
+      else lines.push({ kind: "same", left: left++, right: right++, text }), oldLines--, newLines--;
+    } else if (hunk) {
+      [left, oldLines, right, newLines] = hunk.slice(1).map((number) => (number === undefined ? 1 : Number(number)));
+      lines.push({ kind: "hunk", text });
+    } else if (text.startsWith("! ")) lines.push({ kind: "warn", text });
+    else if (/^(---|\+\+\+) |^(before|after) [0-9a-f]|^\\ /.test(text)) lines.push({ kind: "head", text });
+    else lines.push({ kind: "title", text });
+  }
+  return lines;
+}
+
+export function Preview({ text }) {
+  const lines = previewLines(text);
+  const counts = [["add", "+"], ["del", "−"]].map(([kind, sign]) => [kind, sign, lines.filter((line) => line.kind === kind).length]);
+  return html`<figure class="preview">
+    <div class="diff" tabindex="0" role="group" aria-label="What would happen"><table><tbody>
+      ${lines.map(({ kind, left, right, text: line }) => {
+        const isChange = kind === "add" || kind === "del" || kind === "same";
+        return html`<tr class=${kind}><td>${left}</td><td>${right}</td><td>
+          ${isChange && html`<span class="sign">${line[0] || " "}</span>`}${isChange ? line.slice(1) : line}
+        </td></tr>`;
+      })}
+    </tbody></table></div>
+    ${counts.some(([, , n]) => n) && html`<figcaption>
+      ${counts.map(([kind, sign, n]) => n > 0 && html`<span class=${kind}>${sign}${n}</span> `)} lines
+    </figcaption>`}
+  </figure>`;
+}
+
+export function Meter({ label, used, limit, left, format = formatCount, note }) {
+  const part = limit ? Math.min(1, used / limit) : 0;
+  const rest = left ?? (limit == null ? null : Math.max(0, limit - used));
+  const words = limit == null ? "no limit" : `of ${format(limit)} · ${format(rest)} left`;
+  return html`<div class="meter">
+    <span class="label">${label}</span><b>${format(used)}</b><span class="of">${words}${note && html` <em>${note}</em>`}</span>
+    ${limit != null && html`<span class="bar" role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax=${limit}
+      aria-valuenow=${Math.min(used, limit)} aria-valuetext="${format(used)} ${words}">
+      <span class=${part > 0.9 ? "full" : part > 0.7 ? "near" : ""} style=${{ width: `${part * 100}%` }}></span></span>`}
+  </div>`;
+}
+
+function RunMeters({ run }) {
+  const { usage, remaining } = run;
+  const meter = (label, name, used, format, note) => {
+    const left = remaining[name];
+    const limit = run.limits?.[name] ?? (left == null ? null : used + left);
+    return html`<${Meter} label=${label} used=${used} limit=${limit} left=${left} format=${format} note=${note} />`;
+  };
+  const unpriced = usage.unpriced ? "some calls have no price" : null;
+  return html`<div class="meters">
+    ${meter("cost", "usd", usage.usd, formatMoney, unpriced)}
+    ${run.flow.startsWith("ooda") ? meter("model calls", "model_calls", usage.model_calls) : meter("rounds", "rounds", run.rounds)}
+    ${meter("tokens", "total_tokens", usage.input_tokens + usage.output_tokens)}
+    ${meter("tool calls", "tool_calls", usage.tool_calls)}
+  </div>`;
+}
+
+/** How long ago a moment was, kept true every second while it is on the screen. */
+export function Elapsed({ since }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return html`<span class="elapsed">${formatDuration(Math.max(0, Math.floor((now - since) / 1000) * 1000))}</span>`;
+}
+
+/** One line: what the run is doing now, since when; or how long it took. */
+function CurrentActivity({ run, timeline }) {
+  const step = newestStep(timeline);
+  if (hasEnded(run)) {
+    return run.ended_at ? html`<p class="now">Ended ${formatMoment(run.ended_at)}, after ${formatDuration(run.ended_at - run.started_at)}.</p>` : null;
+  }
+  const mine = run.waiting.filter(isDecidedByPerson);
+  if (run.status === "paused") return html`<p class="now">Stands still${run.resume_at ? html` until ${formatMoment(run.resume_at)}` : ", until somebody resumes it"}.</p>`;
+  if (mine.length) {
+    const [item] = mine;
+    const what = item.kind === "settle" ? "Waits for you to say how" : "Waits for your decision:";
+    const then = item.kind === "settle" ? "ended." : "is called only if you approve.";
+    return html`<p class="now wait">${what} <code>${item.name}</code> ${then}${mine.length > 1 && ` ${mine.length} items wait.`}</p>`;
+  }
+  if (run.waiting.length) return html`<p class="now">Waits for an answer from ${run.route === "sampling" ? "the client’s model" : "the calling model"}.</p>`;
+  if (!step) return html`<p class="now">Begins …</p>`;
+  const doing = step.kind === "call" ? html`calls <code>${step.name}</code>` : ACTIVITIES[step.kind] || step.kind;
+  const underWay = step.state === "begun";
+  return html`<p class="now">Now: ${formatPath(step.path.replace(/\/call-\d+$/, ""))}, ${underWay ? doing : "goes on"}
+    ${underWay && html` · <${Elapsed} since=${step.at} />`}</p>`;
+}
+
+function Details({ step, readAll }) {
+  const isCall = step.kind === "call";
+  const [all, setAll] = useState(null);
+  const facts = [
+    ["path", step.path],
+    ["agent", step.agent],
+    ["route", step.by],
+    ["tokens", step.input_tokens != null && `${formatCount(step.input_tokens)} in, ${formatCount(step.output_tokens)} out${step.cached_tokens ? `, ${formatCount(step.cached_tokens)} cached` : ""}`],
+    ["cost", step.usd && `$${step.usd.toFixed(4)}`],
+    ["attempts", step.attempts],
+    ["code", step.code],
+    ["limit", step.limit && `${step.limit.name}: ${step.limit.used} of ${step.limit.allowed}`],
+    ["began", formatMoment(step.at)],
+    ...(step.decided || []).map((each) => ["decided", [each.verdict, "by", each.by, each.through && `(${each.through})`, each.feedback && `“${each.feedback}”`].filter(Boolean).join(" ")]),
+  ];
+  return html`<div class="details">
+    <dl>${facts.filter(([, value]) => value).map(([name, value]) => html`<div><dt>${name}</dt><dd>${revealHidden(String(value))}</dd></div>`)}</dl>
+    ${step.arguments && html`<h4>Arguments</h4><pre tabindex="0">${revealHidden(JSON.stringify(step.arguments, null, 2))}</pre>`}
+    ${step.text && html`<h4>${isCall ? "Result" : "Answer"}</h4><pre tabindex="0" class=${isCall ? "" : "prose"}>${revealHidden(all ?? step.text)}</pre>`}
+    ${step.chars && readAll && all === null && html`<button class="link" onClick=${async () => setAll(await readAll(step))}>Show all ${step.chars.toLocaleString()} characters</button>`}
+  </div>`;
+}
+
+function Step({ step, begin, span, isOpen, onOpen, readAll }) {
+  const isCall = step.kind === "call";
+  const left = span ? Math.min(98, ((step.at - begin) / span) * 100) : 0;
+  const width = span ? Math.max(1, Math.min(100 - left, ((step.ms || 0) / span) * 100)) : 0;
+  const gist = isCall
+    ? formatArguments(step.arguments) || (step.text || "").split("\n", 1)[0]
+    : step.calls ? `asks for ${step.calls.join(", ")}` : sentenceOf(step.text);
+  return html`<li class="step ${isCall ? "call" : "turn"} ${step.state}" id="step-${step.path}">
+    <button class="row" aria-expanded=${isOpen} onClick=${() => onOpen(isOpen ? null : step.path)}>
+      <i class="mark" role="img" aria-label=${STEP_STATES[step.state]}>${STEP_SIGNS[step.state] || "·"}</i>
+      <span class="name">${isCall ? step.name : ACTIVITIES[step.kind] || step.kind}</span>
+      <span class="gist">${revealHidden(gist.slice(0, GIST_CHARS))}</span>
+      <span class="waterfall" aria-hidden="true">${step.ms != null && html`<span style=${{ left: `${left}%`, width: `${width}%` }}></span>`}</span>
+      <span class="took">${step.state === "begun" ? "…" : formatDuration(step.ms)}</span>
+    </button>
+    ${isOpen && html`<${Details} step=${step} readAll=${readAll} />`}
+  </li>`;
+}
+
+/** A round or a phase. Drawn again only when it changed: of a thousand of them a frame touches one. */
+function Group({ group, at, onOpen, readAll }) {
+  return useMemo(() => {
+    const { begin, end, tokens, usd } = totalsOf(group);
+    const words = group.steps.find((step) => step.kind !== "call" && step.calls && step.text)?.text;
+    const sums = [tokens && `${formatCount(tokens)} tokens`, usd && formatMoney(usd), end > begin && formatDuration(end - begin)];
+    const name = group.section ? group.name.split("/").slice(group.name.includes("/try-1/") ? 2 : 1).join("/") : group.name;
+    return html`<li class="group">
+      <header><h3>${formatPath(name)}</h3><span class="sums">${sums.filter(Boolean).join(" · ")}</span></header>
+      ${words && html`<p class="words">${revealHidden(words)}</p>`}
+      <ol>${group.steps.map((step) => html`<${Step} key=${step.path} step=${step} begin=${begin} span=${end - begin}
+        isOpen=${at === step.path} onOpen=${onOpen} readAll=${readAll} />`)}</ol>
+    </li>`;
+  }, [group, at]);
+}
+
+function TaskHeader({ task }) {
+  return html`<header class="task">
+    <h3><i class="task-sign ${task.status}" aria-hidden="true">${TASK_SIGNS[task.status] || "·"}</i> ${task.id} <small>${task.agent}</small></h3>
+    <span class="sums">${[task.status, task.rounds && plural(task.rounds, "round"), task.usd && formatMoney(task.usd), task.depends_on.length && `after ${task.depends_on.join(", ")}`].filter(Boolean).join(" · ")}</span>
+    <p>${revealHidden(task.description)}</p>
+  </header>`;
+}
+
+export function Timeline({ timeline, plan = [], at, onOpen, readAll, newest = NEWEST_GROUPS }) {
+  const [more, setMore] = useState(0);
+  const shown = newest + more;
+  const isDeep = at && !timeline.groups.slice(-shown).some((group) => group.steps.some((step) => step.path === at));
+  const groups = isDeep ? timeline.groups : timeline.groups.slice(-shown);
+  const hidden = timeline.groups.length - groups.length;
+  const begun = new Set(timeline.groups.map((group) => group.section));
+  return html`<section class="timeline" aria-label="What happened">
+    ${hidden > 0 && html`<button class="earlier" onClick=${() => setMore(more + NEWEST_GROUPS)}>Show earlier: ${hidden.toLocaleString()} more</button>`}
+    ${sectionsOf(groups).map((section) => {
+      const task = plan.find((each) => each.path === section.task);
+      return html`<div key=${section.task || section.groups[0].name} class=${section.task ? "of-task" : ""}>
+        ${task && html`<${TaskHeader} task=${task} />`}
+        <ol>${section.groups.map((group) => html`<${Group} key=${group.name} group=${group}
+          at=${group.steps.some((step) => step.path === at) ? at : null} onOpen=${onOpen} readAll=${readAll} />`)}</ol>
+      </div>`;
+    })}
+    ${plan.filter((task) => !begun.has(task.path)).map((task) => html`<div key=${task.path} class="of-task"><${TaskHeader} task=${task} /></div>`)}
+  </section>`;
+}
+
+/** What waits, item by item; `children` is how it is decided, or by whom. */
+export function WaitingCard({ item, children }) {
+  const expires = timeOf(item.expires_at);
+  const title = {
+    approval: html`May it call <code>${item.name}</code>?`,
+    settle: html`Nobody knows how <code>${item.name}</code> ended`,
+    completion: "The calling model is to answer",
+    tool_call: html`The caller is to carry out <code>${item.name || "a call"}</code>`,
+  }[item.kind];
+  return html`<section class="waiting ${item.kind}" aria-label="Waits">
+    <header>
+      <h2><i aria-hidden="true">◆</i> ${title}</h2>
+      ${item.effect && html`<${EffectChip} effect=${item.effect} />`}
+      ${item.agent && html`<span class="quiet">for ${item.agent}</span>`}
+      ${expires && html`<span class="quiet until">open for ${formatDuration(Math.max(0, expires - Date.now()))}</span>`}
+    </header>
+    ${item.about && html`<p class="quiet">${revealHidden(item.about)}</p>`}
+    ${item.preview && html`<${Preview} text=${item.preview} />`}
+    ${item.kind === "settle" && html`<p>A server ended while this call was under way. Look whether it took effect.</p>
+      <pre tabindex="0">${revealHidden(JSON.stringify(item.arguments, null, 2) || "")}</pre>`}
+    ${children}
+  </section>`;
+}
+
+function Reasons({ run }) {
+  const notes = run.degraded || [];
+  if (run.status === "paused" && (notes.length || run.next)) {
+    return html`<section class="still"><h2>Why it stands still</h2>
+      ${notes.map((note) => html`<p>${revealHidden(note)}</p>`)}${run.next?.why && html`<p class="quiet">${revealHidden(run.next.why)}</p>`}</section>`;
+  }
+  if (!notes.length) return null;
+  return html`<details class="notes"><summary>${plural(notes.length, "note")}</summary>
+    <ul>${notes.map((note) => html`<li>${revealHidden(note)}</li>`)}</ul></details>`;
+}
+
+/** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run. */
+export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, newest }) {
+  const facts = [run.mandate ? `mandate ${run.mandate}` : run.flow.replaceAll("_", " "), run.model || run.route, run.workspace?.split("/").at(-1), run.client];
+  return html`<article class="run">
+    <header class="top">
+      <div class="state"><${StatusPill} run=${run} />${isLive && html`<span class="live" title="Changes are shown as they are committed">live</span>`}${controls}</div>
+      <h1>${revealHidden(run.goal || run.run_id)}</h1>
+      <p class="facts"><code>${run.run_id}</code>${facts.filter(Boolean).map((fact) => html`<span>${revealHidden(fact)}</span>`)}<span>${formatAgo(timeOf(run.started_at ?? run.created_at))}</span></p>
+      <${CurrentActivity} run=${run} timeline=${timeline} />
+    </header>
+    <${RunMeters} run=${run} />
+    ${run.waiting.map((item) => html`<${WaitingCard} key=${item.key} item=${item}>${decision(item)}<//>`)}
+    ${run.summary && html`<section class="summary"><h2>What it came to</h2><p>${revealHidden(run.summary)}</p></section>`}
+    <${Reasons} run=${run} />
+    <${Timeline} timeline=${timeline} plan=${run.plan} at=${at} onOpen=${onOpen} readAll=${readAll} newest=${newest} />
+  </article>`;
+}

@@ -1,0 +1,48 @@
+"""The page's files: what was vendored is what its README names, and what a file imports is there."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from kairos_mcp.page.files import FOLDER
+
+VENDORED = FOLDER / "vendor" / "preact-htm.js"
+MODULES = sorted(path for path in FOLDER.glob("*.js"))
+NAMESPACES = {f"http://www.w3.org/{name}" for name in ("2000/svg", "1998/Math/MathML", "1999/xhtml")}
+
+
+def test_what_was_vendored_has_the_hash_that_its_readme_names() -> None:
+    named = re.search(r"sha256 ([0-9a-f]{64})", (FOLDER / "vendor" / "README.md").read_text())
+    assert named is not None
+    assert sha256(VENDORED.read_bytes()).hexdigest() == named[1]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+def test_what_a_module_imports_is_exported_there(module: Path) -> None:
+    text = module.read_text()
+    imports = re.findall(r'^import \{ ([^}]+) \} from "(\./[^"]+)";$', text, re.MULTILINE)
+    assert len(imports) == len(re.findall(r"^import\b", text, re.MULTILINE))  # of no other form
+    for names, path in imports:
+        exported = exports_of((FOLDER / path).read_text())
+        assert set(names.split(", ")) <= exported, path
+
+
+FILES = [*MODULES, VENDORED, FOLDER / "index.html", FOLDER / "page.css"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_no_file_asks_another_host_for_anything(file: Path) -> None:
+    text = file.read_text()
+    assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= NAMESPACES
+    assert "</script" not in text.replace("</script>\n</head>", "")  # the app's document holds them in one
+    assert "innerHTML" not in text or file == VENDORED
+
+
+def exports_of(text: str) -> set[str]:
+    named = re.findall(r"^export (?:const|let|class|function|async function) (\w+)", text, re.MULTILINE)
+    listed = re.search(r"export\s*\{([^}]*)\};?\s*$", text)
+    return {*named, *((each.split(" as ")[-1].strip() for each in listed[1].split(",")) if listed else ())}
