@@ -109,3 +109,17 @@ def test_the_registry_s_entry_is_of_this_version_and_named_in_the_readme() -> No
     assert (entry["version"], [package["version"] for package in entry["packages"]]) == (VERSION, [VERSION])
     assert len(entry["description"]) <= 100
     assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_wheel_has_the_page_s_files(tmp_path: Path) -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    assets = ROOT / "kairos_mcp" / "page" / "assets"
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("kairos_mcp/page/assets/")}
+    files = {
+        f"kairos_mcp/page/assets/{path.relative_to(assets).as_posix()}" for path in assets.rglob("*") if path.is_file()
+    }
+    assert packed == files
+    assert {"kairos_mcp/page/assets/index.html", "kairos_mcp/page/assets/vendor/LICENSES.txt"} <= packed

@@ -21,7 +21,9 @@ from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
+from kairos_mcp.app.mandate_details import MandateDetails
 from kairos_mcp.app.mandates import Mandates
+from kairos_mcp.app.overview import Overview
 from kairos_mcp.app.records import Records
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.rules import Rules
@@ -79,6 +81,7 @@ class App:
         self.control = Control(context)
         self.mandates = Mandates(context)
         self.schedules = Schedules(context, self.mandates)
+        self.mandate_details = MandateDetails(context, self.mandates, self.runs)
         self.tools = Tools(context)
         self.spending = Spending(context)
         self.client_requests = ClientRequests(context)
@@ -88,6 +91,7 @@ class App:
         self.run_resources = RunResources(context, self.runs)
         self.run_log = RunLog(context)
         self.run_steps = RunSteps(context, self.runs)
+        self.overview = Overview(context, self.runs, self.run_steps)
         self.skills = Skills(context)
         self.tasks = Tasks(context)
         self.watch = Watch(context)
@@ -116,6 +120,10 @@ class App:
     def listen(self, on_spoken: Callable[[SpokenText], None]) -> None:
         """From now on have this called with what a provider's model says, piece by piece, while it says it."""
         self._factory.on_spoken = on_spoken
+
+    def now(self) -> int:
+        """Return the time, in milliseconds since 1970."""
+        return self._context.clock()
 
     def wake(self) -> None:
         """Pick up runs without an owner from now on: a tool was called. Some hosts start servers only to probe them."""

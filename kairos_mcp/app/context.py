@@ -24,7 +24,7 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store import approvals, ownership, queries
+from kairos_mcp.store import approvals, ownership, page_files, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import NO_OWNER, OwnerState
@@ -143,10 +143,10 @@ class AppContext:
     def check_served(self, run: RunRow, caller: Caller) -> None:
         """Raise PathDenied if this caller may not answer or drive the run here.
 
-        A person's command may do that anywhere; a caller of the protocol only where this server serves the run's
+        A person may do that anywhere; a caller of the protocol only where this server serves the run's
         folder, since nobody there sees another folder.
         """
-        if caller.via != "command" and not self.serves(run.workspace):
+        if not caller.is_person and not self.serves(run.workspace):
             folder = caller.visible_path(run.workspace or "")
             own_server = f"start one with --workspace {shlex.quote(folder)}"
             cure = own_server if caller.is_local else "ask whoever runs this one"
@@ -238,6 +238,23 @@ class AppContext:
             return False
         home = self.store.home
         return (await self.store.read(lambda session: ownership.find_serving(session, home, run.workspace)))[1]
+
+    async def leaves_start(self, workspace: str | None, route: str, caller: Caller) -> bool:
+        """Whether a run that this caller starts is left to a living server that has the folder and the route.
+
+        So it is where a person starts it on the page, and the page's process is no server.
+        """
+        if caller.via != "page" or not self.is_command:
+            return False
+        served, is_alive = await self.store.read(
+            lambda session: ownership.find_serving(session, self.store.home, workspace)
+        )
+        return is_alive and served is not None and route in served.routes
+
+    def page_link(self, run_id: str, caller: Caller) -> str | None:
+        """Return where the page shows a run; None where no page is served, or the caller does not own the folder."""
+        pages = page_files.find_pages(self.settings.home) if caller.is_local else []
+        return f"{pages[-1]}#/runs/{run_id}" if pages else None
 
     def read_owner(self, session: Session, run: RunRow) -> OwnerState:
         """Read whether the server that owns an unfinished run lives."""

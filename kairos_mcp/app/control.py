@@ -174,16 +174,18 @@ class Control(Operations):
         for run_id in run_ids:
             self._pool.retry_run((await self._context.find_run(run_id, caller)).n)
 
-    async def resume(self, run_id: str, caller: Caller) -> None:
-        """Resume a run as a person's command may: one that was paused, or whose server has ended.
+    async def resume(self, run_id: str, caller: Caller, *, drive: bool = True) -> None:
+        """Resume a run as a person may: one that was paused, or whose server has ended.
 
-        A run that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy.
+        A run that waits for an answer, moves or has ended stays as it is. `drive=False`: it is left to whoever goes on
+        with it. Raises UnknownRun, Busy.
         """
         run = await self._context.find_run(run_id, caller)
         await self._context.check_server_runs(run)
         if run.outcome is None and await self._is_paused(run):
-            await self.request(run_id, "resume", caller)
-        await self.drive(run_id)
+            await self.request(run_id, "resume", caller, drive=drive)
+        if drive:
+            await self.drive(run_id)
 
     async def _is_paused(self, run: RunRow) -> bool:
         """Whether the run was paused, by a person, by an exhausted account, or by its flow; or a call of it is held
@@ -211,6 +213,22 @@ class Control(Operations):
             home, mine = self._store.home, self._store.owner_number
             dead = await self._store.read(lambda session: ownership.dead_owners(session, home, mine))
             await self._pool.take_over(run, dead)
+
+    async def describe_driver(self, run_id: str) -> str:
+        """Say who goes on with a run for which something was stored just now. Raises UnknownRun."""
+        run = await self._store.read(lambda session: queries.run_by_id(session, run_id))
+        if run.outcome is not None:
+            return "The run has ended."
+        if self._pool.is_moving(run.n):
+            return "It goes on here."
+        if (await self._store.read(lambda session: self._context.read_owner(session, run))).lives:
+            return "The server that has the run goes on with it."
+        if await self._context.is_served_elsewhere(run):
+            return "A server of its folder goes on with it."
+        missing = await self._factory.missing_requirements(run, by_hand=self._context.is_command)
+        if missing:
+            return f"Nobody goes on with it yet: that takes {' and '.join(missing)}."
+        return "It goes on here."
 
     async def _is_picked_up(self, run: RunRow) -> bool:
         """Wait until a server has taken the run over, or has ended it; False after PICK_UP_TIMEOUT_S."""

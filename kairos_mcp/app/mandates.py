@@ -13,7 +13,7 @@ from typing import Any
 from kairos_mcp.app.context import Operations
 from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
+from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate, parse_mandate
@@ -80,11 +80,13 @@ class Mandates(Operations):
         mandate, secrets = self._parse_mandate(given)
         return await self._save(mandate, secrets, self._factory.find_workspace(mandate.workspace), caller)
 
-    async def _save(self, mandate: Mandate, secrets: int, workspace: str | None, caller: Caller) -> JsonObject:
+    async def _save(
+        self, mandate: Mandate, secrets: int, workspace: str | None, caller: Caller, shown: str | None = None
+    ) -> JsonObject:
         """`secrets`: how many were redacted in the mandate."""
         registry = await self._factory.registry(workspace)
         mandate = _with_id(mandate)
-        changed = await self._save_mandate(mandate, workspace, caller)
+        changed = await self._save_mandate(mandate, workspace, caller, shown)
 
         def read(session: Session) -> tuple[JsonObject, JsonObject]:
             saved = mandates.find(session, caller.principal, workspace or "", mandate.id or "")
@@ -96,19 +98,28 @@ class Mandates(Operations):
         next_call = {"tool": RUN_FLOW, "arguments": reference, "why": "It runs its cycles."}
         return {**item, "changed": changed, "degraded": notes, "next": next_call}
 
-    async def show(self, mandate_id: str, caller: Caller) -> JsonObject:
+    async def show(self, mandate_id: str, caller: Caller, workspace: str | None = None) -> JsonObject:
         """Return a saved mandate as `mandate_list` does, with its text under `mandate`. Raises UnknownMandate,
         BadArguments."""
-        row = await self.find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
+        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller, or_unplaced=True)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
         return {**item, "mandate": mandate_of_row(row).as_json()}
 
-    async def edit(self, mandate_id: str, given: JsonObject, caller: Caller) -> JsonObject:
+    async def edit(
+        self,
+        mandate_id: str,
+        given: JsonObject,
+        caller: Caller,
+        *,
+        workspace: str | None = None,
+        shown: str | None = None,
+    ) -> JsonObject:
         """Replace the text of a saved mandate, which keeps its id and its folder; return it as `save` does.
 
-        Raises UnknownMandate, BadArguments.
+        `shown`: the digest of the text that was edited. Raises UnknownMandate, BadArguments; Stale where the text is
+        another one by now.
         """
-        row = await self.find_saved(MandateRef(mandate_id), caller)
+        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller)
         if given.get("id", row.id) != row.id:
             raise BadArguments(
                 f"The mandate {row.id} keeps its id.", "Save it under another one with `kairos-mcp mandate save FILE`."
@@ -119,12 +130,19 @@ class Mandates(Operations):
                 f"`kairos-mcp mandate edit {row.id} --workspace DIR` moves it.",
             )
         mandate, secrets = self._parse_mandate({**given, "id": row.id})
-        return await self._save(mandate, secrets, row.workspace or None, caller)
+        return await self._save(mandate, secrets, row.workspace or None, caller, shown)
 
-    async def remove(self, mandate_id: str, caller: Caller) -> JsonObject:
-        """Remove a saved mandate and return it as `mandate_list` did; its runs stay. Raises UnknownMandate,
-        BadArguments; Stale while it has an open run."""
-        row = await self.find_saved(MandateRef(mandate_id), caller, or_unplaced=True)
+    async def remove(
+        self, mandate_id: str, caller: Caller, *, workspace: str | None = None, shown: str | None = None
+    ) -> JsonObject:
+        """Remove a saved mandate and return it as `mandate_list` did; its runs stay.
+
+        `shown`: the digest of the text that was looked at. Raises UnknownMandate, BadArguments; Stale while it has an
+        open run, or where the text is another one by now.
+        """
+        row = await self.find_saved(MandateRef(mandate_id, workspace=workspace), caller, or_unplaced=True)
+        if shown not in (None, row.digest):
+            raise _changed_since(row.id)
         item = await self._store.read(lambda session: self._list_item(session, row, caller))
         await self._store.submit(lambda session: mandates.remove(session, row))
         return item
@@ -256,8 +274,11 @@ class Mandates(Operations):
         plain, secrets = redact_values.redact_arguments(checked.as_json(), self._factory.redactor)
         return (parse_mandate(plain), secrets) if secrets else (checked, 0)
 
-    async def _save_mandate(self, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
-        """Save a mandate; its limits per day hold from now on, today included."""
+    async def _save_mandate(
+        self, mandate: Mandate, workspace: str | None, caller: Caller, shown: str | None = None
+    ) -> bool:
+        """Save a mandate; its limits per day hold from now on, today included. Raises Stale where `shown` is not the
+        digest of the text that is replaced."""
         row = MandateRow(
             caller.principal,
             place := workspace or "",
@@ -270,6 +291,9 @@ class Mandates(Operations):
         at, zone = self._clock(), self._settings.time_zone
 
         def save(session: Session) -> bool:
+            known = None if shown is None else mandates.find(session, row.principal, place, row.id)
+            if shown is not None and (known is None or known.digest != shown):
+                raise _changed_since(row.id)
             changed = mandates.save(session, row)
             today = day_to_charge(session, caller.principal, at, zone).day.name
             day = accounts.find_day_account(session, caller.principal, today) if changed else None
@@ -447,6 +471,10 @@ def _read_phase_output(run: RunRow, phase: Phase, before: Phase, workspace: str 
 
 def _with_id(mandate: Mandate) -> Mandate:
     return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
+
+
+def _changed_since(mandate_id: str) -> Stale:
+    return Stale(f"The mandate {mandate_id} was changed since it was shown.", "Look at it again.")
 
 
 def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:

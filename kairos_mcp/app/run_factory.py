@@ -37,6 +37,7 @@ from kairos_mcp.store import mandates, rules, runs, texts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import unreadable
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.texts import DamagedText
@@ -380,7 +381,8 @@ class RunFactory:
         from kairos_mcp.tools.http.client import HttpClient
         from kairos_mcp.tools.http.fetch import classify_fetch
 
-        client = HttpClient(settings.http_hosts, settings.private_hosts)
+        ports = partial(find_page_ports, settings.home)
+        client = HttpClient(settings.http_hosts, settings.private_hosts, page_ports=ports)
         tools = network_tools(client, settings.http_tools, self._read_key, with_fetch=settings.http_fetch)
         return tools, {"http_fetch": lambda arguments: classify_fetch(arguments, client)}
 

@@ -33,6 +33,7 @@ from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 from kairos_mcp.settings.load import find_changed_file
 from kairos_mcp.specs import build
+from kairos_mcp.specs.build import ModelChoice
 from kairos_mcp.store import approvals, queries, settlements
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import encode
@@ -136,10 +137,15 @@ class Runs(Operations):
         plan = NewRunPlan(built, workspace, start_digest, request.key, is_another=is_another)
         return await start_run(context, plan, caller)
 
+    async def choose_model(self, request: PlannerRequest | TeamRequest) -> ModelChoice:
+        """Return who a run of this request would ask, where no client offers its own model. Raises BadArguments,
+        UnknownAgent, ConfigError."""
+        return await choose_request_model(self._factory, self._factory.find_workspace(request.workspace), request)
+
     async def check_model(self, request: PlannerRequest | TeamRequest) -> None:
         """Make the client of the provider that a run of this request would ask, so that a missing key is known before
         there is a run. Sends nothing. Raises ConfigError, BadArguments, UnknownAgent."""
-        choice = await choose_request_model(self._factory, self._factory.find_workspace(request.workspace), request)
+        choice = await self.choose_model(request)
         if choice.route == "provider" and choice.model is not None:
             await self._factory.check_provider(choice.model)
 
@@ -214,7 +220,10 @@ class Runs(Operations):
         )
         run = stands.run
         view = await self._server_view(stands, attached)
-        view = replace(view, decides=self._who_decides(stands, caller), caller=caller, answered=answered)
+        waits_for_person = stands.waits.approvals or stands.waits.lost_calls
+        page = self._context.page_link(run_id, caller) if waits_for_person else None
+        decides = self._who_decides(stands, caller)
+        view = replace(view, decides=decides, caller=caller, answered=answered, page=page)
         try:
             return await self._make_report(stands, view, full=full)
         except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same

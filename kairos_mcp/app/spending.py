@@ -55,6 +55,23 @@ class Spending(Operations):
             case run_id:
                 return _run_spending(session, read_run(session, run_id, caller))
 
+    async def read_days(self, caller: Caller) -> list[JsonObject]:
+        """Return the caller's newest days, newest first: the figures of each, and who used what in which folder."""
+        if not self._store.exists:
+            return []
+
+        def read(session: Session) -> list[JsonObject]:
+            return [
+                {
+                    "day": each.name,
+                    **_account_figures(each.account, DAY_CAPS),
+                    "by": _usage_shares(session, each.account.id, by_workspace=True),
+                }
+                for each in accounts.list_days(session, caller.principal, NEWEST_DAYS)
+            ]
+
+        return await self._store.read(read)
+
     def _unused_day(self, charged_day: DayToCharge, caller: Caller) -> JsonObject:
         account = Account(0, self._settings.day, NOTHING, NOTHING)
         fields = {"scope": "day", **self._period(charged_day, caller)}
@@ -158,8 +175,8 @@ def _run_spending(session: Session, run: RunRow) -> JsonObject:
     return {"scope": run.id, **whole} | ({"branches": inner} if inner else {})
 
 
-def _usage_shares(session: Session, account: int) -> list[JsonObject]:
-    """Return what each route, model, agent and mandate used on a day."""
+def _usage_shares(session: Session, account: int, *, by_workspace: bool = False) -> list[JsonObject]:
+    """Return what each route, model, agent and mandate used on a day; `by_workspace`: in each folder apart."""
     uncounted = unpriced_models_by_account(session).get(account, [])
     return [
         {
@@ -171,7 +188,8 @@ def _usage_shares(session: Session, account: int) -> list[JsonObject]:
             **_units_to_json(each.spent, DAY_CAPS),
             "unpriced": [each.model] if each.model in uncounted else None,
         }
-        for each in accounts.list_usage_shares(session, account)
+        | ({"workspace": each.workspace or None} if by_workspace else {})
+        for each in accounts.list_usage_shares(session, account, by_workspace=by_workspace)
     ]
 
 

@@ -27,7 +27,7 @@ from kairos_mcp.specs.goal_lines import (
     search_arguments,
 )
 from kairos_mcp.specs.short_prompts import FileNames
-from kairos_mcp.store import queries, runs
+from kairos_mcp.store import ownership, queries, runs
 from kairos_mcp.store.agent_records import read_records
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -76,14 +76,16 @@ class NewRunPlan:
 
 
 async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> StartResult:
-    """Create the run and drive it, or find the run of an identical start. Raises BadArguments, Stale."""
+    """Create the run and drive it, or leave it to a server; or find the run of an identical start. Raises BadArguments,
+    Stale."""
     built = plan.built
     spec, texts = redact_values.redact_spec(built.spec, built.texts, context.factory.redactor)
     if context.factory.tracing is not None:
         spec = context.factory.tracing.mark_spec(spec)
     context.retention.sweep_if_due()
     at = context.clock()
-    owner = await context.store.register_owner(at)
+    is_left = await context.leaves_start(plan.workspace, spec.route, caller)
+    owner = ownership.ANY_SERVER if is_left else await context.store.register_owner(at)
     new = NewRun(
         id=context.new_id(),
         flow=spec.flow,
@@ -105,7 +107,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
         is_another=plan.is_another,
     )
     created = await context.store.submit(lambda session: runs.create_run(session, new, owner))
-    if not created.is_attached:
+    if not created.is_attached and not is_left:
         context.factory.keep_built_spec(created.run, spec, dict(texts))
         await context.pool.start_new(created.run, built.limits)
     return StartResult(created.run.id, created.is_attached)

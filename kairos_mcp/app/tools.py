@@ -103,7 +103,8 @@ class ToolDetails:
 
     def as_json(self) -> JsonObject:
         definitions = [
-            {"address": each.address, "pin": each.pin, "state": each.row.state, "by": each.row.by, "at": each.row.at}
+            {"address": each.address, "pin": each.pin, "hash": each.row.hash}
+            | {"state": each.row.state, "by": each.row.by, "at": each.row.at}
             for each in self.definitions
         ]
         remarks = {"remarks": list(self.remarks)} if self.remarks else {}
@@ -279,6 +280,28 @@ class Tools(Operations):
         """Return the definitions that wait for a person's approval, as far as they are known; starts no server."""
         return [each for each in await self._pending_definitions() if each.row.state == "pending"]
 
+    async def describe_waiting(self) -> list[JsonObject]:
+        """Return the definitions that wait for a person, each with what it changes; starts no server."""
+        known = await self._pending_definitions()
+        described = []
+        for each in (each for each in known if each.row.state == "pending"):
+            same = [other for other in known if other.address == each.address and (other is each or _counts(other))]
+            described.append(
+                {
+                    "address": each.address,
+                    "name": each.offered_name,
+                    "source": each.source,
+                    "state": "changed" if any(map(_counts, same)) else "new",
+                    "pin": each.pin,
+                    "hash": each.row.hash,
+                    "by": each.row.by,
+                    "at": each.row.at,
+                    "diff": _format_diff(same),
+                    "remarks": list(_list_remarks(same)),
+                }
+            )
+        return described
+
     async def unused_gate_rules(self) -> tuple[str, ...]:
         """Return the gate's rules that match no tool known so far, as sentences; starts no server.
 
@@ -327,6 +350,10 @@ class Tools(Operations):
                 except KairosError:
                     continue  # another version's row: the registry's notes name it
         return servers
+
+
+def _counts(definition: PendingDefinition) -> bool:
+    return definition.row.state == "approved"
 
 
 def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSummary:

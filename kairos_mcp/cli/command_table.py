@@ -26,6 +26,7 @@ from kairos_mcp.cli import (
     server,
     tokens,
     tools,
+    ui,
 )
 from kairos_mcp.cli.converse import NEWEST
 from kairos_mcp.cli.options import as_command
@@ -40,6 +41,7 @@ COMMANDS: Commands = {
     "runs": runs.runs,
     "show": runs.show,
     "inbox": inbox.inbox,
+    "ui": ui.ui,
     "answer": respond.answer,
     "approve": respond.approve,
     "deny": respond.deny,

@@ -153,12 +153,17 @@ def show(
     *,
     view: Annotated[ReportOrView, typer.Option(help="The result, or a part of the record.")] = "report",
     ref: Annotated[str | None, typer.Option(metavar="REF", help="A long text, by its ref.")] = None,
+    opens: Annotated[bool, typer.Option("--open", help="In the browser: see `ui`.")] = False,
     principal: Principal = None,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
     """Show one run: its status, what it did, what it waits for."""
     target = find_target(flags, run, principal)
+    if opens:
+        from kairos_mcp.cli.ui import open_page
+
+        return open_page(flags, opens=True, place=f"/runs/{target.run_id}")
     settings, run_id, caller = target.settings, target.run_id, target.caller
     if view == "report" and ref is None:
 

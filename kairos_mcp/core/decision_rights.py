@@ -2,8 +2,8 @@
 
 Whoever calls a tool of this server may be the model that wants the thing decided, so a tool's argument decides only
 where the configuration trusts its host with that. A dialog is shown by the client to its user; `approvals = "person"`
-trusts no client with it. A command is typed by the owner of the state folder. A way that a row does not list is
-refused under every setting.
+trusts no client with it. A command is typed by the owner of the state folder, and only they can enter the page. A way
+that a row does not list is refused under every setting.
 
 Nothing here does anything, and nothing else may hold a second copy of these answers; the README's table is made of it.
 """
@@ -17,14 +17,16 @@ from typing import Literal, get_args
 from kairos_mcp.core.errors import ApprovalRequired
 
 ApprovalsSetting = Literal["ask", "host", "person"]
-"""The setting `approvals`: a client's dialog decides; whoever calls a tool decides too; nobody but a command does."""
+"""The setting `approvals`: a client's dialog decides; whoever calls a tool decides too; nobody but a command or the
+page does."""
 
 DecisionKind = Literal["approval", "settlement", "registration", "rule", "release"]
 """A call that waits for approval; one whose outcome is unknown; a tool or server that an agent proposed; a remembered
 approval; the runs of a server that was stopped."""
 
-DecisionWay = Literal["argument", "dialog", "command"]
-"""An argument of one of this server's tools, a dialog of the caller's client, a command in a terminal."""
+DecisionWay = Literal["argument", "dialog", "command", "page"]
+"""An argument of one of this server's tools, a dialog of the caller's client, a command in a terminal, the page in a
+browser."""
 
 Verdict = Literal["approve", "deny"]
 """What is decided about a call that waits for approval."""
@@ -37,19 +39,20 @@ WAYS: tuple[DecisionWay, ...] = get_args(DecisionWay)
 APPROVALS: tuple[ApprovalsSetting, ...] = get_args(ApprovalsSetting)
 
 _ALWAYS = frozenset(APPROVALS)
+_BY_OWNER: Mapping[DecisionWay, frozenset[ApprovalsSetting]] = {"command": _ALWAYS, "page": _ALWAYS}
 
 RIGHTS: Mapping[DecisionKind, Mapping[DecisionWay, frozenset[ApprovalsSetting]]] = MappingProxyType(
     {
-        "approval": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
-        "settlement": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
-        "registration": {"command": _ALWAYS},
-        "rule": {"command": _ALWAYS},
+        "approval": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), **_BY_OWNER},
+        "settlement": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), **_BY_OWNER},
+        "registration": _BY_OWNER,
+        "rule": _BY_OWNER,
         "release": {"command": _ALWAYS},
     }
 )
 """For each kind of decision the ways to make it, and the settings under which each is open."""
 
-_WAY_OF: Mapping[str, DecisionWay] = MappingProxyType({"elicitation": "dialog", "command": "command"})
+_WAY_OF: Mapping[str, DecisionWay] = MappingProxyType({"elicitation": "dialog", "command": "command", "page": "page"})
 
 _WORDS: Mapping[DecisionKind, str] = MappingProxyType(
     {
@@ -63,7 +66,7 @@ _WORDS: Mapping[DecisionKind, str] = MappingProxyType(
 
 
 def decision_way(through: str) -> DecisionWay:
-    """Return the way that a row names in `through`: what is neither a dialog nor a command is a tool's argument."""
+    """Return the way that a row names in `through`: what is no dialog, command or page is a tool's argument."""
     return _WAY_OF.get(through, "argument")
 
 

@@ -10,7 +10,8 @@ LOCAL = "local"
 
 
 class Actor(NamedTuple):
-    """Who did something, as rows record it. `via`: what it came through (mcp, command, elicitation, clock)."""
+    """Who did something, as rows record it. `via`: what it came through (mcp, command, page, elicitation,
+    clock)."""
 
     principal: str
     via: str
@@ -39,6 +40,11 @@ class Caller:
         return Actor(self.principal, self.via, self.client)
 
     @property
+    def is_person(self) -> bool:
+        """Whether it is a person who owns the state folder: by a command in a terminal, or on the page."""
+        return self.via in ("command", "page")
+
+    @property
     def is_local(self) -> bool:
         """Whether it is the owner of the state folder: they alone are shown full paths and commands."""
         return self.principal == LOCAL
@@ -46,6 +52,11 @@ class Caller:
     def visible_path(self, folder: str) -> str:
         """Return a folder as this caller may see it: its full path, or only its last part."""
         return folder if self.is_local else folder.rstrip("/").rpartition("/")[2]
+
+
+def person_on_page(principal: str = LOCAL) -> Caller:
+    """The person in the browser, acting on what is this principal's: whoever owns the state folder owns all in it."""
+    return Caller(principal, via="page", client="page")
 
 
 LOCAL_CALLER = Caller()

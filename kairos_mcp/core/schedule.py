@@ -48,6 +48,12 @@ class Schedule:
         return fields | ({"bound": self.bound} if self.catch_up == "bounded" else {})
 
 
+def describe_schedule(schedule: Schedule) -> str:
+    """Say in words when a schedule is due, as "At 09:00 on Monday through Friday (UTC)"."""
+    at = datetime(2000, 1, 1, tzinfo=load_time_zone(schedule.time_zone))
+    return f"{CronSim(schedule.rule, at).explain()} ({schedule.time_zone})"
+
+
 def parse_schedule(fields: dict[str, Any]) -> Schedule:
     """Parse a schedule whose JSON fits SCHEDULE_SCHEMA. Raises MandateInvalid for a rule that never comes true."""
     schedule = Schedule(**{**fields, "rule": " ".join(fields["rule"].split())})

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -28,6 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.page.app import Mounted, Page
 from kairos_mcp.server.auth import AccessRule, AdminTools, Authentication, Challenge, RateLimiter
 from kairos_mcp.server.call import NOBODY, set_principal
 from kairos_mcp.server.http_bounds import RequestBounds
@@ -41,6 +42,7 @@ from kairos_mcp.server.http_transports import SseTransport, StreamableTransport
 from kairos_mcp.server.mcp_server import build_server, open_when_needed
 from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.settings.settings import Settings
+from kairos_mcp.store.page_files import published_page
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -50,6 +52,7 @@ log = logging.getLogger(__name__)
 Transport = Literal["http", "sse"]
 
 HOST, PORT = "127.0.0.1", 8765
+PAGE, PAGE_ADDRESSES = "/ui", ("127.0.0.1", "::1")  # the page is for who sits at this machine
 ANSWER_S = 0.2  # for answers on SSE streams when the server ends: there a call and its answer are two requests
 
 GetApp = Callable[[], Awaitable["App"]]
@@ -78,7 +81,7 @@ def serve(
     `build` makes the MCP server: what the conformance suite is run against is ours with more tools."""
     bounds = bounds or RequestBounds.from_settings(settings)
     tokens = TokenStore(settings.home)
-    with _bind_socket(options) as bound:
+    with bind_socket(options) as bound:
         address, port = bound.getsockname()[:2]
         is_public = not ip_address(address).is_loopback
         if is_public and not tokens.any() and settings.oauth is None:
@@ -87,6 +90,7 @@ def serve(
                 "Make one by `kairos-mcp token add NAME`, configure [oauth], or listen on 127.0.0.1.",
             )
         bound.listen(2048)
+        has_page = options.transport == "http" and address in PAGE_ADDRESSES
         app = partial(
             serve_app,
             transport=options.transport,
@@ -94,11 +98,13 @@ def serve(
             access=_access(settings, tokens, is_public=is_public),
             bounds=bounds,
             has_metrics=settings.telemetry,
+            make_page=partial(Page, home=settings.home, port=port, serves="http") if has_page else None,
         )
         url = f"http://{f'[{address}]' if ':' in address else address}:{port}"
         paths = ("/mcp", "/sse") if options.transport == "http" else ("/sse",)
         endpoints = " and ".join(url + path for path in paths)
-        anyio.run(_serve, settings, build, app, bounds, bound, endpoints)
+        page = f"{url}{PAGE}/" if has_page else None
+        anyio.run(_serve, settings, build, app, bounds, bound, endpoints, page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ def _resource_host(settings: Settings) -> tuple[str, ...]:
 
 
 @contextmanager
-def _bind_socket(options: ListenOptions) -> Iterator[socket.socket]:
+def bind_socket(options: ListenOptions) -> Iterator[socket.socket]:
     """A socket bound to the address, not listening yet. Raises ConfigError."""
     try:
         # AI_PASSIVE is left out: an empty host is loopback, not everywhere
@@ -155,7 +161,9 @@ async def _serve(
     bounds: RequestBounds,
     bound: socket.socket,
     endpoints: str,
+    page: str | None,
 ) -> None:
+    """`page`: the URL of the page, if it is served; other processes can find it once there is a state folder."""
     set_principal(NOBODY)
     opened: list[App] = []
 
@@ -164,15 +172,26 @@ async def _serve(
             app.runs.end_waits()
 
     shutdown = Shutdown(end_waits)
-    async with open_when_needed(settings) as open_once:
+    with ExitStack() as published:
 
-        async def get_app() -> App:
-            opened[:] = [await open_once()]
-            return opened[0]
+        def publish_page() -> None:
+            nonlocal page
+            if page is not None:
+                published.enter_context(published_page(settings.home, page))
+                page = None
 
-        async with open_app(build(get_app, settings), get_app, shutdown) as app:
-            log.info("listening on %s", endpoints)
-            await UvicornServer(app, bounds, shutdown).run_until_signal(bound)
+        async with open_when_needed(settings) as open_once:
+
+            async def get_app() -> App:
+                opened[:] = [await open_once()]
+                publish_page()
+                return opened[0]
+
+            if settings.home.is_dir():
+                publish_page()
+            async with open_app(build(get_app, settings), get_app, shutdown) as app:
+                log.info("listening on %s", endpoints)
+                await UvicornServer(app, bounds, shutdown).run_until_signal(bound)
 
 
 @asynccontextmanager
@@ -186,8 +205,12 @@ async def serve_app(
     access: Access,
     bounds: RequestBounds,
     has_metrics: bool = False,
+    make_page: Callable[[GetApp], Page] | None = None,
 ) -> AsyncIterator[ASGIApp]:
-    """The ASGI application of an MCP server, serving while the block lasts."""
+    """The ASGI application of an MCP server, serving while the block lasts.
+
+    `make_page`: makes the page, if it is served too.
+    """
     sessions = HttpSessions(bounds)
     sse = SseTransport(server, bounds, sessions)
     streamable = StreamableHTTPSessionManager(
@@ -213,7 +236,10 @@ async def serve_app(
     app = Starlette(routes=[*routes, *access.routes])
     app.router.redirect_slashes = False
     async with streamable.run():
-        yield Health(OrderlyClose(HttpGuard(app, names)), get_app, shutdown)
+        guarded: ASGIApp = HttpGuard(app, names)
+        if make_page is not None:
+            guarded = Mounted(make_page(get_app), PAGE, guarded)
+        yield Health(OrderlyClose(guarded), get_app, shutdown)
 
 
 class UvicornServer(uvicorn.Server):

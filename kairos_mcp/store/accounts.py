@@ -191,6 +191,7 @@ class UsageShare:
     """What one route and model used of an account, for one agent and mandate (None: without one).
 
     `attempts` includes those that brought no answer, but not one that only waited while the run was paused.
+    `workspace`: in which folder, '' for none; None where shares are not told apart by it.
     """
 
     route: str
@@ -199,6 +200,7 @@ class UsageShare:
     mandate: str | None
     attempts: int
     spent: Units
+    workspace: str | None = None
 
 
 def _amount_or_null(column: str) -> str:
@@ -233,17 +235,18 @@ _STEPS_OF_ACCOUNT = f"""
 """SQL for the steps of which any attempt is charged to a shared account."""
 
 CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {_amount_or_null("spent")} as spent,
-    {json_or_null("shared")} as shared from (
+    {json_or_null("shared")} as shared, run from (
     select coalesce({_NEWEST_ATTEMPT.format("sent")}, mark.sent) as sent, spent,
-        {_OF_NEWEST_ATTEMPT.format("shared")} as shared
+        {_OF_NEWEST_ATTEMPT.format("shared")} as shared, mark.run as run
     from mark join answer on answer.mark = mark.id
     where kind <> 'call' and mark.shared is not null and mark.id in ({{steps}})
     union all
     select coalesce({_ATTEMPT_BEFORE.format("sent")}, mark.sent), lost,
-        case when {_ATTEMPT_BEFORE.format("id")} is null then mark.shared else {_ATTEMPT_BEFORE.format("shared")} end
+        case when {_ATTEMPT_BEFORE.format("id")} is null then mark.shared else {_ATTEMPT_BEFORE.format("shared")} end,
+        mark.run
     from attempt join mark on mark.id = attempt.mark where mark.shared is not null and mark.id in ({{steps}}))
 """
-"""Every charge of model calls of some steps to shared accounts: what was sent, the amount, the accounts.
+"""Every charge of model calls of some steps to shared accounts: what was sent, the amount, the accounts, the run.
 
 `{steps}` stands for SQL for the steps.
 
@@ -257,19 +260,20 @@ _WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL.format(steps=_STEPS
 _CHARGES_OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) where value = ?1)"
 
 
-def list_usage_shares(session: Session, account: int) -> list[UsageShare]:
-    """List who used what of a shared account, most tokens first."""
+def list_usage_shares(session: Session, account: int, *, by_workspace: bool = False) -> list[UsageShare]:
+    """List who used what of a shared account, most tokens first; `by_workspace`: in each folder apart."""
+    folder = "(select workspace from run where n = charges.run)" if by_workspace else "null"
     found = session.rows(
         f"{_WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
         " json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, count(*) filter (where json_extract(spent, '{unit_path('model_calls')}') > 0), {_SUMS}"
+        f" {_MANDATE}, {folder}, count(*) filter (where json_extract(spent, '{unit_path('model_calls')}') > 0), {_SUMS}"
         f" from {_CHARGES_OF_ACCOUNT}"
-        f" group by 1, 2, 3, 4 order by sum(json_extract(spent, '{unit_path('total_tokens')}')) desc, 1, 2, 3, 4",
+        f" group by 1, 2, 3, 4, 5 order by sum(json_extract(spent, '{unit_path('total_tokens')}')) desc, 1, 2, 3, 4, 5",
         (account,),
     )
     return [
-        UsageShare(route, model, agent, mandate, count, Units(*sums))
-        for route, model, agent, mandate, count, *sums in found
+        UsageShare(route, model, agent, mandate, count, Units(*sums), workspace)
+        for route, model, agent, mandate, workspace, count, *sums in found
     ]
 
 

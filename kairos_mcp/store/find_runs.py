@@ -35,7 +35,7 @@ def is_unique_beginning(session: Session, beginning: str, principal: str) -> boo
 
 
 _WAITS = f"""
-    select run.id from run where outcome is null and principal = ? and (paused is not null and resume_at is null
+    select run.id from run where outcome is null and (paused is not null and resume_at is null
         or exists(select 1 from approval where approval.run = run.n and verdict is null and unasked = 0)
         or exists(select 1 from waiting join mark on mark.id = waiting.mark where waiting.run = run.n
             and (kind = 'pause' or (kind = 'call' and (select ended from attempt where attempt.mark = mark.id
@@ -43,12 +43,14 @@ _WAITS = f"""
 """
 
 
-def list_waiting_for_person(session: Session, principal: str, workspaces: Sequence[str] | None) -> list[str]:
+def list_waiting_for_person(session: Session, principal: str | None, workspaces: Sequence[str] | None) -> list[str]:
     """List the ids of a principal's runs in these workspaces ('' for none; None: in all) that wait for a person: for an
-    approval, for what became of a lost call, to be resumed. Oldest first."""
+    approval, for what became of a lost call, to be resumed. Oldest first. Of every principal, where it is None."""
     among = "" if workspaces is None else f" and workspace in ({placeholders(workspaces)})"
-    statement = f"{_WAITS}{among} order by run.n"
-    return [run_id for (run_id,) in session.rows(statement, (principal, *(workspaces or ())))]
+    whose = "" if principal is None else " and principal = ?"
+    statement = f"{_WAITS}{whose}{among} order by run.n"
+    bindings = (*(() if principal is None else (principal,)), *(workspaces or ()))
+    return [run_id for (run_id,) in session.rows(statement, bindings)]
 
 
 def count_waiting_for_caller(session: Session, principal: str, workspaces: Sequence[str] | None) -> int:

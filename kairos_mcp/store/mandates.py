@@ -180,6 +180,12 @@ def newest_run(session: Session, principal: str, workspace: str, mandate_id: str
     return _find_run(session, statement, principal, workspace, mandate_id)
 
 
+def newest_run_ids(session: Session, principal: str, workspace: str, mandate_id: str, limit: int) -> list[str]:
+    """Return the ids of the mandate's newest runs, newest first."""
+    statement = "select id from run where principal = ? and workspace = ? and mandate = ? order by n desc limit ?"
+    return [run_id for (run_id,) in session.rows(statement, (principal, workspace, mandate_id, limit))]
+
+
 def newest_output(session: Session, principal: str, workspace: str, mandate_id: str) -> JsonObject | None:
     """Return the output of the newest run that has one; a cancelled run has no output, and so no lessons."""
     statement = (

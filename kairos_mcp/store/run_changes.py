@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kairos_mcp.store.session import Session, placeholders
+from kairos_mcp.store.session import Session, json_or_null, placeholders
 
 
 class RunChange(NamedTuple):
@@ -48,3 +48,39 @@ def open_and_newest_runs(
     )
     bindings = (principal, *workspaces, most_open, principal, *workspaces, newest)
     return [RunChange(*found) for found in session.rows(statement, bindings)]
+
+
+class ListedRun(NamedTuple):
+    """A run in a list of all: its id, whose it is, its `seq`, and whether it has ended."""
+
+    run_id: str
+    principal: str
+    seq: int
+    has_ended: bool
+
+
+def newest_of_all(session: Session, limit: int, before: str | None = None) -> list[ListedRun]:
+    """Return the newest runs, whoever's they are, newest first; with `before`, those older than this run."""
+    older = "" if before is None else " where n < (select n from run where id = ?)"
+    statement = f"select id, principal, seq, outcome is not null from run{older} order by n desc limit ?"
+    bindings = (limit,) if before is None else (before, limit)
+    return [
+        ListedRun(run_id, whose, seq, bool(ended)) for run_id, whose, seq, ended in session.rows(statement, bindings)
+    ]
+
+
+class RunTexts(NamedTuple):
+    """What a run was for, and what it came to, as far as these can be read."""
+
+    run_id: str
+    goal: str | None
+    summary: str | None
+
+
+def newest_texts(session: Session, limit: int) -> list[RunTexts]:
+    """Return goal and summary of the newest runs, whoever's they are, newest first."""
+    statement = (
+        f"select id, json_extract({json_or_null('spec')}, '$.goal'), json_extract({json_or_null('outcome')},"
+        " '$.summary') from run order by n desc limit ?"
+    )
+    return [RunTexts(*found) for found in session.rows(statement, (limit,))]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.tool_pins import DefinitionRow, list_registered
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
@@ -233,9 +235,10 @@ class ToolSources:
             from kairos_mcp.tools.http.client import HttpClient
             from kairos_mcp.tools.http.http_tool import http_tool
 
-            return http_tool(
-                definition, HttpClient(self._settings.http_hosts, self._settings.private_hosts), self._resolve_secret
-            )
+            settings = self._settings
+            ports = partial(find_page_ports, settings.home)
+            client = HttpClient(settings.http_hosts, settings.private_hosts, page_ports=ports)
+            return http_tool(definition, client, self._resolve_secret)
 
         def counts(row: DefinitionRow) -> bool:
             from kairos_mcp.store.tool_pins import DefinitionTable

@@ -45,13 +45,14 @@ def next_call(
     lacks: Sequence[str] = (),
     steps: Mapping[str, OpenStep] | None = None,
     team: TeamView | None = None,
+    page: str | None = None,
 ) -> JsonObject | None:
     """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `waits`: what it
     waits for; `lacks`: what it takes to go on and is not here; `steps`: the open steps, where they are at hand; `team`:
-    what a team has come to, likewise."""
+    what a team has come to, likewise; `page`: where a person can decide in a browser."""
     match status:
         case "input_required":
-            return _next_for_waiting(run, items, decides, waits)
+            return _next_for_waiting(run, items, decides, waits, page)
         case "working":
             return _wait_for_news(run, "It goes on; wait for news.")
         case "paused" if trouble is not None and trouble.code == "stale":
@@ -83,7 +84,9 @@ def next_call(
             return None
 
 
-def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides, waits: WaitingItems) -> JsonObject:
+def _next_for_waiting(
+    run: RunRow, items: Sequence[JsonObject], decides: Decides, waits: WaitingItems, page: str | None
+) -> JsonObject:
     asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
     theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
@@ -92,7 +95,7 @@ def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides
         why = _where_requests_are(shown, len(theirs) - len(shown))
         return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
     if asked:
-        return _call_for_decision(run, asked[0], decides, waits)
+        return _call_for_decision(run, asked[0], decides, waits, page)
     return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
 
 
@@ -123,7 +126,9 @@ def _go_on_with_task(run: RunRow, task: TaskView, path: str) -> JsonObject:
     return _call("planner_run", go_on, f"Task {task.id} {task.status}: a new run can go on from its newest round.")
 
 
-def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides, waits: WaitingItems) -> JsonObject:
+def _call_for_decision(
+    run: RunRow, item: JsonObject, decides: Decides, waits: WaitingItems, page: str | None
+) -> JsonObject:
     """Return the call for a caller who may not decide: let the client ask its user, or wait for a person's command."""
     lost, key = item["kind"] == "settle", item["key"]
     preview = waits.approvals[key].preview if key in waits.approvals else ""
@@ -134,7 +139,8 @@ def _call_for_decision(run: RunRow, item: JsonObject, decides: Decides, waits: W
         return _call("run_continue", {"run_id": run.id}, asks)
     who = "a person" if run.principal == LOCAL else "whoever runs this server"
     what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"
-    return _wait_for_news(run, f"{what}: `{decision_command(run, key)}` (or {'reattempt' if lost else 'deny'}).")
+    where = "" if page is None else f"; in a browser: {page}"
+    return _wait_for_news(run, f"{what}: `{decision_command(run, key)}` (or {'reattempt' if lost else 'deny'}){where}.")
 
 
 def _wait_for_news(run: RunRow, why: str) -> JsonObject:

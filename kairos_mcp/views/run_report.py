@@ -131,7 +131,8 @@ class ServerView:
     owns. `attached`: the start found this run, and did not make it. `decides`: who may decide about approvals, for
     this caller. `at`: now, in milliseconds since 1970. `backing_off`: failed attempts that are repeated after a pause.
     `changed_file`: the settings file, if it was changed after this server began.
-    `answered`: the keys that this call answered, word for word as they are recorded.
+    `answered`: the keys that this call answered, word for word as they are recorded. `page`: where a person can decide
+    in a browser.
     """
 
     owner_lives: bool
@@ -144,6 +145,7 @@ class ServerView:
     changed_file: str | None = None
     caller: Caller = LOCAL_CALLER
     answered: Collection[str] = ()
+    page: str | None = None
 
 
 def run_status(run: RunRow, waits: WaitingItems, view: ServerView) -> str:
@@ -218,6 +220,7 @@ def make_report(
             view.lacks,
             steps,
             team,
+            view.page,
         ),
         phase=team.phase if team is not None and outcome is None else None,
     )

@@ -1,4 +1,4 @@
-"""The table of who may decide what, tried cell by cell: at the real server, in dialogs, and by the real commands."""
+"""The table of who may decide what, tried cell by cell: at the real server, in dialogs, by commands, on the page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.app import ME, Place, rests, says
+from support.page import served_page
 from support.reviewers import KEY, Person, accepts, connect_person, open_asking_app, verdicts, waiting
 from support.sampling_clients import ConnectedClient
 from support.waiting import wait_until
@@ -99,12 +100,25 @@ def write_approvals_setting(place: Place, setting: ApprovalsSetting) -> None:
     (place.home / "kairos.toml").write_text(f'approvals = "{setting}"\ncommands = "bare"\n')
 
 
+def decide_on_page(place: Place, setting: ApprovalsSetting, act: str, run_id: str = "", **fields: Any) -> None:
+    """Do this on the page, about what it shows of the run; an act that there is not is refused."""
+    write_approvals_setting(place, setting)
+    with served_page(place.home, "--workspace", str(place.workspace)) as visitor:
+        if run_id:
+            item = visitor.waiting(run_id)
+            fields |= {"run": run_id, "key": item["key"], "digest": item["digest"]}
+        answer = visitor.acts(act, **fields)
+        assert answer.status_code == (400 if act == "release" else 200), answer.text
+
+
 async def approval(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> bool:
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with open_asking_app(place, approvals=setting) as app, connect_person(app, "2025-11-25", person) as client:
         run_id = await waiting(app, place)
         if way == "command":
             assert kairos(place, "approve", "--no-drive", run_id, KEY).returncode == 0
+        elif way == "page":
+            decide_on_page(place, setting, "approve", run_id)
         elif way == "dialog":
             await answers(client, "run_continue", run_id=run_id, wait_s=1)
         else:
@@ -126,6 +140,8 @@ async def settlement(place: Place, way: DecisionWay, setting: ApprovalsSetting) 
         assert item["key"] == LOST
         if way == "command":
             assert kairos(place, "settle", run_id, LOST, "already_done").returncode == 0
+        elif way == "page":
+            decide_on_page(place, setting, "settle", run_id, settlement="already_done")
         elif way == "dialog":
             await answers(client, "run_continue", run_id=run_id, wait_s=1)
         else:
@@ -149,6 +165,9 @@ async def registration(place: Place, way: DecisionWay, setting: ApprovalsSetting
         if way == "command":
             words = ("approve", f"{REGISTERED}:pet", "--pin", response["pin"])
             assert kairos(place, "tools", *words).returncode == 0
+        elif way == "page":
+            (pinned,) = place.rows("select hash from definition where name = 'pet'")
+            decide_on_page(place, setting, "tool_approve", address=f"{REGISTERED}:pet", pin=pinned[0])
         else:  # no tool takes the word, and none shows a dialog for it
             address = f"{REGISTERED}:pet"
             for tool, given in (
@@ -176,6 +195,9 @@ async def rule(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> boo
         elif way == "command":
             assert kairos(place, "approve", run["run_id"], KEY, "--always", "project").returncode == 0
             await app.runs.wait([run["run_id"]], until="done", wait_s=20, caller=ME)
+        elif way == "page":
+            decide_on_page(place, setting, "approve", run["run_id"], always="project")
+            await app.runs.wait([run["run_id"]], until="done", wait_s=20, caller=ME)
         else:
             (item,) = run["waiting"]
             said = {KEY: {"decision": "approve", "digest": item["digest"], "always": "project"}}
@@ -200,6 +222,8 @@ async def release(place: Place, way: DecisionWay, setting: ApprovalsSetting) -> 
         ):
             if way == "command":
                 assert kairos(place, "status", "--release", str(number)).returncode == 0
+            elif way == "page":
+                decide_on_page(place, setting, "release", owner=number)
             elif way == "argument":
                 for action in ("release", "settle"):
                     given = {"run_id": run_id, "action": action, "key": str(number)}

@@ -110,7 +110,9 @@ def decisions_table() -> str:
     """Who may decide what, from the table that every entry point asks."""
     found = {(kind, way): cell for kind, way, cell in table_cells()}
     rows = [f"| {kind} | {' | '.join(found[kind, way] for way in WAYS)} |" for kind in KINDS]
-    return "\n".join([f"| decision | {' | '.join(f'by {way}' for way in WAYS)} |", "|---|---|---|---|", *rows])
+    return "\n".join(
+        [f"| decision | {' | '.join(f'by {way}' for way in WAYS)} |", "|---" * (1 + len(WAYS)) + "|", *rows]
+    )
 
 
 def settings_table() -> str:

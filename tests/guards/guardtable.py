@@ -63,6 +63,9 @@ NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with
 OAUTH_TESTS = "http/test_oauth.py::test_"
 JOINED = "core/test_joined_commit.py::test_"
 LINES = "providers/test_goal_lines.py::test_"
+PAGE = "page/test_guard.py::test_"
+ON_PAGE = "page/test_acts.py::test_"
+LIVE = "page/test_live.py::test_"
 
 OAUTH = (
     Guard(
@@ -2464,6 +2467,150 @@ TELEMETRY = (
     ),
 )
 
+ON_THE_PAGE = (
+    Guard(
+        "page/guard.py",
+        "        if host not in self._hosts:",
+        "        if False:",
+        PAGE + "another_host_is_misdirected",
+        quick=True,
+    ),
+    Guard(
+        "page/guard.py",
+        '        if given.get(b"origin", own_origin) != own_origin:',
+        "        if False:",
+        PAGE + "another_origin_is_refused_with_our_own_cookie",
+        quick=True,
+    ),
+    Guard(
+        "page/guard.py",
+        'not in ("same-origin", "none") and not is_link:',
+        'not in ("same-origin", "none") and False:',
+        PAGE + "a_request_that_another_page_made_is_refused",
+    ),
+    Guard(
+        "page/guard.py",
+        'b"origin" not in given or ',
+        "",
+        PAGE + "an_act_lacks_nothing[Origin]",
+    ),
+    Guard(
+        "page/guard.py",
+        'given.get(b"content-type", "").lower() != "application/json"',
+        "False",
+        PAGE + "an_act_lacks_nothing[Content-Type]",
+    ),
+    Guard(
+        "page/guard.py",
+        'not hmac.compare_digest(given.get(CSRF.encode(), "").encode(), csrf.encode())',
+        "False",
+        PAGE + "a_token_of_another_session_is_none",
+    ),
+    Guard(
+        "page/guard.py",
+        "        if csrf is None:\n            return NO_SESSION\n",
+        "",
+        PAGE + "without_a_session_nothing_is_read",
+    ),
+    Guard(
+        "page/guard.py",
+        "        if any(counts[name] > 1 for name in _ONCE):",
+        "        if False:",
+        PAGE + "a_header_that_stands_twice_is_refused",
+    ),
+    Guard(
+        "page/guard.py",
+        "                headers.update(HEADERS)\n",
+        "",
+        PAGE + "every_answer_holds_the_page_in_its_place",
+    ),
+    Guard(
+        "page/app.py",
+        "httponly=True, ",
+        "",
+        PAGE + "a_code_is_good_for_one_browser",
+    ),
+    Guard(
+        "page/app.py",
+        'samesite="strict", ',
+        'samesite="lax", ',
+        PAGE + "a_code_is_good_for_one_browser",
+    ),
+    Guard(
+        "page/app.py",
+        "        if len(body) > BODY_BYTES:",
+        "        if False:",
+        PAGE + "an_act_that_is_too_long_or_no_object_is_refused",
+    ),
+    Guard(
+        "store/page_files.py",
+        "        age_s = _age_s(path)\n        path.unlink()\n",
+        "        age_s = _age_s(path)\n",
+        PAGE + "a_code_is_good_for_one_browser",
+    ),
+    Guard(
+        "store/page_files.py",
+        "return 0 <= age_s <= CODE_S",
+        "return True",
+        PAGE + "a_code_is_forgotten_after_two_minutes",
+    ),
+    Guard(
+        "store/page_files.py",
+        'os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w")',
+        'os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644), "w")',
+        PAGE + "what_lets_a_browser_in_is_for_its_owner_s_eyes_alone",
+    ),
+    Guard(
+        "server/http.py",
+        " and address in PAGE_ADDRESSES",
+        "",
+        PAGE + "beyond_this_machine_there_is_no_page",
+    ),
+    Guard(
+        "tools/http/client.py",
+        "            if url.port in ports and describe_non_public(address) is not None:",
+        "            if False:",
+        EGRESS + "no_request_goes_to_the_page_even_if_it_is_listed",
+        quick=True,
+    ),
+    Guard(
+        "page/acts.py",
+        "digest=self.digest, rule=rule",
+        "rule=rule",
+        ON_PAGE + "an_approval_is_of_what_was_shown_and_the_run_goes_on",
+    ),
+    Guard(
+        "page/acts.py",
+        "    if choice.route not in OWN_ROUTES:",
+        "    if False:",
+        ON_PAGE + "nothing_is_started_where_nobody_would_answer",
+    ),
+    Guard(
+        "app/mandates.py",
+        "            if shown is not None and (known is None or known.digest != shown):",
+        "            if False:",
+        ON_PAGE + "a_mandate_is_saved_edited_and_removed_as_it_was_shown",
+    ),
+    Guard(
+        "app/mandates.py",
+        "        if shown not in (None, row.digest):",
+        "        if False:",
+        ON_PAGE + "a_mandate_is_saved_edited_and_removed_as_it_was_shown",
+    ),
+    Guard(
+        "app/context.py",
+        '        if caller.via != "page" or not self.is_command:',
+        "        if True:",
+        ON_PAGE + "a_run_that_is_started_here_is_left_to_a_living_server",
+    ),
+    Guard(
+        "page/live.py",
+        "                viewer.is_dropped = True",
+        "                pass",
+        LIVE + "a_viewer_that_reads_nothing_is_dropped_and_the_others_are_not",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2490,4 +2637,5 @@ GUARDS = (
     *TOLD_TO_SUBSCRIBERS,
     *TYPED_IN_A_HOST,
     *TELEMETRY,
+    *ON_THE_PAGE,
 )

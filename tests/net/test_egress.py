@@ -104,6 +104,17 @@ def test_the_metadata_of_a_cloud_is_refused_even_if_it_is_listed() -> None:
             send(egress, url)
 
 
+def test_no_request_goes_to_the_page_even_if_it_is_listed(web: Peer, other: Peer) -> None:
+    """A person decides there: what an agent may reach on this machine is everything else."""
+    names = Names({"page.test": [["127.0.0.1"]] * 2})
+    egress = egress_to(web, other, names=names, page_ports=lambda: {web.port})
+    for url in (web.url("/api/me"), web.url("/api/me", "page.test")):
+        with pytest.raises(EgressDenied, match="is the page"):
+            send(egress, url)
+    assert web.connections == 0
+    assert send(egress, other.url("/")).is_success
+
+
 def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
     code = f"""
 import time

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import ip_address
@@ -75,7 +75,8 @@ class HttpReply:
 class HttpClient:
     """Sends requests to public hosts and to `private_hosts`, and to no others.
 
-    A redirect may lead only to the same host or to `hosts`. `resolve` and `tls` default to the system's.
+    A redirect may lead only to the same host or to `hosts`. `resolve` and `tls` default to the system's. `page_ports`:
+    where a person decides about runs; no request goes there, whatever is listed.
     """
 
     def __init__(
@@ -86,12 +87,14 @@ class HttpClient:
         resolve: Resolve | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
         body_bytes: int = BODY_BYTES,
+        page_ports: Callable[[], Collection[int]] = tuple,
     ) -> None:
         self.hosts = tuple(hosts)
         self.private_hosts = tuple(private)
         self._resolve = resolve or _resolve_host
         self._make_tls = tls or _system_tls
         self._body_bytes = body_bytes
+        self._page_ports = page_ports
 
     def is_listed(self, url: Url) -> bool:
         """Return whether a person listed the host, so that reading from it asks nobody."""
@@ -122,10 +125,12 @@ class HttpClient:
     def addresses(self, url: Url, deadline: float) -> tuple[Address, ...]:
         """Return the host's addresses, if each of them may be reached. Raises EgressDenied, Unreachable, Timeout."""
         found = (url.address,) if url.address is not None else self._look_up(url.host, deadline)
-        listed = self.is_listed_private(url)
+        listed, ports = self.is_listed_private(url), self._page_ports()
         for address in found:
             if (why := describe_forbidden(address)) is not None:
                 raise EgressDenied(f"{url.host} is refused: it is {why}.", "No request may go there.")
+            if url.port in ports and describe_non_public(address) is not None:
+                raise EgressDenied(f"{url.authority} is the page where a person decides.", "No request may go there.")
             if not listed and (why := describe_non_public(address)) is not None:
                 raise EgressDenied(f"{url.host} is not public, but {why}.", f"Ask a public host. {LIST_HINT}")
         return found

@@ -1,0 +1,198 @@
+"""All runs of a state folder as a person looks at them, whoever's they are: in a list, alone, and all that waits.
+
+Whoever owns the state folder owns all in it. What a look gives is a function of the rows; entries of runs that have
+ended are kept in memory, since they don't change.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.run_steps import RunSteps
+from kairos_mcp.app.runs import Runs
+from kairos_mcp.core.command_patterns import format_pattern
+from kairos_mcp.core.errors import NotFound, Unreadable
+from kairos_mcp.core.identity import Caller, person_on_page
+from kairos_mcp.core.limits import limits_to_json
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.text import truncate
+from kairos_mcp.store import accounts, approvals, find_runs, queries, run_changes
+from kairos_mcp.store.codec import decode
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.rules import RuleRequest
+from kairos_mcp.store.run_changes import ListedRun
+from kairos_mcp.store.session import Session
+from kairos_mcp.views.run_report import RunReport
+from kairos_mcp.views.steps import DECIDED_BY_PERSONS, ShownSteps
+
+ROW_CHARS = 200  # of a goal and a summary in a list
+EXCERPT_CHARS = 160  # around what was searched for
+SEARCHED_RUNS = 1_000
+MAX_KEPT = 1_000  # rows of ended runs in memory
+MAX_FOUND = 100
+
+
+class Overview(Operations):
+    """Look at every run of the state folder."""
+
+    def __init__(self, context: AppContext, runs: Runs, run_steps: RunSteps) -> None:
+        super().__init__(context)
+        self._runs, self._run_steps = runs, run_steps
+        self._ended: OrderedDict[str, JsonObject] = OrderedDict()
+
+    async def read_version(self) -> int:
+        """Return a number that is another one as soon as anything was committed; 0 where nothing is stored yet."""
+        return await self._store.read(queries.read_data_version) if self._store.exists else 0
+
+    async def newest(self, limit: int, before: str | None = None) -> list[ListedRun]:
+        """Return the newest runs, or those older than the run `before`."""
+        if not self._store.exists:
+            return []
+        return await self._store.read(lambda session: run_changes.newest_of_all(session, limit, before))
+
+    async def row(self, run_id: str) -> JsonObject:
+        """Return the run's row in a list. Raises UnknownRun."""
+        if (known := self._ended.get(run_id)) is not None:
+            return known
+        run = await self._find(run_id)
+        row = _make_row(run, await self._runs.report(run_id, person_on_page(run.principal), full=False))
+        if run.outcome is not None:
+            self._ended[run_id] = row
+            while len(self._ended) > MAX_KEPT:
+                self._ended.popitem(last=False)
+        return row
+
+    async def search(self, text: str) -> JsonObject:
+        """Return the rows of the newest runs whose goal or summary holds all words of a text, with where they do."""
+        words = text.casefold().split()
+        if not words or not self._store.exists:
+            return {"rows": [], "searched": 0}
+        texts = await self._store.read(lambda session: run_changes.newest_texts(session, SEARCHED_RUNS))
+        rows: list[JsonObject] = []
+        for each in texts:
+            for place, whole in (("goal", each.goal), ("summary", each.summary)):
+                if whole is not None and all(word in whole.casefold() for word in words) and len(rows) < MAX_FOUND:
+                    excerpt = _cut_around(whole, words[0])
+                    rows.append({**await self.row(each.run_id), "found": place, "excerpt": excerpt})
+                    break
+        return {"rows": rows, "searched": len(texts)}
+
+    async def find_caller(self, run_id: str) -> Caller:
+        """Return the person, acting on whose run it is. Raises UnknownRun."""
+        return person_on_page((await self._find(run_id)).principal)
+
+    async def watch_steps(self, run_id: str) -> ShownSteps:
+        """Return the steps of a run, none of which were read yet. Raises UnknownRun."""
+        return ShownSteps(await self._find(run_id))
+
+    async def read_steps(self, shown: ShownSteps) -> None:
+        """Read what is new of a run's steps. Raises Unreadable."""
+        await self._store.read(shown.read, one_state=True)
+
+    async def read_run(self, run_id: str) -> JsonObject:
+        """Return a run as it is shown beside its steps, with its limits. Raises UnknownRun, Unreadable."""
+        run = await self._find(run_id)
+        shown = await self._run_steps.read_run(run, person_on_page(run.principal))
+
+        def add(session: Session) -> JsonObject:
+            caps = accounts.read_account(session, run.account).caps
+            waiting = _add_offers(session, run, shown["waiting"])
+            return {**shown, "waiting": waiting, "limits": limits_to_json(caps), "principal": run.principal}
+
+        return await self._store.read(add)
+
+    async def read_item(self, run_id: str, key: str) -> JsonObject:
+        """Return what waits under this key, whole: of a completion the conversation. Raises UnknownRun, NotFound."""
+        report = await self._runs.report(run_id, await self.find_caller(run_id))
+        for item in report.waiting:
+            if item["key"] == key:
+                return item
+        raise NotFound(f"Nothing waits under {key[:120]!r}.", "Look at the run again.", run_id=run_id)
+
+    async def count_waiting(self) -> int:
+        """Count the runs that wait for a person."""
+        return len(await self._list_waiting())
+
+    async def list_waiting(self) -> list[JsonObject]:
+        """Return the runs that wait for a person, oldest first, each with what is to be decided about, whole."""
+        found: list[JsonObject] = []
+        for run_id in await self._list_waiting():
+            run = await self._find(run_id)
+            report = await self._runs.report(run_id, person_on_page(run.principal))
+            items = [item for item in report.waiting if item["kind"] in DECIDED_BY_PERSONS]
+            offered = await self._store.read(lambda session, run=run, items=items: _add_offers(session, run, items))  # type: ignore[misc]
+            found.append(
+                {"run": _make_row(run, report), "items": offered, "next": report.next, "notes": report.degraded}
+            )
+        return found
+
+    async def _list_waiting(self) -> list[str]:
+        if not self._store.exists:
+            return []
+        return await self._store.read(lambda session: find_runs.list_waiting_for_person(session, None, None))
+
+    async def _find(self, run_id: str) -> RunRow:
+        return await self._store.read(lambda session: queries.run_by_id(session, run_id))
+
+
+def _add_offers(session: Session, run: RunRow, items: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return items with what may be remembered of an approval: {covers, pattern}, or null where nothing may."""
+    return [
+        {**item, "always": _describe_offer(session, run, item["key"])} if item["kind"] == "approval" else item
+        for item in items
+    ]
+
+
+def _describe_offer(session: Session, run: RunRow, key: str) -> JsonObject | None:
+    """Return which calls a rule would allow that is made with the approval under this key; None where none may be."""
+    row = approvals.find_by_key(session, run.n, key)
+    if row is None or row.shape is None:
+        return None
+    covers = RuleRequest("run").cover(row.shape)
+    pattern = format_pattern(row.shape.pattern) if row.shape.pattern else None
+    return {"covers": covers.describe(row.tool), "pattern": pattern}
+
+
+def _make_row(run: RunRow, report: RunReport) -> JsonObject:
+    """Return the entry of a run in a list. Times in milliseconds since 1970."""
+    usage, goal, agent = report.usage, report.goal, None
+    try:
+        spec: Spec = decode(Spec, run.spec)
+        goal, agent = spec.goal, spec.agent
+    except Unreadable:
+        pass  # the report says what is wrong with it
+    return {
+        "run_id": run.id,
+        "seq": run.seq,
+        "principal": run.principal,
+        "flow": run.flow,
+        "goal": truncate(goal, ROW_CHARS),
+        "workspace": run.workspace,
+        "status": report.status,
+        "stop_reason": report.stop_reason,
+        "summary": None if report.summary is None else truncate(report.summary, ROW_CHARS),
+        "started_at": run.created_at,
+        "ended_at": run.ended_at,
+        "resume_at": report.resume_at,
+        "rounds": report.rounds,
+        "model_calls": usage["model_calls"],
+        "tool_calls": usage["tool_calls"],
+        "tokens": usage["input_tokens"] + usage["output_tokens"],
+        "usd": usage["usd"],
+        "route": report.route,
+        "model": report.model,
+        "mandate": run.mandate,
+        "client": run.client,
+        "agent": agent,
+        "waiting": [{"key": item["key"], "kind": item["kind"]} for item in report.waiting],
+    }
+
+
+def _cut_around(text: str, word: str) -> str:
+    """Return the part of a text around the first place of a word."""
+    plain = " ".join(text.split())
+    at = max(0, plain.casefold().find(word) - EXCERPT_CHARS // 3)
+    return ("…" if at else "") + truncate(plain[at:], EXCERPT_CHARS)

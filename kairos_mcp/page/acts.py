@@ -1,0 +1,321 @@
+"""What a person does on the page: each act is an object of fixed fields, which is checked, then carried out.
+
+A decision names the digest of what was on the screen, so that it is about nothing else. What is decided is stored for
+whoever goes on with the run, as a command stores it; the page's process goes on with it only where no server does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic_core import ValidationError
+
+from kairos_mcp.core.decision_rights import Settlement
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.identity import person_on_page
+from kairos_mcp.core.limits import UNLIMITED, Limits
+from kairos_mcp.core.limits_table import LimitsTable
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.pydantic_errors import first_problem
+from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.app.start import StartResult
+
+Id = Annotated[str, Field(min_length=1, max_length=200)]
+Folder = Annotated[str, Field(min_length=1, max_length=4_096)]
+Text = Annotated[str, Field(max_length=2_000)]
+Goal = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Names = Annotated[list[Id], Field(max_length=64)]
+LimitsGiven = Annotated[Limits, LimitsTable()]
+OWN_ROUTES = ("provider", "scripted")  # routes that need no client
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an act came to, in a sentence for the person; `run_id`: of the run that it was about, or that it started.
+    `moves`: somebody has to go on with that run."""
+
+    said: str
+    run_id: str | None = None
+    moves: bool = False
+
+    def as_json(self) -> JsonObject:
+        return {"ok": True, "said": self.said} | ({} if self.run_id is None else {"run_id": self.run_id})
+
+
+class _Act(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    async def carry_out(self, app: App) -> Done:
+        raise NotImplementedError
+
+
+class _OfRun(_Act):
+    run: Id
+
+    async def _stored(self, app: App, what: str) -> Done:
+        return Done(f"{what} {await app.control.describe_driver(self.run)}", self.run, moves=True)
+
+
+class Approve(_OfRun):
+    act: Literal["approve"]
+    key: Id
+    digest: Digest
+    feedback: Text | None = None
+    always: Literal["run", "project"] | None = None
+    pattern: Text | None = None
+
+    async def carry_out(self, app: App) -> Done:
+        from kairos_mcp.core.command_patterns import parse_pattern
+        from kairos_mcp.store.rules import RuleRequest
+
+        if self.pattern is not None and self.always is None:
+            raise BadArguments("A pattern goes with a remembered approval.", "Say for how long.")
+        argv = parse_pattern(self.pattern) if self.pattern is not None else None
+        rule = None if self.always is None else RuleRequest(self.always, argv)
+        caller = await app.overview.find_caller(self.run)
+        await app.answers.decide(
+            self.run, self.key, "approve", self.feedback or None, caller, digest=self.digest, rule=rule, drive=False
+        )
+        return await self._stored(app, "Approved." if rule is None else "Approved, and allowed from now on.")
+
+
+class Deny(_OfRun):
+    act: Literal["deny"]
+    key: Id
+    digest: Digest
+    feedback: Text | None = None
+
+    async def carry_out(self, app: App) -> Done:
+        caller = await app.overview.find_caller(self.run)
+        await app.answers.decide(
+            self.run, self.key, "deny", self.feedback or None, caller, digest=self.digest, drive=False
+        )
+        return await self._stored(app, "Denied.")
+
+
+class Settle(_OfRun):
+    act: Literal["settle"]
+    key: Id
+    digest: Digest
+    settlement: Settlement
+    note: Text | None = None
+
+    async def carry_out(self, app: App) -> Done:
+        caller = await app.overview.find_caller(self.run)
+        await app.answers.settle(
+            self.run, self.key, self.settlement, caller, note=self.note or None, digest=self.digest, drive=False
+        )
+        return await self._stored(app, "Settled.")
+
+
+class Answer(_OfRun):
+    act: Literal["answer"]
+    answers: Annotated[dict[str, JsonObject], Field(min_length=1, max_length=64)]
+
+    async def carry_out(self, app: App) -> Done:
+        await app.answers.submit(self.run, self.answers, await app.overview.find_caller(self.run), drive=False)
+        return await self._stored(app, "Answered.")
+
+
+class Control(_OfRun):
+    act: Literal["pause", "resume", "cancel"]
+
+    async def carry_out(self, app: App) -> Done:
+        caller = await app.overview.find_caller(self.run)
+        match self.act:
+            case "resume":
+                await app.control.resume(self.run, caller, drive=False)
+                return await self._stored(app, "Resumed.")
+            case "pause":
+                await app.control.request(self.run, "pause", caller, drive=False)
+                return Done("It pauses once what is under way has ended.", self.run)
+            case "cancel":
+                await app.control.request(self.run, "cancel", caller)
+                return Done("It ends now; what was done stays.", self.run)
+
+
+class Extend(_OfRun):
+    act: Literal["extend"]
+    limits: LimitsGiven
+
+    async def carry_out(self, app: App) -> Done:
+        caller = await app.overview.find_caller(self.run)
+        await app.control.request(self.run, "extend", caller, limits=self.limits, drive=False)
+        return await self._stored(app, "Extended.")
+
+
+class Reroute(_OfRun):
+    act: Literal["reroute"]
+    route: Route
+
+    async def carry_out(self, app: App) -> Done:
+        caller = await app.overview.find_caller(self.run)
+        await app.control.request(self.run, "reroute", caller, route=self.route, drive=False)
+        return await self._stored(app, "Rerouted.")
+
+
+class _Start(_Act):
+    goal: Goal
+    limits: LimitsGiven = UNLIMITED
+    workspace: Folder | None = None
+
+
+class Start(_Start):
+    act: Literal["start"]
+    tools: Names | None = None
+    agent: Id | None = None
+    model: Id | None = None
+
+    async def carry_out(self, app: App) -> Done:
+        request = PlannerRequest(
+            self.goal,
+            tools=None if self.tools is None else tuple(self.tools),
+            agent=self.agent,
+            model=self.model,
+            limits=self.limits,
+            workspace=self.workspace,
+        )
+        return await _start(app, request)
+
+
+class Fork(_OfRun):
+    act: Literal["fork"]
+    round: Id
+    goal: Goal
+    agent: Id | None = None
+
+    async def carry_out(self, app: App) -> Done:
+        caller = await app.overview.find_caller(self.run)
+        request = PlannerRequest(self.goal, continues=self.run, from_round=self.round, agent=self.agent)
+        return await _start(app, request, caller.principal)
+
+
+class StartTeam(_Start):
+    act: Literal["start_team", "plan"]
+    agents: Names | None = None
+    max_parallel: Annotated[int, Field(ge=1, le=64)] | None = None
+
+    async def carry_out(self, app: App) -> Done:
+        request = TeamRequest(
+            self.goal,
+            agents=None if self.agents is None else tuple(self.agents),
+            max_parallel=self.max_parallel,
+            limits=self.limits,
+            workspace=self.workspace,
+            plans_only=self.act == "plan",
+        )
+        return await _start(app, request)
+
+
+class RunMandate(_Act):
+    act: Literal["mandate_run"]
+    id: Id
+    workspace: Folder | None = None
+    cycles: Annotated[int, Field(ge=1, le=100)] | None = None
+
+    async def carry_out(self, app: App) -> Done:
+        from kairos_mcp.app.mandates import MandateRef, RunOptions
+
+        reference = MandateRef(self.id, workspace=self.workspace)
+        options = RunOptions(self.cycles, await own_route(app))
+        return await _started(app, await app.mandates.start_cycles(reference, options, person_on_page()))
+
+
+class SaveMandate(_Act):
+    act: Literal["mandate_save"]
+    mandate: JsonObject
+
+    async def carry_out(self, app: App) -> Done:
+        saved = await app.mandates.save(self.mandate, person_on_page())
+        return Done(" ".join([f"Saved as {saved['mandate_id']}.", *saved["degraded"]]))
+
+
+class EditMandate(_Act):
+    act: Literal["mandate_edit"]
+    id: Id
+    workspace: Folder | None = None
+    digest: Digest
+    mandate: JsonObject
+
+    async def carry_out(self, app: App) -> Done:
+        saved = await app.mandates.edit(
+            self.id, self.mandate, person_on_page(), workspace=self.workspace, shown=self.digest
+        )
+        return Done(" ".join(["Saved." if saved["changed"] else "Nothing changed.", *saved["degraded"]]))
+
+
+class RemoveMandate(_Act):
+    act: Literal["mandate_remove"]
+    id: Id
+    workspace: Folder | None = None
+    digest: Digest
+
+    async def carry_out(self, app: App) -> Done:
+        await app.mandates.remove(self.id, person_on_page(), workspace=self.workspace, shown=self.digest)
+        return Done("Removed; its runs stay.")
+
+
+class DecideTool(_Act):
+    act: Literal["tool_approve", "tool_remove"]
+    address: Id
+    pin: Digest
+
+    async def carry_out(self, app: App) -> Done:
+        approves = self.act == "tool_approve"
+        await app.tools.decide(self.address, "approved" if approves else "removed", self.pin, person_on_page())
+        return Done("Approved: runs that begin from now on find it." if approves else "Removed: no run may call it.")
+
+
+class RemoveRule(_Act):
+    act: Literal["rule_remove"]
+    rule: Annotated[int, Field(ge=1)]
+
+    async def carry_out(self, app: App) -> Done:
+        await app.rules.remove(self.rule, person_on_page(), everywhere=True)
+        return Done("Removed: a person is asked again.")
+
+
+Act = (
+    Approve | Deny | Settle | Answer | Control | Extend | Reroute | Start | Fork | StartTeam | RunMandate | SaveMandate
+    | EditMandate | RemoveMandate | DecideTool | RemoveRule
+)  # fmt: skip
+_ACTS: TypeAdapter[Act] = TypeAdapter(Annotated[Act, Field(discriminator="act")])
+
+
+def parse_act(given: Any) -> Act:
+    """Return the act that an object describes. Raises BadArguments, which quotes nothing of it."""
+    try:
+        return _ACTS.validate_python(given)
+    except ValidationError as error:
+        problem = first_problem(error)
+        raise BadArguments(f"{problem.place or 'The act'}: {problem.message}.", "Load the page again.") from None
+
+
+async def own_route(app: App) -> Route:
+    """Return the route that a run started on the page gets: one that needs no client. Raises ConfigError."""
+    choice = await app.runs.choose_model(PlannerRequest(""))
+    if choice.route not in OWN_ROUTES:
+        raise ConfigError(
+            "Nobody would answer a run that is started here: no model is configured.",
+            "Name one as `model` in the settings; `kairos-mcp init` writes them.",
+        )
+    return "provider" if choice.route == "provider" else "scripted"
+
+
+async def _start(app: App, request: PlannerRequest | TeamRequest, principal: str | None = None) -> Done:
+    caller = person_on_page() if principal is None else person_on_page(principal)
+    routed = replace(request, route=await own_route(app))
+    await app.runs.check_model(routed)
+    return await _started(app, await app.runs.start(routed, caller, is_another=True))
+
+
+async def _started(app: App, started: StartResult) -> Done:
+    what = "An open run of it was found." if started.attached else "Started."
+    return Done(f"{what} {await app.control.describe_driver(started.run_id)}", started.run_id, moves=True)
