@@ -21,6 +21,8 @@ from mcp.shared.exceptions import MCPError
 from kairos_mcp import __version__
 from kairos_mcp.core.errors import ConfigError, KairosError
 from kairos_mcp.server.annotations import annotate_tool
+from kairos_mcp.server.apps import EXTENSION as APPS
+from kairos_mcp.server.apps import shows_apps, with_app
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, LISTEN, TASKS_EXTENSION, WaitPolicy
 from kairos_mcp.server.client_sessions import ClientSessions, serve_sessions
 from kairos_mcp.server.features import Features, cursor_of
@@ -67,10 +69,12 @@ def build_server(
     listing = wire.ListToolsResult(tools=[annotate_tool(tool, settings) for tool in chosen.tools])
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
 
-    async def on_list_tools(_ctx: object, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+    async def on_list_tools(
+        ctx: ServerRequestContext[Any], params: wire.PaginatedRequestParams | None
+    ) -> wire.ListToolsResult:
         if cursor_of(params) is not None:
             raise MCPError(wire.INVALID_PARAMS, "The list of tools has one page. List again without a cursor.")
-        return listing
+        return with_app(listing) if shows_apps(ctx) else listing
 
     async def on_call_tool(ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams) -> HandlerResult:
         from kairos_mcp.server.dispatch import dispatch
@@ -101,6 +105,7 @@ def build_server(
         on_completion=features.complete,
     )
     features.add_skills(server)
+    server.extensions[APPS] = {}
     server.add_request_handler("tools/call", wire.CallToolRequestParams, on_call_tool)
     server.add_request_handler("logging/setLevel", wire.SetLevelRequestParams, features.set_level)
     _add_tasks(server, get_app, policy)

@@ -24,7 +24,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.core.untrusted_text import spell_hidden
-from kairos_mcp.server import results
+from kairos_mcp.server import apps, results
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.result_schema import SCHEMAS
 from kairos_mcp.tools.skill_files import MAIN
@@ -50,12 +50,13 @@ BOTH: tuple[wire.Role, ...] = ("user", "assistant")
 @dataclass(frozen=True, slots=True)
 class Content:
     """What a resource holds. `ttl_ms`: how long a client may keep it; `is_public`: it is the same for everybody.
-    `mime_type`: where its kind has none."""
+    `mime_type`: where its kind has none. `meta`: what a host is told beside it."""
 
     text: str | bytes
     ttl_ms: int = 0
     is_public: bool = False
     mime_type: str | None = None
+    meta: JsonObject | None = None
 
 
 Read = Callable[[GetApp, Caller, dict[str, str]], Awaitable[Content]]
@@ -159,6 +160,10 @@ async def _read_schema(_get_app: GetApp, _caller: Caller, values: dict[str, str]
     return Content(canonical_json(SCHEMAS[values["name"]][1]), FIXED_TTL_MS, is_public=True)
 
 
+async def _read_app(_get_app: GetApp, _caller: Caller, _values: dict[str, str]) -> Content:
+    return Content(apps.make_document(), FIXED_TTL_MS, is_public=True, meta=apps.OF_RESOURCE)
+
+
 async def _read_skill(get_app: GetApp, _caller: Caller, values: dict[str, str]) -> Content:
     """The bytes as they are: a client compares them with the digest of the skill's entry."""
     path = values.get("path", MAIN)
@@ -210,6 +215,10 @@ KINDS = (
     ResourceKind(
         "kairos://schema/{name}", "schema", "A schema", "The full schema of a result or a mandate", SCHEMA,
         _read_schema, audience=("assistant",), priority=0.2,
+    ),
+    ResourceKind(
+        apps.URI, "run-app", "A live run", "The document that a host shows with a run: it is live", apps.MIME_TYPE,
+        _read_app, audience=("user",), priority=0.1,
     ),
     ResourceKind(
         "skill://{name}/SKILL.md", "skill", "A skill", "How to do a kind of work with this server", MARKDOWN,
@@ -276,7 +285,13 @@ def _entry(
 ) -> wire.Resource:
     annotations = kind.annotations.model_copy(update={"last_modified": last_modified})
     return wire.Resource(
-        uri=uri, name=name, title=title, description=description, mime_type=kind.mime_type, annotations=annotations
+        uri=uri,
+        name=name,
+        title=title,
+        description=description,
+        mime_type=kind.mime_type,
+        annotations=annotations,
+        _meta=apps.OF_RESOURCE if uri == apps.URI else None,
     )
 
 
@@ -314,7 +329,7 @@ async def read_resource(get_app: GetApp, uri: str) -> wire.ReadResourceResult:
         raise protocol_error(error, await get_app(), caller, uri=truncate(uri, 400)) from error
     mime = content.mime_type or kind.mime_type
     contents: Any = (
-        wire.TextResourceContents(uri=uri, mime_type=mime, text=content.text)
+        wire.TextResourceContents(uri=uri, mime_type=mime, text=content.text, _meta=content.meta)
         if isinstance(content.text, str)
         else wire.BlobResourceContents(uri=uri, mime_type=mime, blob=b64encode(content.text).decode())
     )

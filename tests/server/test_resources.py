@@ -122,7 +122,7 @@ async def test_the_list_has_what_is_always_there_and_the_newest_runs_in_pages(pl
         first = await client.list_resources()
         fixed = [resource for resource in first.resources if not str(resource.uri).startswith("kairos://runs/")]
         assert [str(resource.uri) for resource in fixed] == [
-            *("kairos://inbox", "kairos://runs", "kairos://budget"),
+            *("kairos://inbox", "kairos://runs", "kairos://budget", "ui://kairos/run.html"),
             *("kairos://schema/mandate", "kairos://schema/result"),
             *("skill://mandates/SKILL.md", "skill://ooda-cycle/SKILL.md", "skill://planner-loop/SKILL.md"),
         ]
