@@ -14,6 +14,7 @@ from support.page_runs import ask_to_write, writes
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.run_spec import PlannerRequest
 
@@ -228,3 +229,53 @@ def test_a_day_s_shares_are_told_apart_by_project(place: Place, desk: Visitor) -
     (day,) = desk.read("budget")["days"]
     assert [(share["route"], share["workspace"]) for share in day["by"]] == [("scripted", str(place.workspace))]
     assert day["spent"]["model_calls"] == 1
+
+
+def test_teams_plans_and_mandates_are_started(place: Place, desk: Visitor) -> None:
+    """What becomes of them is the script's matter: here they are rows, on a route that needs no client."""
+    place.script.write_text(json.dumps(says("no plan")) + "\n")
+    desk.does("mandate_save", mandate=MANDATE)
+    acts = (
+        ("start_team", {"goal": "look", "max_parallel": 2}),
+        ("plan", {"goal": "look"}),
+        ("mandate_run", {"id": "tidy"}),
+    )
+    started = {act: desk.does(act, **fields)["run_id"] for act, fields in acts}
+    found = place.rows("select id, flow, route, via, mandate from run order by n")
+    assert found == [
+        (started["start_team"], "team", "scripted", "page", None),
+        (started["plan"], "plan", "scripted", "page", None),
+        (started["mandate_run"], "ooda_run", "scripted", "page", "tidy"),
+    ]
+    assert [row["run_id"] for row in desk.read("mandate?id=tidy")["runs"]] == [started["mandate_run"]]
+
+
+def test_a_run_is_sent_to_another_route(place: Place, desk: Visitor) -> None:
+    async def start_by_hand() -> str:
+        async with App.open(place.settings(says("Said by the script.")), via="mcp") as app:
+            run_id = (await app.runs.start_planner(PlannerRequest("say it", route="caller"), ME)).run_id
+            await rests(app, run_id)
+            return run_id
+
+    run_id = asyncio.run(start_by_hand())
+    desk.does("reroute", run=run_id, route="scripted")
+    wait_until(lambda: ended(place, run_id))
+    assert desk.read(f"run?run={run_id}")["run"]["summary"] == "Said by the script."
+
+
+def test_whoever_owns_the_state_folder_decides_about_the_runs_of_all_in_it(place: Place) -> None:
+    alice = Caller("alice", client="hers")
+
+    async def start_as_alice() -> str:
+        async with App.open(place.settings(writes("new.txt", "new\n"), says("done")), via="mcp") as app:
+            run_id = (await app.runs.start_planner(PlannerRequest("make it", tools=("write_file",)), alice)).run_id
+            await app.runs.wait([run_id], until="rest", wait_s=20, caller=alice)
+            return run_id
+
+    run_id = asyncio.run(start_as_alice())
+    with served_page(place.home) as desk:
+        (row,) = desk.read("runs")["rows"]
+        assert (row["run_id"], row["principal"], row["client"]) == (run_id, "alice", "hers")
+        desk.does("approve", run=run_id, key=KEY, digest=desk.waiting(run_id)["digest"])
+        wait_until(lambda: ended(place, run_id))
+    assert verdicts(place) == [("approve", "alice", "page", "page", None)]
