@@ -31,10 +31,9 @@ def test_what_a_module_imports_is_exported_there(module: Path) -> None:
         assert set(names.split(", ")) <= exported, path
 
 
-FILES = [*MODULES, VENDORED, FOLDER / "index.html", FOLDER / "page.css"]
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "file", [*MODULES, VENDORED, FOLDER / "index.html", FOLDER / "page.css"], ids=lambda path: path.name
+)
 def test_no_file_asks_another_host_for_anything(file: Path) -> None:
     text = file.read_text()
     assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= NAMESPACES

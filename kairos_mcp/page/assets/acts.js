@@ -57,20 +57,27 @@ function Approval({ run, item, onDone }) {
   const rule = remember ? { always: remember, ...(item.always.pattern != null && { pattern }) } : {};
   return html`<div class="decision">
     <label for="why-${id}">Comment <span class="quiet">for the model; say why if you deny</span></label>
-    <input id="why-${id}" value=${feedback} maxlength=${MAX_FEEDBACK} onInput=${(event) => setFeedback(event.target.value)} autocomplete="off" />
+    <input id="why-${id}" value=${feedback} maxlength=${MAX_FEEDBACK}
+      onInput=${(event) => setFeedback(event.target.value)} autocomplete="off" />
     <div class="buttons">
-      <button class="yes" data-approve disabled=${isBusy || !armed} onClick=${() => perform("approve", { ...shown, ...rule, ...(feedback && { feedback }) })}>Approve</button>
-      <button class="no" disabled=${isBusy || !armed} onClick=${() => perform("deny", { ...shown, feedback })}>Deny</button>
-      ${item.always && html`<select aria-label="For how long the approval holds" value=${remember} onChange=${(event) => setRemember(event.target.value)}>
+      <button class="yes" data-approve disabled=${isBusy || !armed}
+        onClick=${() => perform("approve", { ...shown, ...rule, ...(feedback && { feedback }) })}>Approve</button>
+      <button class="no" disabled=${isBusy || !armed}
+        onClick=${() => perform("deny", { ...shown, feedback })}>Deny</button>
+      ${item.always && html`<select aria-label="For how long the approval holds" value=${remember}
+        onChange=${(event) => setRemember(event.target.value)}>
         <option value="">this time only</option>
         <option value="run">always in this run</option>
         <option value="project">always in this project</option>
       </select>`}
-      <span class="digest" title="Your decision holds for exactly what is shown above, which has this digest">${(item.digest || "").slice(0, 12)}</span>
+      <span class="digest" title="Your decision holds for exactly what is shown above, which has this digest">
+        ${(item.digest || "").slice(0, 12)}</span>
     </div>
     ${remember && html`<p class="quiet">From then on nobody is asked about ${revealHidden(item.always.covers)}.</p>`}
-    ${remember && item.always.pattern != null && html`<label for="pattern-${id}">Commands like this <span class="quiet">… at the end stands for any further arguments</span></label>
-      <input id="pattern-${id}" class="mono" value=${pattern} onInput=${(event) => setPattern(event.target.value)} autocomplete="off" spellcheck="false" />`}
+    ${remember && item.always.pattern != null && html`<label for="pattern-${id}">Commands like this${" "}
+      <span class="quiet">… at the end stands for any further arguments</span></label>
+      <input id="pattern-${id}" class="mono" value=${pattern} onInput=${(event) => setPattern(event.target.value)}
+        autocomplete="off" spellcheck="false" />`}
     <${Failure} failure=${failure} />
   </div>`;
 }
@@ -80,10 +87,12 @@ function Settlement({ run, item, onDone }) {
   const { perform, isBusy, failure } = useAct(onDone);
   const armed = useArmed(item.digest);
   const id = `${run.run_id}-${item.key}`;
-  const settle = (settlement) => perform("settle", { run: run.run_id, key: item.key, digest: item.digest, settlement, ...(note && { note }) });
+  const shown = { run: run.run_id, key: item.key, digest: item.digest };
+  const settle = (settlement) => perform("settle", { ...shown, settlement, ...(note && { note }) });
   return html`<div class="decision">
     <label for="note-${id}">Note <span class="quiet">optional, for the model</span></label>
-    <input id="note-${id}" value=${note} maxlength=${MAX_FEEDBACK} onInput=${(event) => setNote(event.target.value)} autocomplete="off" />
+    <input id="note-${id}" value=${note} maxlength=${MAX_FEEDBACK} onInput=${(event) => setNote(event.target.value)}
+      autocomplete="off" />
     <div class="buttons">
       <button data-approve disabled=${isBusy || !armed} onClick=${() => settle("already_done")}>It took effect</button>
       <button disabled=${isBusy || !armed} onClick=${() => settle("reattempt")}>It did not: make it again</button>
@@ -91,6 +100,10 @@ function Settlement({ run, item, onDone }) {
     <${Failure} failure=${failure} />
   </div>`;
 }
+
+/** What a request says: its conversation, or the arguments of a call. */
+const textOf = ({ messages, arguments: values }) =>
+  messages ? messages.map(({ role, content }) => `${role}: ${content}`).join("\n\n") : JSON.stringify(values, null, 2);
 
 function CallerAnswer({ run, item, onDone }) {
   const [text, setText] = useState("");
@@ -100,12 +113,15 @@ function CallerAnswer({ run, item, onDone }) {
   const look = async () => setRequest((await get("api/item", { run: run.run_id, key: item.key })).item);
   return html`<div class="decision">
     ${request
-      ? html`<pre tabindex="0">${revealHidden((request.messages || []).map(({ role, content }) => `${role}: ${content}`).join("\n\n") || JSON.stringify(request.arguments, null, 2))}</pre>`
+      ? html`<pre tabindex="0">
+        ${revealHidden(textOf(request))}</pre>`
       : html`<p><button class="link" onClick=${look}>Show what is asked</button></p>`}
-    <label for="answer-${id}">${item.kind === "tool_call" ? "Result of the call" : "Answer in the model’s place"}</label>
+    <label for="answer-${id}">${item.kind === "tool_call" ? "Result of the call" : "Answer in the model’s place"}
+      </label>
     <textarea id="answer-${id}" rows="4" value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
     <div class="buttons"><button data-approve disabled=${isBusy || !text.trim()}
-      onClick=${() => perform("answer", { run: run.run_id, answers: { [item.key]: { content: text } } })}>Answer</button></div>
+      onClick=${() => perform("answer", { run: run.run_id, answers: { [item.key]: { content: text } } })}>
+      Answer</button></div>
     <${Failure} failure=${failure} />
   </div>`;
 }
@@ -118,7 +134,8 @@ export function Dialog({ title, onClose, children }) {
     dialog.current.showModal();
     return () => before?.isConnected && before.focus();
   }, []);
-  return html`<dialog ref=${dialog} aria-label=${title} onClose=${onClose} onClick=${(event) => event.target === dialog.current && onClose()}>
+  return html`<dialog ref=${dialog} aria-label=${title} onClose=${onClose}
+    onClick=${(event) => event.target === dialog.current && onClose()}>
     <h2>${title}</h2>${children}</dialog>`;
 }
 
@@ -139,28 +156,43 @@ function FormDialog({ title, submit, isDangerous, onSubmit, onClose, isBusy, fai
 }
 
 export function Field({ label, hint, children }) {
-  return html`<label class="field"><span>${label}${hint && html` <small class="quiet">${hint}</small>`}</span>${children}</label>`;
+  return html`<label class="field"><span>${label}${hint && html` <small class="quiet">${hint}</small>`}</span>
+    ${children}</label>`;
 }
 
-export const EXTENDABLE = [["rounds", "rounds", 1], ["usd", "dollars", "any"], ["total_tokens", "tokens", 1], ["tool_calls", "tool calls", 1]];
+const EXTENDABLE = [
+  ["rounds", "rounds", 1],
+  ["usd", "dollars", "any"],
+  ["total_tokens", "tokens", 1],
+  ["tool_calls", "tool calls", 1],
+];
 
 function ExtendDialog({ run, ...dialog }) {
   const [more, setMore] = useState({});
   const set = EXTENDABLE.filter(([name]) => run.remaining[name] != null);
   const limits = Object.fromEntries(Object.entries(more).filter(([, value]) => value > 0));
-  return html`<${FormDialog} title="Allow more" submit="Extend" ...${dialog} onSubmit=${() => dialog.perform("extend", { run: run.run_id, limits })}>
+  return html`<${FormDialog} title="Allow more" submit="Extend" ...${dialog}
+    onSubmit=${() => dialog.perform("extend", { run: run.run_id, limits })}>
     <p class="quiet">Added to what is left of this run's limits, as far as the configuration allows.</p>
     ${set.length === 0 && html`<p>None of its limits can be extended: it has none.</p>`}
     ${set.map(([name, label, step]) => html`<${Field} label="More ${label}" hint="${run.remaining[name]} left">
-      <input type="number" min="0" step=${step} value=${more[name] ?? ""} onInput=${(event) => setMore({ ...more, [name]: Number(event.target.value) })} /><//>`)}
+      <input type="number" min="0" step=${step} value=${more[name] ?? ""}
+        onInput=${(event) => setMore({ ...more, [name]: Number(event.target.value) })} /><//>`)}
   <//>`;
 }
 
-const ROUTES = { auto: "whatever is configured", provider: "the provider that is configured", caller: "whoever calls the server", sampling: "the client’s model", scripted: "a script" };
+const ROUTES = {
+  auto: "whatever is configured",
+  provider: "the provider that is configured",
+  caller: "whoever calls the server",
+  sampling: "the client’s model",
+  scripted: "a script",
+};
 
 function RerouteDialog({ run, ...dialog }) {
   const [route, setRoute] = useState("auto");
-  return html`<${FormDialog} title="Let another answer" submit="Reroute" ...${dialog} onSubmit=${() => dialog.perform("reroute", { run: run.run_id, route })}>
+  return html`<${FormDialog} title="Let another answer" submit="Reroute" ...${dialog}
+    onSubmit=${() => dialog.perform("reroute", { run: run.run_id, route })}>
     <p class="quiet">Now its model is reached by: ${ROUTES[run.route] || run.route}.</p>
     <${Field} label="From now on"><select value=${route} onChange=${(event) => setRoute(event.target.value)}>
       ${Object.entries(ROUTES).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select><//>
@@ -171,16 +203,20 @@ function ForkDialog({ run, timeline, ...dialog }) {
   const rounds = timeline.groups.filter((group) => /round-\d+$/.test(group.name)).map((group) => group.name);
   const [round, setRound] = useState(rounds.at(-1));
   const [goal, setGoal] = useState(run.goal);
-  return html`<${FormDialog} title="Fork from a round" submit="Start the fork" ...${dialog} onSubmit=${() => dialog.perform("fork", { run: run.run_id, round, goal })}>
-    <p class="quiet">A new run goes on from the conversation as it was before that round, with limits and approvals of its own. Files stay as they are now.</p>
+  return html`<${FormDialog} title="Fork from a round" submit="Start the fork" ...${dialog}
+    onSubmit=${() => dialog.perform("fork", { run: run.run_id, round, goal })}>
+    <p class="quiet">A new run goes on from the conversation as it was before that round, with limits and
+      approvals of its own. Files stay as they are now.</p>
     <${Field} label="From before"><select value=${round} onChange=${(event) => setRound(event.target.value)}>
       ${rounds.map((name) => html`<option value=${name}>${formatPath(name)}</option>`)}</select><//>
-    <${Field} label="What to do next"><textarea rows="3" required value=${goal} onInput=${(event) => setGoal(event.target.value)}></textarea><//>
+    <${Field} label="What to do next"><textarea rows="3" required value=${goal}
+      onInput=${(event) => setGoal(event.target.value)}></textarea><//>
   <//>`;
 }
 
 function CancelDialog({ run, ...dialog }) {
-  return html`<${FormDialog} title="Cancel this run?" submit="Cancel the run" isDangerous ...${dialog} onSubmit=${() => dialog.perform("cancel", { run: run.run_id })}>
+  return html`<${FormDialog} title="Cancel this run?" submit="Cancel the run" isDangerous ...${dialog}
+    onSubmit=${() => dialog.perform("cancel", { run: run.run_id })}>
     <p>It ends now and can't be resumed. Its record stays; files that it changed stay changed.</p>
   <//>`;
 }
@@ -193,10 +229,12 @@ export function Controls({ run, timeline, onDone }) {
   const { perform, isBusy, failure } = useAct(async (answer) => {
     setOpen(null);
     await onDone(answer);
+    if (answer.run_id && answer.run_id !== run.run_id) location.hash = `#/runs/${answer.run_id}`; // a fork
   });
   const ended = hasEnded(run);
   const canFork = timeline.groups.some((group) => /round-\d+$/.test(group.name));
-  const button = (name, label) => html`<button class="small" disabled=${isBusy} onClick=${() => (DIALOGS[name] ? setOpen(name) : perform(name, { run: run.run_id }))}>${label}</button>`;
+  const button = (name, label) => html`<button class="small" disabled=${isBusy}
+    onClick=${() => (DIALOGS[name] ? setOpen(name) : perform(name, { run: run.run_id }))}>${label}</button>`;
   return html`<div class="controls" role="group" aria-label="Control this run">
     ${!ended && run.status === "paused" && button("resume", "Resume")}
     ${!ended && run.status !== "paused" && button("pause", "Pause")}
@@ -205,6 +243,7 @@ export function Controls({ run, timeline, onDone }) {
     ${canFork && button("fork", "Fork")}
     ${!ended && button("cancel", "Cancel run")}
     ${!open && html`<${Failure} failure=${failure} />`}
-    ${open && html`<${DIALOGS[open]} run=${run} timeline=${timeline} perform=${perform} isBusy=${isBusy} failure=${failure} onClose=${() => setOpen(null)} />`}
+    ${open && html`<${DIALOGS[open]} run=${run} timeline=${timeline} perform=${perform} isBusy=${isBusy}
+      failure=${failure} onClose=${() => setOpen(null)} />`}
   </div>`;
 }

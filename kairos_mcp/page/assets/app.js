@@ -69,7 +69,8 @@ async function findByInput({ run_id: id, goal, mandate_id: mandate }) {
   for (let tries = 0; tries < 5 && !shown.id; tries++) {
     await new Promise((resolve) => setTimeout(resolve, 400 * (tries + 1)));
     const { runs = [] } = await callTool("run_status", {}).catch(() => ({}));
-    showRun(runs.find((run) => !hasEnded(run) && (goal ? run.goal && goal.startsWith(run.goal.replace(/…$/, "")) : run.mandate === mandate))?.run_id);
+    const isMeant = (run) => (goal ? goal.startsWith(run.goal.replace(/…$/, "")) : run.mandate === mandate);
+    showRun(runs.find((run) => !hasEnded(run) && isMeant(run))?.run_id);
   }
 }
 
@@ -108,7 +109,8 @@ async function readNews(id) {
   const since = shown.seq === null ? {} : { since: shown.seq, wait_s: WAIT_S };
   let cursor = null;
   do {
-    const page = await callTool("run_trace", { run_id: id, view: "steps", max_chars: PAGE_CHARS, ...since, ...(cursor && { cursor }) });
+    const query = { run_id: id, view: "steps", max_chars: PAGE_CHARS, ...since, ...(cursor && { cursor }) };
+    const page = await callTool("run_trace", query);
     if (id !== shown.id) return; // another run was shown meanwhile
     shown.run = page.run;
     shown.timeline = addSteps(shown.timeline, page.steps);
@@ -120,8 +122,10 @@ async function readNews(id) {
 function decisionElsewhere(item) {
   const { page } = shown.run;
   if (!isDecidedByPerson(item)) return null;
-  if (!page || !host.openLinks) return html`<p class="elsewhere">A person decides, in a terminal: <code>${item.command || "kairos-mcp inbox"}</code></p>`;
-  return html`<p class="elsewhere"><button class="button" onClick=${() => ask("ui/open-link", { url: page }).catch(() => {})}>Look and decide on the page ↗</button>
+  if (!page || !host.openLinks) return html`<p class="elsewhere">A person decides, in a terminal: <code>
+    ${item.command || "kairos-mcp inbox"}</code></p>`;
+  return html`<p class="elsewhere"><button class="button"
+    onClick=${() => ask("ui/open-link", { url: page }).catch(() => {})}>Look and decide on the page ↗</button>
     <span class="quiet">Nothing in this conversation can.</span></p>`;
 }
 
@@ -135,9 +139,11 @@ function draw() {
   if (!shown.run) return render(html`<p class="quiet">${shown.id ? "…" : "No run yet."}</p>`, root);
   const isFull = context.displayMode === "fullscreen";
   const canEnlarge = !isFull && context.availableDisplayModes?.includes("fullscreen");
-  return render(html`<${RunView} run=${shown.run} timeline=${shown.timeline} newest=${isFull ? undefined : INLINE_GROUPS} at=${shown.at}
+  return render(html`<${RunView} run=${shown.run} timeline=${shown.timeline}
+    newest=${isFull ? undefined : INLINE_GROUPS} at=${shown.at}
     onOpen=${(path) => { shown.at = path; draw(); }} decision=${decisionElsewhere} isLive=${isFollowing}
-    controls=${canEnlarge && html`<div class="controls"><button class="small" onClick=${enlarge}>Larger</button></div>`} />`, root);
+    controls=${canEnlarge && html`<div class="controls"><button class="small" onClick=${enlarge}>Larger</button>
+      </div>`} />`, root);
 }
 
 async function connect() {

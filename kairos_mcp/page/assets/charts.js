@@ -40,7 +40,8 @@ export function StackedBars({ bars, names, format, label, least, width = 720 }) 
   const barWidth = Math.min(38, step * 0.62);
   const every = Math.ceil(bars.length / 15);
   const y = (value) => TOP + HEIGHT - (value / top) * HEIGHT;
-  const valueOf = (bar, name) => bar.parts.filter((part) => part.name === name).reduce((sum, part) => sum + part.value, 0);
+  const valueOf = (bar, name) =>
+    bar.parts.filter((part) => part.name === name).reduce((sum, part) => sum + part.value, 0);
   return html`<figure class="bars">
     <svg viewBox="0 0 ${width + AXIS + 8} ${TOP + HEIGHT + BOTTOM}" role="img" aria-label=${label}>
       ${[0, top / 2, top].map((value) => html`<g class="grid">
@@ -55,10 +56,12 @@ export function StackedBars({ bars, names, format, label, least, width = 720 }) 
             const value = valueOf(bar, name);
             if (!value) return null;
             sum += value;
-            return html`<rect class="hue-${hues.get(name)}" x=${x} y=${y(sum)} width=${barWidth} height=${Math.max(1, y(sum - value) - y(sum))} rx="1.5">
+            return html`<rect class="hue-${hues.get(name)}" x=${x} y=${y(sum)} width=${barWidth}
+              height=${Math.max(1, y(sum - value) - y(sum))} rx="1.5">
               <title>${bar.title} · ${name}: ${format(value)}</title></rect>`;
           })}
-          ${at % every === 0 && html`<text x=${x + barWidth / 2} y=${TOP + HEIGHT + 18} text-anchor="middle">${bar.label}</text>`}
+          ${at % every === 0 && html`<text x=${x + barWidth / 2} y=${TOP + HEIGHT + 18} text-anchor="middle">
+            ${bar.label}</text>`}
         </g>`;
       })}
     </svg>
@@ -66,7 +69,8 @@ export function StackedBars({ bars, names, format, label, least, width = 720 }) 
     <details class="as-table"><summary>as a table</summary>
       <div class="scroll" tabindex="0" role="group" aria-label=${label}><table class="plain">
         <thead><tr><th>day</th>${names.map((name) => html`<th>${name}</th>`)}<th>all</th></tr></thead>
-        <tbody>${bars.map((bar, at) => html`<tr><td>${bar.title}</td>${names.map((name) => html`<td>${format(valueOf(bar, name))}</td>`)}<td>${format(sums[at])}</td></tr>`)}</tbody>
+        <tbody>${bars.map((bar, at) => html`<tr><td>${bar.title}</td>${names.map((name) => html`<td>
+          ${format(valueOf(bar, name))}</td>`)}<td>${format(sums[at])}</td></tr>`)}</tbody>
       </table></div></details>
   </figure>`;
 }

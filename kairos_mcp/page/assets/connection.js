@@ -48,7 +48,7 @@ export async function enter(code) {
   return me;
 }
 
-// A browser holds six connections to a server, and all tabs share them: so each tab has one line, and none while hidden.
+// A browser holds six connections to a server, which all tabs share: so each tab has one line, and none while hidden.
 const listeners = new Set();
 let line = null;
 let lineRun = null;

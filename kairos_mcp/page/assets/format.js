@@ -45,12 +45,22 @@ export const formatMoment = (at) =>
 export const timeOf = (at) => (at == null ? null : typeof at === "number" ? at : Date.parse(at));
 
 // Control, zero-width and direction characters, and tags: a text could hide something with them.
-const HIDDEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]/gu;
+const HIDDEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180e" +
+    "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff9-\\ufffb]" +
+    "|[\\u{e0000}-\\u{e0fff}]",
+  "gu",
+);
 
 /** A text with each invisible character spelled out: nothing may be approved unseen. */
 export const revealHidden = (text) =>
   text.replace(HIDDEN, (char) => `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
+/** What there is of these facts, in one line. */
+export const joinFacts = (...facts) => facts.filter(Boolean).join(" · ");
+
+/** The last part of a folder's path, by which a project is known. */
+export const folderName = (path) => path?.split("/").at(-1);
 
 /** `cycle-1/act` as "Cycle 1 · Act". */
 export const formatPath = (path) =>

@@ -1,22 +1,50 @@
 // The page: where one is (the fragment), the frame around every page, the keys, and the way in.
 
 import { html, render, useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
-import { BudgetPage } from "./budget.js";
 import { enter, follow, get, useEvents } from "./connection.js";
-import { Dialog } from "./acts.js";
-import { InboxPage, RunsPage, StartPage } from "./lists.js";
-import { MandatePage, MandatesPage } from "./mandates.js";
-import { RunPage } from "./run.js";
-import { AgentsPage, ToolsPage } from "./tools.js";
+import { joinFacts } from "./format.js";
+import { RunsPage } from "./runs.js";
 import { hasEnded, isDecidedByPerson } from "./view.js";
 
-const PAGES = [["runs", "Runs"], ["waits", "Inbox"], ["budget", "Budget"], ["mandates", "Mandates"], ["tools", "Tools"], ["agents", "Agents"]];
-const KEYS = [
-  ["j k", "down, up"], ["Enter", "open or close"], ["w", "what waits for you"], ["a", "to the button that approves; Enter presses it"],
-  ["u", "up: all runs"], ["/", "search"], ["?", "these keys"],
+const PAGES = [
+  ["runs", "Runs"],
+  ["waits", "Inbox"],
+  ["budget", "Budget"],
+  ["mandates", "Mandates"],
+  ["tools", "Tools"],
+  ["agents", "Agents"],
 ];
+const KEYS = [
+  ["j k", "down, up"],
+  ["Enter", "open or close"],
+  ["w", "what waits for you"],
+  ["a", "to the button that approves; Enter presses it"],
+  ["u", "up: all runs"],
+  ["/", "search"],
+  ["?", "these keys"],
+];
+const LISTED = ".runs a, .step .row, .then button, .then a, .rows > li > a, .rows > li > button, a.card"; // for j and k
 const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 const NOTICE_MS = 6000;
+
+// What the list of runs doesn't need is loaded when it is first shown.
+const FILES = {
+  acts: () => import("./acts.js"),
+  budget: () => import("./budget.js"),
+  inbox: () => import("./inbox.js"),
+  mandates: () => import("./mandates.js"),
+  run: () => import("./run.js"),
+  tools: () => import("./tools.js"),
+};
+
+/** A component `name` of one of these files. */
+function Loaded({ file, name, children, ...props }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    FILES[file]().then(setFound);
+  }, [file]);
+  return found ? html`<${found[name]} ...${props}>${children}<//>` : html`<p class="quiet" aria-busy="true">…</p>`;
+}
 
 /** Where one is: `#/runs/RUN/round-3/call-2` and `#/runs?show=waiting`. */
 function readAddress() {
@@ -25,8 +53,8 @@ function readAddress() {
   return { page: page || "runs", id, step: rest.join("/") || null, query: new URLSearchParams(query) };
 }
 
-/** All runs that are known, the newest first; undefined before the first frame. Open ones that are `gone` leave: nothing
- * more would be told of them. */
+/** All runs that are known, the newest first; undefined before the first frame. Open ones that are `gone` leave, since
+ * nothing more would be told of them. */
 function useRuns() {
   const [rows, setRows] = useState();
   const [waits, setWaits] = useState(0);
@@ -77,7 +105,7 @@ function useKeys(actions) {
 }
 
 function moveFocus(by) {
-  const rows = [...document.querySelectorAll(".runs a, .step .row, .then button, .then a, .rows > li > a, .rows > li > button, a.card")];
+  const rows = [...document.querySelectorAll(LISTED)];
   const at = rows.indexOf(document.activeElement);
   const next = at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by;
   rows[Math.max(0, Math.min(rows.length - 1, next))]?.focus();
@@ -86,7 +114,9 @@ function moveFocus(by) {
 function Navigation({ page, waits, isUp, theme, onTheme, onHelp }) {
   return html`<nav aria-label="Pages">
     <a class="brand" href="#/runs"><img src="static/mark.svg" alt="" width="22" height="22" /><span>Kairos</span></a>
-    <div class="pages">${PAGES.map(([name, label]) => html`<a href="#/${name}" aria-current=${page === name ? "page" : null}>${label}${name === "waits" && waits > 0 && html`<b class="badge">${waits}<span class="hidden"> waiting</span></b>`}</a>`)}</div>
+    <div class="pages">${PAGES.map(([name, label]) => html`<a href="#/${name}"
+      aria-current=${page === name ? "page" : null}>${label}${name === "waits" && waits > 0 && html`<b class="badge">
+      ${waits}<span class="hidden"> waiting</span></b>`}</a>`)}</div>
     <div class="foot">
       <span class="line ${isUp ? "up" : ""}" role="status">${isUp ? "live" : "reconnecting …"}</span>
       <button class="link" onClick=${onTheme} aria-label="Colours: ${theme}" title="Colours">${theme}</button>
@@ -94,7 +124,7 @@ function Navigation({ page, waits, isUp, theme, onTheme, onHelp }) {
     </div></nav>`;
 }
 
-const HelpDialog = ({ onClose }) => html`<${Dialog} title="Keys" onClose=${onClose}>
+const HelpDialog = ({ onClose }) => html`<${Loaded} file="acts" name="Dialog" title="Keys" onClose=${onClose}>
   <dl class="keys">${KEYS.map(([key, words]) => html`<dt>${key}</dt><dd>${words}</dd>`)}</dl>
   <div class="buttons"><button onClick=${onClose}>Back</button></div><//>`;
 
@@ -113,12 +143,12 @@ function App({ me }) {
     return () => removeEventListener("hashchange", onMove);
   }, []);
   useEffect(() => {
-    follow(run || null);
+    if (!run) follow(null); // the page of a run does so itself, once it listens
     scrollTo(0, 0);
   }, [page, id]);
   useEffect(() => {
     const place = run ? rows?.find((row) => row.run_id === run)?.goal : PAGES.find(([name]) => name === page)?.[1];
-    document.title = [waits ? `(${waits})` : "", place, "Kairos"].filter(Boolean).join(" ").replace(/ Kairos$/, place ? " · Kairos" : "Kairos");
+    document.title = (waits ? `(${waits}) ` : "") + joinFacts(place, "Kairos");
   }, [waits, page, run, rows]);
   useEffect(() => {
     if (!notice) return undefined;
@@ -141,29 +171,36 @@ function App({ me }) {
 
   const onDone = useCallback(async (answer) => setNotice(answer.said || "Done."), []);
   const content = useMemo(() => {
-    if (run) return html`<${RunPage} key=${run} id=${run} step=${step} onDone=${onDone} />`;
+    const show = (file, name, props) => html`<${Loaded} key=${`${name} ${id}`} file=${file} name=${name}
+      onDone=${onDone} ...${props} />`;
     switch (page) {
-      case "runs": return html`<${RunsPage} rows=${rows} query=${query} onOlder=${older} />`;
-      case "waits": return html`<${InboxPage} onDone=${onDone} />`;
-      case "budget": return html`<${BudgetPage} />`;
-      case "mandates": return id ? html`<${MandatePage} key=${id} id=${id} query=${query} onDone=${onDone} />` : html`<${MandatesPage} onDone=${onDone} />`;
-      case "tools": return html`<${ToolsPage} name=${id} onDone=${onDone} />`;
-      case "agents": return html`<${AgentsPage} />`;
-      case "start": return html`<${StartPage} me=${me} onDone=${onDone} />`;
-      default: return html`<div class="empty"><h1>No such page</h1><p><a class="text" href="#/runs">All runs</a></p></div>`;
+      case "runs": return run ? show("run", "RunPage", { id, step }) : html`<${RunsPage} rows=${rows} query=${query}
+        onOlder=${older} />`;
+      case "waits": return show("inbox", "InboxPage");
+      case "start": return show("inbox", "StartPage", { me });
+      case "budget": return show("budget", "BudgetPage");
+      case "mandates": return id ? show("mandates", "MandatePage", { id, query }) : show("mandates", "MandatesPage");
+      case "tools": return html`<${Loaded} file="tools" name="ToolsPage" tool=${id} onDone=${onDone} />`;
+      case "agents": return show("tools", "AgentsPage");
+      default: return html`<div class="empty"><h1>No such page</h1><p><a class="text" href="#/runs">All runs</a></p>
+        </div>`;
     }
   }, [address, page === "runs" && !run && rows]);
 
   return html`
-    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
-    <${Navigation} page=${page === "start" ? "runs" : page} waits=${waits} isUp=${isUp} theme=${theme} onTheme=${onTheme} onHelp=${() => setIsHelpOpen(true)} />
+    <a class="skip" href="#main"
+      onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
+    <${Navigation} page=${page === "start" ? "runs" : page} waits=${waits} isUp=${isUp} theme=${theme}
+      onTheme=${onTheme} onHelp=${() => setIsHelpOpen(true)} />
     <main id="main" tabindex="-1">${content}</main>
     <div class="notice" role="status" aria-live="polite">${notice}</div>
     ${isHelpOpen && html`<${HelpDialog} onClose=${() => setIsHelpOpen(false)} />`}`;
 }
 
 const Locked = ({ failure }) => html`<main class="locked"><img src="static/mark.svg" alt="" width="40" height="40" />
-  <h1>This page is locked</h1><p>${failure.status === 401 ? "A link opens it once, within two minutes." : failure.message} In a terminal, this makes a new one:</p><pre>kairos-mcp ui</pre></main>`;
+  <h1>This page is locked</h1><p>
+    ${failure.status === 401 ? "A link opens it once, within two minutes." : failure.message}
+    In a terminal, this makes a new one:</p><pre>kairos-mcp ui</pre></main>`;
 
 /** Take the one-time code out of the address, so that it stays in no history, and go where it leads. */
 function takeCode() {
@@ -185,4 +222,6 @@ async function begin() {
 }
 
 begin();
-addEventListener("hashchange", () => document.querySelector(".locked") && location.hash.startsWith("#enter=") && begin());
+addEventListener("hashchange", () => {
+  if (document.querySelector(".locked") && location.hash.startsWith("#enter=")) begin();
+});

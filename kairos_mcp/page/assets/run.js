@@ -1,7 +1,7 @@
 // The page of one run: live, with deep links to its steps, its decisions and its controls.
 
 import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { get, useEvents } from "./connection.js";
+import { follow, get, useEvents } from "./connection.js";
 import { formatCount, formatMoney, formatPath } from "./format.js";
 import { addSteps, emptyTimeline, newestStep } from "./steps.js";
 import { hasEnded, isDecidedByPerson, RunView, StatusPill } from "./view.js";
@@ -29,7 +29,10 @@ function useRun(id) {
       setTimeline((known) => addSteps(known, changed));
     });
   });
-  useEffect(() => () => cancelAnimationFrame(frame.current), []);
+  useEffect(() => {
+    follow(id);
+    return () => cancelAnimationFrame(frame.current);
+  }, [id]);
   return { run, timeline, isUp, failure };
 }
 
@@ -61,7 +64,9 @@ function Strip({ run }) {
   const waits = run.waiting.some(isDecidedByPerson);
   return html`<div class="strip"><${StatusPill} run=${run} /><b>${run.goal}</b>
     ${waits && html`<button class="small" onClick=${() => scrollTo(0, 0)}>decide</button>`}
-    <span>${run.rounds} rounds</span><span>${formatCount(run.usage.input_tokens + run.usage.output_tokens)} tokens</span><span>${formatMoney(run.usage.usd)}</span></div>`;
+    <span>${run.rounds} rounds</span><span>
+      ${formatCount(run.usage.input_tokens + run.usage.output_tokens)} tokens</span><span>${formatMoney(run.usage.usd)}
+      </span></div>`;
 }
 
 export function RunPage({ id, step, onDone }) {
@@ -83,12 +88,14 @@ export function RunPage({ id, step, onDone }) {
   }, [id]);
   const readAll = useCallback(async ({ path }) => (await get("api/text", { run: id, ref: path })).text, [id]);
 
-  if (failure && !run) return html`<div class="empty"><h1>No such run</h1><p>${failure.message} ${failure.hint}</p><p><a href="#/runs">All runs</a></p></div>`;
+  if (failure && !run) return html`<div class="empty"><h1>No such run</h1><p>${failure.message} ${failure.hint}</p><p>
+    <a href="#/runs">All runs</a></p></div>`;
   if (!run) return html`<p class="quiet" aria-busy="true">…</p>`;
   return html`
     ${isDown && html`<${Strip} run=${run} />`}
     <p class="hidden" aria-live="polite">${announcementOf(run, timeline)}</p>
-    <${RunView} run=${run} timeline=${timeline} at=${step} onOpen=${open} readAll=${readAll} isLive=${isUp && !hasEnded(run)}
+    <${RunView} run=${run} timeline=${timeline} at=${step} onOpen=${open} readAll=${readAll}
+      isLive=${isUp && !hasEnded(run)}
       decision=${(item) => html`<${Decision} run=${run} item=${item} onDone=${onDone} />`}
       controls=${html`<${Controls} run=${run} timeline=${timeline} onDone=${onDone} />`} />`;
 }

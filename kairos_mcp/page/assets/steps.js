@@ -1,7 +1,7 @@
 // A run's steps as a timeline: laid over each other by path, parted into groups. Pure, and the same for page and app.
 //
-// A group is {name, section, steps}: a round, or a phase of a cycle. `section` is the task of a team that it belongs to,
-// or "". A frame of changed steps gives a new timeline, in which groups without a change are the same objects: whoever
+// A group is {name, section, steps}: a round, or a phase of a cycle. `section`: the task of a team that it belongs to, or
+// "". A frame of changed steps gives a new timeline, in which groups without a change are the same objects: whoever
 // draws compares by identity.
 
 export const emptyTimeline = () => ({ groups: [], steps: new Map(), groupOf: new Map() });

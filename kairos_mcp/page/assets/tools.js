@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { Failure, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
-import { formatAgo, formatCount, formatMoney, plural, revealHidden, timeOf } from "./format.js";
+import { formatAgo, formatCount, formatMoney, joinFacts, plural, revealHidden, timeOf } from "./format.js";
 import { EffectChip, Preview } from "./view.js";
 
 /** A definition that waits: what it is, how it differs from the approved one, and the two buttons. */
@@ -12,25 +12,37 @@ export function DefinitionCard({ definition, onDone }) {
   const named = { address: definition.address, pin: definition.hash };
   const who = [definition.by, definition.at && formatAgo(timeOf(definition.at))].filter(Boolean).join(", ");
   return html`<section class="waiting" aria-label="Waits">
-    <header><h2><i aria-hidden="true">◆</i> ${definition.state === "changed" ? "This definition has changed:" : "May this be used?"} <code>${definition.address}</code></h2><span class="quiet until">${who}</span></header>
+    <header><h2><i
+      aria-hidden="true">◆</i> ${definition.state === "changed" ? "This definition has changed:" : "May this be used?"}
+      ${" "}<code>${definition.address}</code></h2><span class="quiet until">${who}</span></header>
     ${(definition.remarks || []).map((remark) => html`<p class="remark">${revealHidden(remark)}</p>`)}
     <${Preview} text=${definition.diff} />
     <div class="decision"><div class="buttons">
-      <button class="yes" data-approve disabled=${isBusy} onClick=${() => perform("tool_approve", named)}>Approve</button>
+      <button class="yes" data-approve disabled=${isBusy}
+        onClick=${() => perform("tool_approve", named)}>Approve</button>
       <button class="no" disabled=${isBusy} onClick=${() => perform("tool_remove", named)}>Remove</button>
       <span class="digest">${definition.pin}</span></div><${Failure} failure=${failure} /></div></section>`;
 }
+
+const ruleWords = ({ argv, path, run_id: run, counts }) =>
+  joinFacts(
+    argv?.join(" ") || path || "exactly the same arguments",
+    run ? "in one run" : "in the project",
+    counts != null && `used ${plural(counts, "time")}`,
+  );
 
 function ToolDetails({ name }) {
   const { value, failure } = useFetched("api/tool", { name });
   if (!value) return html`<${Failure} failure=${failure} />`;
   const text = value.tool && JSON.stringify(value.tool.input_schema, null, 2);
-  return html`<div class="details">${value.tool?.description && html`<p class="description">${revealHidden(value.tool.description)}</p>`}
+  return html`<div class="details">${value.tool?.description && html`<p class="description">
+    ${revealHidden(value.tool.description)}</p>`}
     ${(value.remarks || []).map((remark) => html`<p class="remark">${revealHidden(remark)}</p>`)}
-    ${text && html`<h4>Arguments</h4><pre tabindex="0">${revealHidden(text)}</pre>`}${value.diff && html`<h4>Definition</h4><${Preview} text=${value.diff} />`}</div>`;
+    ${text && html`<h4>Arguments</h4><pre tabindex="0">${revealHidden(text)}
+      </pre>`}${value.diff && html`<h4>Definition</h4><${Preview} text=${value.diff} />`}</div>`;
 }
 
-export function ToolsPage({ name, onDone }) {
+export function ToolsPage({ tool: open, onDone }) {
   const { value, failure, reload } = useFetched("api/tools");
   const waits = useFetched("api/waits");
   const rules = useFetched("api/rules");
@@ -41,27 +53,59 @@ export function ToolsPage({ name, onDone }) {
   const { perform, isBusy, failure: refused } = useAct(done);
   if (!value) return html`<h1>Tools</h1><${Failure} failure=${failure} />`;
   return html`<h1>Tools</h1>
-    ${(waits.value?.definitions || []).map((definition) => html`<${DefinitionCard} key=${definition.address + definition.hash} definition=${definition} onDone=${done} />`)}
+    ${(waits.value?.definitions || []).map((definition) => html`<${DefinitionCard}
+      key=${definition.address + definition.hash} definition=${definition} onDone=${done} />`)}
     ${value.notes.map((note) => html`<p class="still">${revealHidden(note)}</p>`)}
     ${value.tools.length === 0 && html`<div class="empty"><h2>No tools</h2><pre>kairos-mcp tools list</pre></div>`}
-    <ul class="rows">${value.tools.map((tool) => html`<li key=${tool.name + tool.state}><a class="tool" href=${name === tool.name ? "#/tools" : `#/tools/${encodeURIComponent(tool.name)}`} aria-expanded=${String(name === tool.name)}>
-      <code>${tool.name}</code><${EffectChip} effect=${tool.effect} /><span class="quiet">${tool.source}</span><span class="state-word ${tool.state}">${tool.state === "new" || tool.state === "changed" ? `${tool.state}: waits for you` : tool.state}</span></a>
-      ${name === tool.name && html`<${ToolDetails} name=${tool.address || tool.name} />`}</li>`)}</ul>
-    ${rules.value?.rules.length > 0 && html`<section class="card"><h2>Remembered approvals</h2><${Failure} failure=${refused} />
-      <ul class="then">${rules.value.rules.map((rule) => html`<li key=${rule.rule} class="rule"><code>${rule.tool}</code><span>${[rule.argv?.join(" ") || rule.path || "exactly the same arguments", rule.run_id ? "in one run" : "in the project", `used ${plural(rule.counts ?? 0, "time")}`].join(" · ")}</span>
-        <button class="small" disabled=${isBusy} onClick=${() => perform("rule_remove", { rule: rule.rule })}>Remove</button></li>`)}</ul></section>`}`;
+    <ul class="rows">${value.tools.map((tool) => html`<li key=${tool.name + tool.state}><a class="tool"
+      href=${open === tool.name ? "#/tools" : `#/tools/${encodeURIComponent(tool.name)}`}
+      aria-expanded=${String(open === tool.name)}>
+      <code>${tool.name}</code><${EffectChip} effect=${tool.effect} /><span class="quiet">${tool.source}</span>
+        <span class="state-word ${tool.state}">
+        ${tool.state === "new" || tool.state === "changed" ? `${tool.state}: waits for you` : tool.state}</span></a>
+      ${open === tool.name && html`<${ToolDetails} name=${tool.address || tool.name} />`}</li>`)}</ul>
+    ${rules.value?.rules.length > 0 && html`<section class="card"><h2>Remembered approvals</h2>
+      <${Failure} failure=${refused} />
+      <ul class="then">${rules.value.rules.map((rule) => html`<li key=${rule.rule} class="rule"><code>${rule.tool}
+        </code><span>
+        ${ruleWords(rule)}</span>
+        <button class="small" disabled=${isBusy}
+          onClick=${() => perform("rule_remove", { rule: rule.rule })}>Remove</button></li>`)}</ul></section>`}`;
+}
+
+const agentFacts = ({ tools, model, max_rounds: rounds, from, record }) => [
+  ["tools", tools.join(", ")],
+  ["model", model],
+  ["rounds", rounds && `at most ${rounds}`],
+  ["from", from],
+  ["by kind", record?.kinds.map(({ kind, done, tasks }) => `${kind}: ${done} of ${tasks}`).join(", ")],
+  ["median", record && medianWords(record.median)],
+];
+
+const medianWords = ({ rounds, total_tokens: tokens, usd }) =>
+  `${plural(rounds, "round")}, ${formatCount(tokens)} tokens, ${formatMoney(usd)}`;
+
+function AgentRow({ agent }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const { name, description, record } = agent;
+  return html`<li>
+    <button class="agent" aria-expanded=${isOpen} onClick=${() => setIsOpen(!isOpen)}>
+      <b>${name}</b><span class="description">${revealHidden(description)}</span>
+      <span class="record">${record
+        ? html`<b>${record.done}</b> of ${plural(record.tasks, "task")} done`
+        : html`<span class="quiet">no task yet</span>`}</span>
+    </button>
+    ${isOpen && html`<div class="details"><dl>${agentFacts(agent).filter(([, fact]) => fact).map(([label, fact]) => html`
+      <div><dt>${label}</dt><dd>${fact}</dd></div>`)}</dl></div>`}
+  </li>`;
 }
 
 export function AgentsPage() {
   const { value, failure } = useFetched("api/agents");
-  const [open, setOpen] = useState(null);
   if (!value) return html`<h1>Agents</h1><${Failure} failure=${failure} />`;
-  return html`<h1>Agents</h1><p class="quiet lead">A team gives each task to one of them. The record counts their newest tasks here.</p>
-    <ul class="rows">${value.agents.map(({ name, description, tools, model, max_rounds: rounds, record, from }) => html`<li key=${name}><button class="agent" aria-expanded=${String(open === name)} onClick=${() => setOpen(open === name ? null : name)}>
-        <b>${name}</b><span class="description">${revealHidden(description)}</span>
-        <span class="record">${record ? html`<b>${record.done}</b> of ${plural(record.tasks, "task")} done` : html`<span class="quiet">no task yet</span>`}</span></button>
-      ${open === name && html`<div class="details"><dl>${[["tools", tools.join(", ")], ["model", model], ["rounds", rounds && `at most ${rounds}`], ["from", from],
-        ["by kind", record?.kinds.map((kind) => `${kind.kind}: ${kind.done ?? 0} of ${kind.tasks}`).join(", ")],
-        ["median", record && `${plural(record.median.rounds, "round")}, ${formatCount(record.median.total_tokens)} tokens, ${formatMoney(record.median.usd)}`]].filter(([, fact]) => fact).map(([label, fact]) => html`<div><dt>${label}</dt><dd>${fact}</dd></div>`)}</dl></div>`}</li>`)}</ul>
-    ${value.disabled.map((agent) => html`<p class="still"><b>${agent.name}</b> can't be used: ${agent.problem} ${agent.hint}</p>`)}`;
+  return html`<h1>Agents</h1>
+    <p class="quiet lead">A team gives each task to one of them. The record counts their newest tasks here.</p>
+    <ul class="rows">${value.agents.map((agent) => html`<${AgentRow} key=${agent.name} agent=${agent} />`)}</ul>
+    ${value.disabled.map(({ name, problem, hint }) => html`
+      <p class="still"><b>${name}</b> can't be used: ${problem} ${hint}</p>`)}`;
 }

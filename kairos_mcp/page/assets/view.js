@@ -2,7 +2,7 @@
 // Every text is a text node: nothing here makes HTML of a string.
 
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
-import { formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
+import { folderName, formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, joinFacts, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
 import { newestStep, sectionsOf, totalsOf } from "./steps.js";
 
 export const STATUS = {
@@ -14,17 +14,32 @@ export const STATUS = {
   cancelled: ["–", "cancelled"],
 };
 const STOP_REASONS = {
-  assistant_stop: "", team_done: "", goal_achieved: "goal achieved", max_rounds: "out of rounds", budget: "out of budget",
+  assistant_stop: "",
+  team_done: "",
+  goal_achieved: "goal achieved",
+  max_rounds: "out of rounds",
+  budget: "out of budget",
 };
-const TASK_SIGNS = { waiting: "○", working: "●", done: "✓", partial: "◐", failed: "✕", blocked: "⊘", cancelled: "–" };
+const TASK_SIGNS = {
+  waiting: "○", working: "●", done: "✓", partial: "◐", failed: "✕", blocked: "⊘", cancelled: "–",
+};
 const STEP_SIGNS = { ok: "✓", failed: "✕", refused: "⊘", open: "◆", begun: "●" };
-const STEP_STATES = { ok: "done", failed: "failed", refused: "refused by a limit", open: "waiting", begun: "under way" };
+const STEP_STATES = {
+  ok: "done", failed: "failed", refused: "refused by a limit", open: "waiting", begun: "under way",
+};
 const ACTIVITIES = {
-  round: "thinks", phase: "thinks", repair: "corrects its answer", closing: "sums up", compact: "shortens the conversation",
+  round: "thinks",
+  phase: "thinks",
+  repair: "corrects its answer",
+  closing: "sums up",
+  compact: "shortens the conversation",
   pause: "pauses",
 };
 export const EFFECTS = {
-  read: "reads only", idempotent: "may be repeated", checked: "changes, can be verified", irreversible: "can’t be undone",
+  read: "reads only",
+  idempotent: "may be repeated",
+  checked: "changes, can be verified",
+  irreversible: "can’t be undone",
 };
 export const PERSON_DECIDES = ["approval", "settle"];
 const GIST_CHARS = 240; // of arguments or words in one line
@@ -68,7 +83,8 @@ function previewLines(preview) {
 
 export function Preview({ text }) {
   const lines = previewLines(text);
-  const counts = [["add", "+"], ["del", "−"]].map(([kind, sign]) => [kind, sign, lines.filter((line) => line.kind === kind).length]);
+  const count = (kind) => lines.filter((line) => line.kind === kind).length;
+  const counts = [["add", "+", count("add")], ["del", "−", count("del")]];
   return html`<figure class="preview">
     <div class="diff" tabindex="0" role="group" aria-label="What would happen"><table><tbody>
       ${lines.map(({ kind, left, right, text: line }) => {
@@ -89,10 +105,12 @@ export function Meter({ label, used, limit, left, format = formatCount, note }) 
   const rest = left ?? (limit == null ? null : Math.max(0, limit - used));
   const words = limit == null ? "no limit" : `of ${format(limit)} · ${format(rest)} left`;
   return html`<div class="meter">
-    <span class="label">${label}</span><b>${format(used)}</b><span class="of">${words}${note && html` <em>${note}</em>`}</span>
+    <span class="label">${label}</span><b>${format(used)}</b><span class="of">${words}${note && html` <em>${note}</em>`}
+      </span>
     ${limit != null && html`<span class="bar" role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax=${limit}
       aria-valuenow=${Math.min(used, limit)} aria-valuetext="${format(used)} ${words}">
-      <span class=${part > 0.9 ? "full" : part > 0.7 ? "near" : ""} style=${{ width: `${part * 100}%` }}></span></span>`}
+      <span class=${part > 0.9 ? "full" : part > 0.7 ? "near" : ""} style=${{ width: `${part * 100}%` }}></span>
+        </span>`}
   </div>`;
 }
 
@@ -106,7 +124,9 @@ function RunMeters({ run }) {
   const unpriced = usage.unpriced ? "some calls have no price" : null;
   return html`<div class="meters">
     ${meter("cost", "usd", usage.usd, formatMoney, unpriced)}
-    ${run.flow.startsWith("ooda") ? meter("model calls", "model_calls", usage.model_calls) : meter("rounds", "rounds", run.rounds)}
+    ${run.flow.startsWith("ooda")
+      ? meter("model calls", "model_calls", usage.model_calls)
+      : meter("rounds", "rounds", run.rounds)}
     ${meter("tokens", "total_tokens", usage.input_tokens + usage.output_tokens)}
     ${meter("tool calls", "tool_calls", usage.tool_calls)}
   </div>`;
@@ -124,24 +144,33 @@ export function Elapsed({ since }) {
 
 /** One line: what the run is doing now, since when; or how long it took. */
 function CurrentActivity({ run, timeline }) {
-  const step = newestStep(timeline);
   if (hasEnded(run)) {
-    return run.ended_at ? html`<p class="now">Ended ${formatMoment(run.ended_at)}, after ${formatDuration(run.ended_at - run.started_at)}.</p>` : null;
+    const took = run.ended_at && formatDuration(run.ended_at - run.started_at);
+    return run.ended_at && html`<p class="now">Ended ${formatMoment(run.ended_at)}, after ${took}.</p>`;
+  }
+  if (run.status === "paused") {
+    const until = run.resume_at ? ` until ${formatMoment(run.resume_at)}` : ", until somebody resumes it";
+    return html`<p class="now">Stands still${until}.</p>`;
   }
   const mine = run.waiting.filter(isDecidedByPerson);
-  if (run.status === "paused") return html`<p class="now">Stands still${run.resume_at ? html` until ${formatMoment(run.resume_at)}` : ", until somebody resumes it"}.</p>`;
   if (mine.length) {
     const [item] = mine;
-    const what = item.kind === "settle" ? "Waits for you to say how" : "Waits for your decision:";
-    const then = item.kind === "settle" ? "ended." : "is called only if you approve.";
-    return html`<p class="now wait">${what} <code>${item.name}</code> ${then}${mine.length > 1 && ` ${mine.length} items wait.`}</p>`;
+    const [before, after] = item.kind === "settle"
+      ? ["Waits for you to say how", "ended."]
+      : ["Waits for your decision:", "is called only if you approve."];
+    const more = mine.length > 1 && ` ${mine.length} items wait.`;
+    return html`<p class="now wait">${before} <code>${item.name}</code> ${after}${more}</p>`;
   }
-  if (run.waiting.length) return html`<p class="now">Waits for an answer from ${run.route === "sampling" ? "the client’s model" : "the calling model"}.</p>`;
+  if (run.waiting.length) {
+    const who = run.route === "sampling" ? "the client’s model" : "the calling model";
+    return html`<p class="now">Waits for an answer from ${who}.</p>`;
+  }
+  const step = newestStep(timeline);
   if (!step) return html`<p class="now">Begins …</p>`;
+  const place = formatPath(step.path.replace(/\/call-\d+$/, ""));
+  if (step.state !== "begun") return html`<p class="now">Now: ${place}</p>`;
   const doing = step.kind === "call" ? html`calls <code>${step.name}</code>` : ACTIVITIES[step.kind] || step.kind;
-  const underWay = step.state === "begun";
-  return html`<p class="now">Now: ${formatPath(step.path.replace(/\/call-\d+$/, ""))}, ${underWay ? doing : "goes on"}
-    ${underWay && html` · <${Elapsed} since=${step.at} />`}</p>`;
+  return html`<p class="now">Now: ${place}, ${doing} · <${Elapsed} since=${step.at} /></p>`;
 }
 
 function Details({ step, readAll }) {
@@ -151,19 +180,25 @@ function Details({ step, readAll }) {
     ["path", step.path],
     ["agent", step.agent],
     ["route", step.by],
-    ["tokens", step.input_tokens != null && `${formatCount(step.input_tokens)} in, ${formatCount(step.output_tokens)} out${step.cached_tokens ? `, ${formatCount(step.cached_tokens)} cached` : ""}`],
+    ["tokens", step.input_tokens != null && `${formatCount(step.input_tokens)} in, ${formatCount(step.output_tokens)} out`],
+    ["of these cached", step.cached_tokens && formatCount(step.cached_tokens)],
     ["cost", step.usd && `$${step.usd.toFixed(4)}`],
     ["attempts", step.attempts],
     ["code", step.code],
     ["limit", step.limit && `${step.limit.name}: ${step.limit.used} of ${step.limit.allowed}`],
     ["began", formatMoment(step.at)],
-    ...(step.decided || []).map((each) => ["decided", [each.verdict, "by", each.by, each.through && `(${each.through})`, each.feedback && `“${each.feedback}”`].filter(Boolean).join(" ")]),
+    ...(step.decided || []).map(({ verdict, by, through, feedback }) =>
+      ["decided", joinFacts(verdict, by, through && `through ${through}`, feedback && `“${feedback}”`)]),
   ];
   return html`<div class="details">
-    <dl>${facts.filter(([, value]) => value).map(([name, value]) => html`<div><dt>${name}</dt><dd>${revealHidden(String(value))}</dd></div>`)}</dl>
-    ${step.arguments && html`<h4>Arguments</h4><pre tabindex="0">${revealHidden(JSON.stringify(step.arguments, null, 2))}</pre>`}
-    ${step.text && html`<h4>${isCall ? "Result" : "Answer"}</h4><pre tabindex="0" class=${isCall ? "" : "prose"}>${revealHidden(all ?? step.text)}</pre>`}
-    ${step.chars && readAll && all === null && html`<button class="link" onClick=${async () => setAll(await readAll(step))}>Show all ${step.chars.toLocaleString()} characters</button>`}
+    <dl>${facts.filter(([, value]) => value).map(([name, value]) => html`<div><dt>${name}</dt><dd>
+      ${revealHidden(String(value))}</dd></div>`)}</dl>
+    ${step.arguments && html`<h4>Arguments</h4><pre tabindex="0">
+      ${revealHidden(JSON.stringify(step.arguments, null, 2))}</pre>`}
+    ${step.text && html`<h4>${isCall ? "Result" : "Answer"}</h4><pre tabindex="0" class=${isCall ? "" : "prose"}>
+      ${revealHidden(all ?? step.text)}</pre>`}
+    ${step.chars && readAll && all === null && html`<button class="link"
+      onClick=${async () => setAll(await readAll(step))}>Show all ${step.chars.toLocaleString()} characters</button>`}
   </div>`;
 }
 
@@ -179,7 +214,8 @@ function Step({ step, begin, span, isOpen, onOpen, readAll }) {
       <i class="mark" role="img" aria-label=${STEP_STATES[step.state]}>${STEP_SIGNS[step.state] || "·"}</i>
       <span class="name">${isCall ? step.name : ACTIVITIES[step.kind] || step.kind}</span>
       <span class="gist">${revealHidden(gist.slice(0, GIST_CHARS))}</span>
-      <span class="waterfall" aria-hidden="true">${step.ms != null && html`<span style=${{ left: `${left}%`, width: `${width}%` }}></span>`}</span>
+      <span class="waterfall" aria-hidden="true">${step.ms != null && html`<span
+        style=${{ left: `${left}%`, width: `${width}%` }}></span>`}</span>
       <span class="took">${step.state === "begun" ? "…" : formatDuration(step.ms)}</span>
     </button>
     ${isOpen && html`<${Details} step=${step} readAll=${readAll} />`}
@@ -191,10 +227,11 @@ function Group({ group, at, onOpen, readAll }) {
   return useMemo(() => {
     const { begin, end, tokens, usd } = totalsOf(group);
     const words = group.steps.find((step) => step.kind !== "call" && step.calls && step.text)?.text;
-    const sums = [tokens && `${formatCount(tokens)} tokens`, usd && formatMoney(usd), end > begin && formatDuration(end - begin)];
-    const name = group.section ? group.name.split("/").slice(group.name.includes("/try-1/") ? 2 : 1).join("/") : group.name;
+    const took = end > begin && formatDuration(end - begin);
+    const sums = joinFacts(tokens && `${formatCount(tokens)} tokens`, usd && formatMoney(usd), took);
+    const name = group.name.replace(group.section && `${group.section}/`, "").replace(/^try-1\//, "");
     return html`<li class="group">
-      <header><h3>${formatPath(name)}</h3><span class="sums">${sums.filter(Boolean).join(" · ")}</span></header>
+      <header><h3>${formatPath(name)}</h3><span class="sums">${sums}</span></header>
       ${words && html`<p class="words">${revealHidden(words)}</p>`}
       <ol>${group.steps.map((step) => html`<${Step} key=${step.path} step=${step} begin=${begin} span=${end - begin}
         isOpen=${at === step.path} onOpen=${onOpen} readAll=${readAll} />`)}</ol>
@@ -203,9 +240,12 @@ function Group({ group, at, onOpen, readAll }) {
 }
 
 function TaskHeader({ task }) {
+  const after = task.depends_on.length && `after ${task.depends_on.join(", ")}`;
   return html`<header class="task">
-    <h3><i class="task-sign ${task.status}" aria-hidden="true">${TASK_SIGNS[task.status] || "·"}</i> ${task.id} <small>${task.agent}</small></h3>
-    <span class="sums">${[task.status, task.rounds && plural(task.rounds, "round"), task.usd && formatMoney(task.usd), task.depends_on.length && `after ${task.depends_on.join(", ")}`].filter(Boolean).join(" · ")}</span>
+    <h3><i class="task-sign ${task.status}" aria-hidden="true">${TASK_SIGNS[task.status] || "·"}</i> ${task.id} <small>
+      ${task.agent}</small></h3>
+    <span class="sums">
+      ${joinFacts(task.status, task.rounds && plural(task.rounds, "round"), task.usd && formatMoney(task.usd), after)}</span>
     <p>${revealHidden(task.description)}</p>
   </header>`;
 }
@@ -218,7 +258,8 @@ export function Timeline({ timeline, plan = [], at, onOpen, readAll, newest = NE
   const hidden = timeline.groups.length - groups.length;
   const begun = new Set(timeline.groups.map((group) => group.section));
   return html`<section class="timeline" aria-label="What happened">
-    ${hidden > 0 && html`<button class="earlier" onClick=${() => setMore(more + NEWEST_GROUPS)}>Show earlier: ${hidden.toLocaleString()} more</button>`}
+    ${hidden > 0 && html`<button class="earlier"
+      onClick=${() => setMore(more + NEWEST_GROUPS)}>Show earlier: ${hidden.toLocaleString()} more</button>`}
     ${sectionsOf(groups).map((section) => {
       const task = plan.find((each) => each.path === section.task);
       return html`<div key=${section.task || section.groups[0].name} class=${section.task ? "of-task" : ""}>
@@ -227,7 +268,8 @@ export function Timeline({ timeline, plan = [], at, onOpen, readAll, newest = NE
           at=${group.steps.some((step) => step.path === at) ? at : null} onOpen=${onOpen} readAll=${readAll} />`)}</ol>
       </div>`;
     })}
-    ${plan.filter((task) => !begun.has(task.path)).map((task) => html`<div key=${task.path} class="of-task"><${TaskHeader} task=${task} /></div>`)}
+    ${plan.filter((task) => !begun.has(task.path)).map((task) => html`<div key=${task.path} class="of-task">
+      <${TaskHeader} task=${task} /></div>`)}
   </section>`;
 }
 
@@ -259,7 +301,8 @@ function Reasons({ run }) {
   const notes = run.degraded || [];
   if (run.status === "paused" && (notes.length || run.next)) {
     return html`<section class="still"><h2>Why it stands still</h2>
-      ${notes.map((note) => html`<p>${revealHidden(note)}</p>`)}${run.next?.why && html`<p class="quiet">${revealHidden(run.next.why)}</p>`}</section>`;
+      ${notes.map((note) => html`<p>${revealHidden(note)}</p>`)}${run.next?.why && html`<p class="quiet">
+        ${revealHidden(run.next.why)}</p>`}</section>`;
   }
   if (!notes.length) return null;
   return html`<details class="notes"><summary>${plural(notes.length, "note")}</summary>
@@ -268,17 +311,21 @@ function Reasons({ run }) {
 
 /** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run. */
 export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, newest }) {
-  const facts = [run.mandate ? `mandate ${run.mandate}` : run.flow.replaceAll("_", " "), run.model || run.route, run.workspace?.split("/").at(-1), run.client];
+  const kind = run.mandate ? `mandate ${run.mandate}` : run.flow.replaceAll("_", " ");
+  const facts = [kind, run.model || run.route, folderName(run.workspace), run.client];
   return html`<article class="run">
     <header class="top">
-      <div class="state"><${StatusPill} run=${run} />${isLive && html`<span class="live" title="Changes are shown as they are committed">live</span>`}${controls}</div>
+      <div class="state"><${StatusPill} run=${run} />${isLive && html`<span class="live"
+        title="Changes are shown as they are committed">live</span>`}${controls}</div>
       <h1>${revealHidden(run.goal || run.run_id)}</h1>
-      <p class="facts"><code>${run.run_id}</code>${facts.filter(Boolean).map((fact) => html`<span>${revealHidden(fact)}</span>`)}<span>${formatAgo(timeOf(run.started_at ?? run.created_at))}</span></p>
+      <p class="facts"><code>${run.run_id}</code>${facts.filter(Boolean).map((fact) => html`<span>${revealHidden(fact)}
+        </span>`)}<span>${formatAgo(timeOf(run.started_at ?? run.created_at))}</span></p>
       <${CurrentActivity} run=${run} timeline=${timeline} />
     </header>
     <${RunMeters} run=${run} />
     ${run.waiting.map((item) => html`<${WaitingCard} key=${item.key} item=${item}>${decision(item)}<//>`)}
-    ${run.summary && html`<section class="summary"><h2>What it came to</h2><p>${revealHidden(run.summary)}</p></section>`}
+    ${run.summary && html`<section class="summary"><h2>What it came to</h2><p>${revealHidden(run.summary)}</p>
+      </section>`}
     <${Reasons} run=${run} />
     <${Timeline} timeline=${timeline} plan=${run.plan} at=${at} onOpen=${onOpen} readAll=${readAll} newest=${newest} />
   </article>`;
