@@ -46,19 +46,20 @@ def follow_run(
     begin: Callable[[App], Awaitable[str]],
     *,
     quiet: bool = False,
+    asks: bool = True,
     caller: Caller = PERSON,
     from_start: bool = False,
 ) -> RunReport:
     """Follow a run until it rests, showing its progress on stderr unless `quiet`. `begin` starts, answers or resumes
     the run and returns its id. `from_start`: show all that was done in it.
 
-    On a terminal, and unless `quiet`, the person there is asked about what it needs permission for. Ctrl-C cancels the
-    run, a second Ctrl-C leaves it as it is.
+    On a terminal, unless `quiet` and if it `asks`, the person there is asked about what it needs permission for. Ctrl-C
+    cancels the run, a second Ctrl-C leaves it as it is.
     """
 
     async def begin_and_follow(app: App) -> RunReport:
         run_id = await begin(app)
-        async with open_follower(app, caller, quiet=quiet) as follower:
+        async with open_follower(app, caller, quiet=quiet, asks=asks) as follower:
             return await follower.follow(run_id, from_start=from_start)
 
     return with_app(settings, begin_and_follow)
@@ -72,14 +73,14 @@ def print_ending(report: RunReport, flags: Flags, *, as_json: bool = False) -> i
 
 @asynccontextmanager
 async def open_follower(
-    app: App, caller: Caller, *, quiet: bool = False, keeps_runs: bool = False
+    app: App, caller: Caller, *, quiet: bool = False, asks: bool = True, keeps_runs: bool = False
 ) -> AsyncIterator[Follower]:
     """A follower of runs, which handles Ctrl-C until the block ends."""
     import anyio
 
     with ProgressScreen(quiet=quiet) as screen:
-        asks = not quiet and is_person_there()
-        follower = Follower(app, caller, screen, Keyboard(), asks=asks, keeps_runs=keeps_runs)
+        is_asked = asks and not quiet and is_person_there()
+        follower = Follower(app, caller, screen, Keyboard(), asks=is_asked, keeps_runs=keeps_runs)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follower.keyboard.watch_interrupts)
             yield follower

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from kairos_mcp.views.run_report import RunReport
 
 DEMO_GOAL = "Look around in this folder and say what is there."
+DEMO_NOTE = "kairos-demo.md"  # what `demo --slow` asks to write
+DEMO_TOOLS = ("list_files", "file_tree", "read_file", "search_files", "write_file")
+SLOW_S = 3.0  # that each turn of `demo --slow` takes
 SMALL_BYTES = 200_000  # of a file that the demo reads
 
 
@@ -153,7 +156,15 @@ def run(
     return print_ending(_run(settings, request, quiet=as_json), flags, as_json=as_json)
 
 
-def demo(*, as_json: AsJson = False, flags: AllFlags) -> int:
+def demo(
+    *,
+    slow: Annotated[
+        bool,
+        typer.Option("--slow", help="Take seconds for each turn, and ask to write a file: to be watched on the page."),
+    ] = False,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
     """See the loop work on this folder: a script stands in for the model, no key needed."""
     settings = settings_here(flags)
     workspace = current_workspace(settings)
@@ -161,17 +172,20 @@ def demo(*, as_json: AsJson = False, flags: AllFlags) -> int:
         print_note("This is a demo: a script (config/demo.jsonl) stands in for the model and can't think.")
         print_note("The loop, its tools, its limits and its record are the real ones.\n")
         print_note(f"folder {workspace}\ngoal   {DEMO_GOAL}\n")
+        if slow:
+            print_note(f"Watch it in another terminal: {shell_command(flags, 'ui')}\n")
     with tempfile.TemporaryDirectory(prefix="kairos-demo-") as folder:
         script = Path(folder) / "demo.jsonl"
-        script.write_text(_script_for(workspace), encoding="utf-8")
+        script.write_text(_script_for(workspace, slow=slow), encoding="utf-8")
         request = PlannerRequest(
             goal=DEMO_GOAL,
+            tools=DEMO_TOOLS if slow else None,
             route="scripted",
             limits=Limits(rounds=6),
             workspace=str(workspace),
             key=os.urandom(8).hex(),
         )
-        report = _run(replace(settings, script=script), request, quiet=as_json)
+        report = _run(replace(settings, script=script), request, quiet=as_json, asks=not slow)
     code = print_ending(report, flags, as_json=as_json)
     if not as_json:
         install = ("install", "claude-code", "--workspace", ".", "--write")
@@ -236,20 +250,31 @@ def _lacks_model(settings: Settings, request: PlannerRequest | TeamRequest) -> b
     return request.route == "auto" and settings.route == "auto" and not (settings.model or settings.script)
 
 
-def _run(settings: Settings, request: PlannerRequest | TeamRequest, *, quiet: bool = False) -> RunReport:
-    """Start a run and follow it until it rests."""
+def _run(
+    settings: Settings, request: PlannerRequest | TeamRequest, *, quiet: bool = False, asks: bool = True
+) -> RunReport:
+    """Start a run and follow it until it rests. `asks`: whether a person at the terminal is asked about what it may
+    not do."""
     if _lacks_model(settings, request) and not quiet:
         print_note(Prose(f"No model is configured, so you are asked in its place. {_how_to_give_a_model(settings)}"))
-    return follow_run(settings, partial(begin_run, request=request), quiet=quiet, from_start=True)
+    return follow_run(settings, partial(begin_run, request=request), quiet=quiet, asks=asks, from_start=True)
 
 
-def _script_for(workspace: Path) -> str:
-    """The demo's script with the name of a file of this folder; without the line that reads one if there is none."""
+def _script_for(workspace: Path, *, slow: bool) -> str:
+    """The demo's script with the name of a file of this folder; without the line that reads one if there is none.
+    `slow`: each turn takes some seconds, and the last but one asks to write a file."""
     lines = (packaged_config() / "demo.jsonl").read_text(encoding="utf-8").splitlines()
     name = next(_text_files(workspace), None)
     if name is None:
-        return "\n".join(line for line in lines if "$file" not in line) + "\n"
-    return "\n".join(line.replace("$file", canonical_json(name)[1:-1]) for line in lines) + "\n"
+        lines = [line for line in lines if "$file" not in line]
+    else:
+        lines = [line.replace("$file", canonical_json(name)[1:-1]) for line in lines]
+    if slow:
+        asks = (packaged_config() / "demo-slow.jsonl").read_text(encoding="utf-8").strip()
+        asks = asks.replace("$note", DEMO_NOTE)
+        turns = [*lines[:-1], asks, lines[-1]]
+        lines = [canonical_json({**json.loads(line), "delay_s": SLOW_S}) for line in turns]
+    return "\n".join(lines) + "\n"
 
 
 def _text_files(workspace: Path) -> Iterator[str]:
