@@ -47,6 +47,10 @@ class Terminal:
         os.close(self._ours)
 
     @property
+    def pid(self) -> int:
+        return self._program.pid
+
+    @property
     def text(self) -> str:
         return _CONTROLS.sub("", self.raw).replace("\r\n", "\n").replace("\r", "")
 
