@@ -11,12 +11,12 @@ NAMES = (
     *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
     *("lengths", "asked", "transports", "requests", "team"),
 )
-OPT_IN = ("peers",)  # installs other frameworks
+OPT_IN = ("peers", "page")  # install other frameworks; drive a browser
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=(*NAMES, *OPT_IN), help="if none is named, all but peers")
+    parser.add_argument("name", nargs="?", choices=(*NAMES, *OPT_IN), help="if none is named, all but peers and page")
     named, rest = parser.parse_known_args()
     for name in [named.name] if named.name else NAMES:
         figures = import_module(f"benchmarks.{name}").figures
