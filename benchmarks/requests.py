@@ -40,7 +40,7 @@ class _TaskRequest(wire.Request[dict[str, Any], str]):
 
 
 async def _call(client: Client, _goal: str) -> None:
-    result = await client.call_tool("run_status", {"run_ids": []})
+    result = await client.call_tool("run_status", {})
     assert not result.is_error, result
 
 

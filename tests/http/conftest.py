@@ -16,9 +16,9 @@ from kairos_mcp.server.tokens import TokenStore
 
 @pytest.fixture(scope="module")
 def token_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """On loopback, with a token."""
+    """On loopback, with a token; it waits a little for what a client owes it."""
     place = tmp_path_factory.mktemp("guarded")
-    site = Site.start(place, token=TokenStore(place / "home").add("alice"))
+    site = Site.start(place, RequestBounds(header_s=2.0), token=TokenStore(place / "home").add("alice"))
     yield site
     site.stop()
 

@@ -161,7 +161,9 @@ def close_session(site: Site, session: str) -> None:
 def streams(site: Site, token: str | None = None) -> socket.socket:
     """A new SSE stream, its beginning read."""
     own = (f"Authorization: Bearer {token}",) if token else ()
-    head = site.head(*own, method="GET", path="/sse", without=(*LEGACY, *(("Authorization",) if token else ())))
+    head = site.head(
+        "Connection: close", *own, method="GET", path="/sse", without=(*LEGACY, *(("Authorization",) if token else ()))
+    )
     connection = site.connect()
     connection.sendall(head + b"\r\n")
     got = b""
