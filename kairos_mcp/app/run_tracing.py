@@ -68,6 +68,8 @@ class RunTracing:
     ) -> None:
         content = settings.telemetry_content
         self.providers = start_telemetry(with_content=content) if providers is None else providers
+        for key in self.providers.receiver_keys:
+            redactor.learn(key)
         self._store = store
         self._recorder = Recorder(self.providers, redactor, with_content=content)
         self._followed: OrderedDict[str, FollowedRun] = OrderedDict()  # by run id

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from urllib.parse import unquote
 
 from opentelemetry import metrics, trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -39,12 +40,14 @@ FLUSH_S = 0.5  # for what was not sent yet when the app closes; a collector that
 class Providers:
     """Makes spans with ids that are known before, and metrics.
 
-    `spans`: the processors that spans go to; `readers`: who reads metrics, besides Prometheus.
+    `spans`: the processors that spans go to; `readers`: who reads metrics, besides Prometheus. `receiver_keys`: the
+    values of the headers that the receiver is sent.
     """
 
     def __init__(self, spans: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> None:
         resource, self._ids, self._registry = _describe_process(), _PlannedIds(), CollectorRegistry()
         self._readers = readers
+        self.receiver_keys = tuple(_header_values(os.environ))
         # Neither is shut down at exit by the SDK, which would wait for a collector that does not answer.
         self.traces = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         for processor in spans:
@@ -154,6 +157,13 @@ class _PlannedIds(RandomIdGenerator):
     def generate_span_id(self) -> int:
         ids: tuple[int, int] | None = getattr(self.planned, "ids", None)
         return super().generate_span_id() if ids is None else ids[1]
+
+
+def _header_values(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of the headers that a receiver is sent, which are often its keys."""
+    for signal in ("", "TRACES_", "METRICS_"):
+        for header in environ.get(f"OTEL_EXPORTER_OTLP_{signal}HEADERS", "").split(","):
+            yield unquote(header.partition("=")[2].strip())
 
 
 def _exporter_name(variable: str, known: tuple[str, ...]) -> str:

@@ -88,5 +88,5 @@ def output_messages(turn: Completion) -> str:
     """Return an answer in the form that the conventions give messages."""
     parts: list[JsonObject] = [{"type": "text", "content": turn.content}] if turn.content else []
     parts += [{"type": "tool_call", **call.as_json()} for call in turn.tool_calls]
-    message = {"role": "assistant", "parts": parts, "finish_reason": turn.finish or "stop"}
-    return json.dumps([message], ensure_ascii=False)
+    ended = {} if turn.finish is None else {"finish_reason": turn.finish}
+    return json.dumps([{"role": "assistant", "parts": parts, **ended}], ensure_ascii=False)

@@ -127,10 +127,11 @@ async def test_content_that_is_asked_for_has_its_secrets_masked(place: Place, te
 
 
 async def test_a_secret_that_became_known_later_is_masked_too(place: Place, telemetry: Telemetry) -> None:
-    async with telemetry.app(watched(place, says("plain words"), telemetry_content=True)) as app:
-        run_id = await start_run(app, "say x7Kq-93bd-TTff-0192")
+    ask = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
+    async with telemetry.app(watched(place, ask, says("plain words"), telemetry_content=True)) as app:
+        run_id = await start_run(app, "say x7Kq-93bd-TTff-0192", caller_tools=(ASK,))
         app.redactor.learn("x7Kq-93bd-TTff-0192")
-        assert (await rests(app, run_id)).status == "completed"
+        await answer_run(app, run_id, round_1__call_1={"content": "so"})
     (run,) = telemetry.named("invoke_agent planner")
     assert run.attributes["kairos.run.goal"] == "say [secret]"
 
@@ -300,3 +301,13 @@ async def test_a_cycle_s_calls_are_named_by_their_tools(place: Place, telemetry:
     assert tools[:2] == ["read_mandate", "file_tree"]
     assert "edit_file" in tools or "apply_edits" in tools
     assert "oen" not in "".join(span.text() for span in spans)
+
+
+async def test_the_key_of_the_receiver_is_a_secret(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=q8Zt%3D-44kd-PPva-7713,x=y")
+    (place.workspace / "a.txt").write_text("alpha q8Zt=-44kd-PPva-7713\n")
+    async with Telemetry().app(watched(place, reads("a.txt"), says("done"))) as app:
+        await start_run(app)
+    ((body,),) = place.rows("select body from answer join mark on mark.id = answer.mark where kind = 'call'")
+    assert "44kd" not in body
+    assert "[secret]" in body
