@@ -124,7 +124,6 @@ async def get_prompt(name: str, given: dict[str, str] | None, get_app: GetApp) -
     app, caller = await get_app(), Caller(current_principal())
     try:
         arguments = _tool_arguments(kind, given or {})
-        validate_arguments(kind.tool_arguments, arguments)
         reports = await _find_reports(kind, arguments, app, caller)
     except KairosError as error:
         raise protocol_error(error, app, caller) from error
@@ -138,13 +137,14 @@ async def get_prompt(name: str, given: dict[str, str] | None, get_app: GetApp) -
 
 
 def _tool_arguments(kind: PromptKind, given: dict[str, str]) -> JsonObject:
-    """The arguments of the call. Raises BadArguments."""
+    """The arguments of the call. Raises BadArguments, whose hint names the prompt's own arguments."""
     known = {each.name: each for each in kind.arguments}
+    hint = f"It takes: {', '.join(known)}."
     unknown = [name for name in given if name not in known]
     missing = [each.name for each in kind.arguments if each.is_required and not given.get(each.name, "").strip()]
     if unknown or missing:
         what = f"has no argument {truncate(unknown[0], 60)!r}" if unknown else f"needs {', '.join(missing)}"
-        raise BadArguments(f"The prompt {kind.name} {what}.", f"It takes: {', '.join(known)}.")
+        raise BadArguments(f"The prompt {kind.name} {what}.", hint)
     values: JsonObject = {}
     for name, value in given.items():
         argument = known[name]
@@ -152,6 +152,10 @@ def _tool_arguments(kind: PromptKind, given: dict[str, str]) -> JsonObject:
             continue  # a host sends an empty text for a field that was left out
         shown: Any = [part.strip() for part in value.split(",") if part.strip()] if argument.is_list else value
         values[argument.tool_argument or name] = f"Begin with {value}." if name == "path" else shown
+    try:
+        validate_arguments(kind.tool_arguments, values)
+    except BadArguments as error:
+        raise BadArguments(error.message, hint) from error
     return values
 
 

@@ -38,7 +38,7 @@ from kairos_mcp.tools import SkillFolders, builtin_tools
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 TOOLS_PAGE = ROOT / "docs" / "tools.md"
-SETTINGS_PAGE, CLIENTS_PAGE = ROOT / "docs" / "settings.md", ROOT / "docs" / "clients.md"
+SETTINGS_PAGE = ROOT / "docs" / "settings.md"
 HOSTS_PAGE = ROOT / "docs" / "hosts.md"
 TELEMETRY_PAGE = ROOT / "docs" / "telemetry.md"
 EXAMPLES = ROOT / "examples"
@@ -139,21 +139,6 @@ def _settings() -> Iterator[tuple[str, str, str]]:
             comment.append(line[2:])
         elif not line:
             comment = []
-
-
-def clients_table() -> str:
-    """The clients that others wrote, as the last recorded run of `tests/foreign` found them."""
-    return _recorded_table(0)
-
-
-def features_table() -> str:
-    """What those clients used beside a run, as the last recorded run of `tests/foreign` found it."""
-    return _recorded_table(1)
-
-
-def _recorded_table(number: int) -> str:
-    text = (ROOT / "tests" / "foreign" / "MATRIX.md").read_text()
-    return re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)[number].rstrip()
 
 
 def resources_table() -> str:
@@ -305,8 +290,6 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "table: loop": (README, loop_table),
     "table: decisions": (README, decisions_table),
     "table: settings": (SETTINGS_PAGE, settings_table),
-    "table: clients": (CLIENTS_PAGE, clients_table),
-    "table: features": (CLIENTS_PAGE, features_table),
     "table: resources": (HOSTS_PAGE, resources_table),
     "table: prompts": (HOSTS_PAGE, prompts_table),
     "table: spans": (TELEMETRY_PAGE, spans_table),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,6 +22,12 @@ class Client:
     script: str
     environ: Environ
     oddity: str = ""
+
+    @property
+    def pinned(self) -> str:
+        """The version of the package that the environment asks for."""
+        stems = [re.sub(r"\[.*\]", "", named) for named in self.environ.packages]
+        return next(re.split("==|@", stem)[-1] for stem in stems if re.match(rf"{self.package}(==|@)", stem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +49,6 @@ class Cell:
         if self.way == "caller":
             return "caller"
         return f"{'InputRequired' if self.era == 'modern' else 'push'}, {self.way}"
-
-    def describe(self) -> dict[str, str]:
-        """A row of the results, before the client was started."""
-        return {
-            "client": self.client.name,
-            "package": self.client.package,
-            "transport": self.transport,
-            "era": self.era,
-            "oddity": self.client.oddity,
-            "result": "failed",
-        }
 
 
 PYTHON_2 = Client(
@@ -81,11 +77,11 @@ TYPESCRIPT_2 = Client(
 )  # fmt: skip
 FASTMCP = Client(
     "fastmcp", "fastmcp", "fastmcp_4.py",
-    PythonEnv("fastmcp", ("fastmcp==4.1.2",)),
+    PythonEnv("fastmcp", ("fastmcp==4.1.2", "fastmcp-tasks==4.1.2")),
 )  # fmt: skip
 PYDANTIC_AI = Client(
     "pydantic-ai", "pydantic-ai-slim", "pydantic_ai_host.py",
-    PythonEnv("pydantic-ai", ("pydantic-ai-slim[mcp]==2.68.0",)),
+    PythonEnv("pydantic-ai", ("pydantic-ai-slim[mcp]==2.68.0", "fastmcp-tasks==4.1.2")),
     "warns in the modern era that its sampling model will never be called, then calls it; says no stop reason",
 )  # fmt: skip
 FAST_AGENT = Client(
@@ -104,13 +100,13 @@ OPENAI_AGENTS = Client(
     "no sampling; its model sees the text alone; gives up a call after 5 s",
 )  # fmt: skip
 MCPC = Client(
-    "mcpc", "@apify/mcpc", "mcpc.mjs",
+    "mcpc", "@apify/mcpc", "mcpc.py",
     NodeEnv("mcpc", ("@apify/mcpc@0.2.6",)),
     "declares sampling and answers it with `method not found`: the run goes on by the caller route",
 )  # fmt: skip
 _INSPECTOR = NodeEnv("inspector", ("@modelcontextprotocol/inspector@2.12.0", "playwright-core@1.65.1"), "22")
 INSPECTOR_CLI = Client(
-    "inspector, command line", "@modelcontextprotocol/inspector", "inspector_cli.mjs", _INSPECTOR,
+    "inspector, command line", "@modelcontextprotocol/inspector", "inspector_cli.py", _INSPECTOR,
     "no sampling; each call is a process of its own; its strict check of the schemas is clean",
 )  # fmt: skip
 INSPECTOR_PAGE = Client(
@@ -123,6 +119,28 @@ COPILOT = Client(
     NodeEnv("copilot", ("@github/copilot@1.0.102",)),
     "with `-p` it declares sampling and never answers: there its agent asks for the caller route; its model sees"
     " text and structured content",
+)  # fmt: skip
+
+MCP_AGENT = Client(
+    "mcp-agent", "mcp-agent", "mcp_agent_host.py",
+    PythonEnv("mcp-agent", ("mcp-agent[openai]==0.2.6", "mcp==1.30.0")),
+    "does not load beside mcp 2, which it does not exclude; shows its sampling model all messages as its user's",
+)  # fmt: skip
+MCP_REMOTE = Client(
+    "mcp-remote", "mcp-remote", "mcp_remote.py",
+    NodeEnv("mcp-remote", ("mcp-remote@0.15.1",)),
+)  # fmt: skip
+CODEX = Client(
+    "Codex CLI", "@openai/codex", "codex.py",
+    NodeEnv("codex", ("@openai/codex@0.169.0",)),
+)  # fmt: skip
+GEMINI = Client(
+    "Gemini CLI", "@google/gemini-cli", "gemini.py",
+    NodeEnv("gemini", ("@google/gemini-cli@0.61.0",)),
+)  # fmt: skip
+OPENCODE = Client(
+    "opencode", "opencode-ai", "opencode.py",
+    NodeEnv("opencode", ("opencode-ai@1.18.33",)),
 )  # fmt: skip
 
 CELLS = (
@@ -166,6 +184,8 @@ CELLS = (
     Cell(OPENAI_AGENTS, "stdio", "modern", "caller"),
     Cell(OPENAI_AGENTS, "http", "modern", "caller"),
     Cell(OPENAI_AGENTS, "sse", "modern", "caller"),
+    Cell(MCP_AGENT, "stdio", "legacy", "text"),
+    Cell(MCP_AGENT, "http", "legacy", "text"),
     Cell(MCPC, "stdio", "legacy", "caller"),
     Cell(MCPC, "http", "legacy", "caller"),
     Cell(INSPECTOR_CLI, "stdio", "legacy", "caller"),
@@ -176,4 +196,9 @@ CELLS = (
     Cell(COPILOT, "stdio", "modern", "text"),
     Cell(COPILOT, "http", "modern", "text"),
     Cell(COPILOT, "stdio", "modern", "caller"),
+    Cell(CODEX, "stdio", "legacy", "caller"),
+    Cell(GEMINI, "stdio", "legacy", "caller"),
+    Cell(OPENCODE, "stdio", "legacy", "caller"),
+    Cell(MCP_REMOTE, "http", "modern", "native"),
+    Cell(MCP_REMOTE, "http", "legacy", "native"),
 )

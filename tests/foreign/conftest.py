@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.foreign.environs import Environ, Missing, make_environment
+from tests.foreign.records import Records
 
 
 @pytest.fixture(scope="session")
@@ -36,19 +35,8 @@ def environment(cache: Path) -> Callable[[Environ], Path]:
 
 
 @pytest.fixture(scope="session")
-def results(cache: Path) -> Iterator[list[dict[str, Any]]]:
-    """What the session found, written to `$KAIROS_FOREIGN_RESULTS` or into the cache; table.py reads it."""
-    found: list[dict[str, Any]] = []
-    yield found
-    target = Path(os.environ.get("KAIROS_FOREIGN_RESULTS", cache / "results.json"))
-    target.write_text(json.dumps(found, indent=1) + "\n")
-
-
-@pytest.fixture(scope="session")
-def features(cache: Path) -> Iterator[list[dict[str, Any]]]:
-    """What the session found of the clients' features, written to `$KAIROS_FOREIGN_FEATURES` or into the cache."""
-    found: list[dict[str, Any]] = []
-    yield found
-    if found:
-        target = Path(os.environ.get("KAIROS_FOREIGN_FEATURES", cache / "features.json"))
-        target.write_text(json.dumps(found, indent=1) + "\n")
+def records(cache: Path) -> Iterator[Records]:
+    """What is found, written to `$KAIROS_FOREIGN_RECORDS` or into the cache; table.py reads it."""
+    records = Records(Path(os.environ.get("KAIROS_FOREIGN_RECORDS", cache / "records.json")))
+    yield records
+    records.save()

@@ -17,7 +17,7 @@ from tests.foreign.environs import NodeEnv
 from tests.foreign.served import Place, Transport, environ, site
 
 CLIENTS = Path(__file__).with_name("clients")
-CLIENT_S = 240
+CLIENT_S = 600
 
 
 def drive(client: Client, folder: Path, place: Place, transport: Transport, **job: Any) -> Any:

@@ -1,67 +1,122 @@
-"""The tables of a session's results: `python -m tests.foreign.table` writes MATRIX.md from results.json and
-features.json."""
+"""docs/clients.md from what the tests of this folder recorded: `python -m tests.foreign.table`."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
-HEAD = """| client | version | over | era | way | result |
-|---|---|---|---|---|---|"""
+from tests.foreign.cells import CELLS, Cell, Client
+from tests.foreign.records import RUN, Record, find_record, read_records
+from tests.foreign.sessions import FEATURES, HARMS, SESSIONS, Session
+
+RECORDS = Path(__file__).with_name("records.json")
+PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 TRANSPORTS = {"stdio": "stdio", "http": "Streamable HTTP", "sse": "SSE"}
-ABOUT = """Each line is a real client, in an environment of its own, that completed a planner run of three rounds, two
-of them with a tool call, against the real server. Its answer is a word out of a file that only the run could read.
-*Modern* is protocol 2026-07-28, *legacy* what was before. Sampling is a *push* in the legacy era and travels by
-*InputRequired* in the modern one; *native* is with the client's own tool calling, *text* without."""
-ABOUT_FEATURES = """## Beside a run
-What real clients used beside a run, in one session with the real server each: an approval in a
-dialog of theirs, after which the file was written; a cycle of a mandate, whose change was approved alike; a team of two
-tasks; the list of runs, read as a resource; a prompt, and the completion of one of its arguments."""
+COLUMNS = (RUN, *FEATURES)
+Cells = dict[tuple[str, ...], Record]
+
+HEAD = """# Clients that others wrote
+
+What real clients, each in an environment of its own, did with the real server; made from the records of
+[tests/foreign](../tests/foreign/README.md) by `python -m tests.foreign.table`. "yes" stands where a test ran it and
+looked at rows and files; a run is named by the way its completions came, an approval by the way the decision came: in a
+dialog of the client (*elicitation*), or by the command that the result shows, carried out as it stands (*command*).
+*Modern* is protocol 2026-07-28, *legacy* what was before.
+"""
+ABOUT_RUNS = """## A run of three rounds
+Each completed a planner run of three rounds, two of them with a tool call, whose answer is a word out of a file that
+only the run could read. Sampling is a *push* in the legacy era and travels by *InputRequired* in the modern one,
+*native* with the client's own tool calling, *text* without; *caller* is the route on which the calling model answers.
+"""
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    """One row for each way that a client went, its transports side by side; then what is odd about each."""
-    rows = [_row(list(alike)) for _, alike in groupby(sorted(found, key=_place(found)), key=_kind)]
-    odd = {each["client"]: each["oddity"] for each in found if each["oddity"]}
-    notes = [f"- **{client}**: {oddity}." for client, oddity in odd.items()]
-    return "\n".join([ABOUT, "", HEAD, *rows, "", *notes]) + "\n"
+def document(cells: Cells) -> str:
+    """The page."""
+    dates = sorted({record["date"] for record in cells.values()})
+    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    parts = [HEAD, f"Recorded {span}.\n", _features(cells), _reasons(), _harms(cells), _runs(cells), _oddities()]
+    return "\n".join(parts)
 
 
-def _kind(each: dict[str, Any]) -> tuple[Any, ...]:
-    return (each["client"], each["version"], each["era"], each.get("way", "-"), each["result"])
+def _features(cells: Cells) -> str:
+    """A row for each client and era, its transports side by side where they came to the same."""
+    rows = [(session, tuple(_sign(cells, session, name) for name in COLUMNS)) for session in SESSIONS]
+    lines = [["client", "version", "over", "era", *COLUMNS]]
+    for (client, era, signs), alike in groupby(rows, key=lambda row: (row[0].client, row[0].era, row[1])):
+        over = ", ".join(TRANSPORTS[session.transport] for session, _ in alike)
+        lines.append([client.name, client.pinned, over, era, *signs])
+    return _table(lines)
 
 
-def _place(found: list[dict[str, Any]]) -> Any:
-    """Clients in the order of the matrix, the rows of each by era and way."""
-    order = list(dict.fromkeys(each["client"] for each in found))
-    return lambda each: (order.index(each["client"]), each["era"] == "legacy", _kind(each)[3:])
+def _sign(cells: Cells, session: Session, feature: str) -> str:
+    if feature == RUN:
+        same = [cell for cell in CELLS if _place(cell) == _place(session)]
+        return "; ".join(dict.fromkeys(_result(find_record(cells, cell, RUN)) for cell in same)) or "not tried"
+    if feature in session.lacks:
+        return "can't"
+    if feature in session.untried:
+        return "not tried"
+    return _result(find_record(cells, session, feature))
 
 
-def _row(alike: list[dict[str, Any]]) -> str:
-    first = alike[0]
-    over = ", ".join(dict.fromkeys(TRANSPORTS[each["transport"]] for each in alike))
-    cells = (first["client"], first["version"], over, first["era"], first.get("way", "-"), first["result"])
-    return f"| {' | '.join(cells)} |"
+def _result(record: Record | None) -> str:
+    if record is None:
+        return "not recorded"
+    return (record["how"] or "yes") if record["result"] == "yes" else "**no**"
 
 
-def features_table(found: list[dict[str, Any]]) -> str:
-    """One row for each client, transport and era; a column for each feature that any of them used."""
-    names = list(dict.fromkeys(name for each in found for name in each["features"]))
-    head = ("client", "version", "over", "era", *names)
-    rows = [
-        (
-            *(each["client"], each["version"], TRANSPORTS[each["transport"]], each["era"]),
-            *("yes" if name in each["features"] else "**no**" for name in names),
-        )
-        for each in found
+def _place(each: Session | Cell) -> tuple[Client, str, str]:
+    return each.client, each.transport, each.era
+
+
+def _reasons() -> str:
+    """What clients lack, and what was not tried, each with its reason and whom it holds for."""
+    found: dict[tuple[str, str, str], dict[str, None]] = {}
+    for word, names in (("can't", "lacks"), ("not tried", "untried")):
+        for session in SESSIONS:
+            for feature, why in getattr(session, names).items():
+                found.setdefault((feature, word, why), {})[f"{session.client.name} ({session.era})"] = None
+    lines = [
+        f"- **{feature}**, {word}: {why}. {', '.join(who)}." for (feature, word, why), who in sorted(found.items())
     ]
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join([ABOUT_FEATURES, "", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+    return "\n".join(["### What they can't, and what was not tried", "", *lines, ""])
+
+
+def _harms(cells: Cells) -> str:
+    lines = [["what a client does", "tried with", "what comes of it", "result"]]
+    for harm in HARMS:
+        tried = [f"{place.client.name}, {TRANSPORTS[place.transport]}" for place in harm.places]
+        results = {_result(find_record(cells, place, harm.name)) for place in harm.places}
+        lines.append([harm.name, "; ".join(tried), harm.outcome, " and ".join(sorted(results))])
+    return "## Behaviours that hurt\n" + _table(lines)
+
+
+def _runs(cells: Cells) -> str:
+    lines = [["client", "version", "over", "era", "way", "result"]]
+    rows = sorted(CELLS, key=lambda cell: (_order(cell.client), cell.era == "legacy", cell.way_due))
+    for (client, era, way), alike in groupby(rows, key=lambda cell: (cell.client, cell.era, cell.way_due)):
+        group = list(alike)
+        over = ", ".join(dict.fromkeys(TRANSPORTS[cell.transport] for cell in group))
+        ended = {"yes" if _result(find_record(cells, cell, RUN)) == way else "**no**" for cell in group}
+        lines.append([client.name, client.pinned, over, era, way, " and ".join(sorted(ended))])
+    return ABOUT_RUNS + "\n" + _table(lines)
+
+
+def _order(client: Client) -> int:
+    return list(dict.fromkeys(cell.client for cell in CELLS)).index(client)
+
+
+def _oddities() -> str:
+    clients: Iterable[Client] = dict.fromkeys(session.client for session in SESSIONS)
+    lines = [f"- **{client.name}**: {client.oddity}." for client in clients if client.oddity]
+    return "\n".join(["## Peculiarities", "", *lines, ""])
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    head, *rows = lines
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows)) + "\n"
 
 
 if __name__ == "__main__":
-    results, features = (json.loads((HERE / name).read_text()) for name in ("results.json", "features.json"))
-    (HERE / "MATRIX.md").write_text(f"{table(results)}\n{features_table(features)}")
+    PAGE.write_text(document(read_records(RECORDS)))

@@ -1,15 +1,17 @@
-"""Clients that others wrote use what there is beside a run: approvals, OODA cycles, teams, resources,
-prompts and completion.
+"""What each client does beside a run of its own model: approvals, OODA cycles, teams, tasks, prompts, resources and
+completion, all in one session with the real server.
 
 A script stands in for the model on the server, so that a client is what it is in a host: the one that calls, shows
-dialogs, and reads.
+dialogs, and reads. Each feature is a test of its own, on what that session left in rows, in files, and with the client.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +19,16 @@ import pytest
 from support.app import says
 from support.team_lines import answers, at, plan_of, task
 
-from tests.foreign.cells import FASTMCP, PYTHON_1, PYTHON_2, TYPESCRIPT_1, TYPESCRIPT_2, Client, Era
 from tests.foreign.driving import drive
 from tests.foreign.environs import Environ, version
-from tests.foreign.served import Place, Transport
+from tests.foreign.records import Records
+from tests.foreign.served import Place
+from tests.foreign.sessions import SESSIONS, Session
 
 pytestmark = pytest.mark.foreign
 
 SITE = Path(__file__).parents[2] / "examples" / "site"
-CELLS: tuple[tuple[Client, Transport, Era], ...] = (
-    (PYTHON_2, "stdio", "modern"),
-    (PYTHON_2, "http", "legacy"),
-    (PYTHON_1, "stdio", "legacy"),
-    (TYPESCRIPT_1, "http", "legacy"),
-    (TYPESCRIPT_2, "http", "modern"),
-    (TYPESCRIPT_2, "stdio", "legacy"),
-    (FASTMCP, "http", "modern"),
-    (FASTMCP, "stdio", "legacy"),
-)
+LONGER_THAN_A_CALL_S = 2.6  # a call that is over within two seconds is no task
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "made.txt", "content": "made\n"}}]}
 MANDATE = {
     "id": "links",
@@ -49,52 +43,153 @@ LINES = (
     at("round-2", says("It is written.")),
     *answers("task-1/try-1/round-1", "task-2/try-1/round-1"),
     at("synthesis", says("Both are done.")),
+    at("plan", {**says(json.dumps(PLAN)), "delay_s": LONGER_THAN_A_CALL_S}),
 )
 STEPS: dict[str, tuple[Any, ...]] = {
     "approval": ("call", "planner_run", {"goal": "Write made.txt.", "tools": ["write_file"]}),
     "OODA cycle": ("call", "ooda_run", {"mandate": MANDATE}),
     "team run": ("call", "team_run", {"goal": "Two things.", "plan": PLAN}),
-    "resource": ("read", "kairos://runs"),
+    "task": ("task", "planner_plan", {"goal": "Split two things."}),
     "prompt": ("prompt", "plan", {"goal": "Two things."}),
+    "resource": ("read", "kairos://runs"),
     "completion": ("complete", "plan", "route", "cal"),
 }
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join((cell[0].name.replace(" ", "_"), *cell[1:])))
-def test_what_there_is_beside_a_run(
-    cell: tuple[Client, Transport, Era],
+@dataclass(frozen=True)
+class Played:
+    """What a session came to: its place, and what the client was left with of each feature."""
+
+    place: Place
+    values: dict[str, Any]
+
+    def outcomes(self, flow: str) -> list[tuple[Any, ...]]:
+        """Id, status and stop reason of each run of a flow."""
+        asked = "select id, outcome ->> 'status', outcome ->> 'stop_reason' from run where flow = ? order by n"
+        return self.place.rows(asked, flow)
+
+    def decisions(self, run_id: str) -> list[tuple[Any, ...]]:
+        """Each verdict on a run's calls, and the way it came."""
+        return self.place.rows(
+            "select verdict, through from approval join run on run.n = approval.run where id = ?", run_id
+        )
+
+
+@pytest.fixture(scope="module")
+def play(
+    environment: Callable[[Environ], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Session], Played]:
+    """A session, played once for all of its features."""
+    played: dict[Session, Played | BaseException] = {}
+
+    def play_once(session: Session) -> Played:
+        if session not in played:
+            try:
+                played[session] = play_session(session, environment(session.client.environ), tmp_path_factory)
+            except Exception as failure:
+                played[session] = failure
+        match played[session]:
+            case Played() as found:
+                return found
+            case failure:
+                raise failure
+
+    return play_once
+
+
+def play_session(session: Session, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    place = lay_site(tmp_path_factory.mktemp("session") / "place")
+    steps = [STEPS[name] for name in session.features]
+    result = drive(session.client, folder, place, session.transport, era=session.era, way="steps", steps=steps)
+    if "protocol" in result:
+        assert (result["protocol"] == "2026-07-28") == (session.era == "modern")
+    return Played(place, dict(zip(session.features, result["result"]["steps"], strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("session", "feature"), [(session, name) for session in SESSIONS for name in session.features], ids=str
+)
+def test_a_feature(
+    session: Session,
+    feature: str,
+    play: Callable[[Session], Played],
     environment: Callable[[Environ], Path],
-    features: list[dict[str, Any]],
-    tmp_path: Path,
+    records: Records,
 ) -> None:
-    client, transport, era = cell
-    place = _lay(tmp_path / "place")
-    folder = environment(client.environ)
-    found = {"client": client.name, "version": version(client.environ, folder, client.package)}
-    features.append(found | {"transport": transport, "era": era, "features": []})
-    said = drive(client, folder, place, transport, era=era, way="steps", steps=list(STEPS.values()))
-    assert (said["protocol"] == "2026-07-28") == (era == "modern")
-    given = dict(zip(STEPS, said["result"]["steps"], strict=True))
-
-    approved, cycle, team = (given[name] for name in ("approval", "OODA cycle", "team run"))
-    assert [(run["status"], run["stop_reason"]) for run in (approved, cycle, team)] == [
-        ("completed", "assistant_stop"),
-        ("completed", "goal_achieved"),
-        ("completed", "team_done"),
-    ]
-    assert (place.workspace / "made.txt").read_text() == "made\n"
-    assert "(install.md)" in (place.workspace / "docs" / "guide.md").read_text()
-    decided = place.rows("select id, verdict from approval join run on run.n = approval.run order by mark")
-    assert decided == [(approved["run_id"], "approve"), (cycle["run_id"], "approve")]
-    listed = json.loads(given["resource"])
-    assert {approved["run_id"], cycle["run_id"], team["run_id"]} <= {run["run_id"] for run in listed["runs"]}
-    assert "planner_plan" in given["prompt"]
-    assert given["completion"] == ["caller"]
-    assert all(place.replays(run["run_id"]) for run in (approved, cycle, team))
-    features[-1]["features"] = list(STEPS)
+    package = version(session.client.environ, environment(session.client.environ), session.client.package)
+    with records.record(session, feature, version=package) as record:
+        played = play(session)
+        found = played.values[feature]
+        assert "value" in found, found["error"]
+        record["how"] = CHECKS[feature](played, found["value"])
 
 
-def _lay(root: Path) -> Place:
+def check_approval(played: Played, _value: Any) -> str:
+    ((run_id, *ending),) = played.outcomes("planner")
+    assert ending == ["completed", "assistant_stop"]
+    assert (played.place.workspace / "made.txt").read_text() == "made\n"
+    ((verdict, through),) = played.decisions(run_id)
+    assert verdict == "approve"
+    assert played.place.replays(run_id)
+    return str(through)
+
+
+def check_cycle(played: Played, _value: Any) -> str:
+    ((run_id, *ending),) = played.outcomes("ooda_run")
+    assert ending == ["completed", "goal_achieved"]
+    assert "(install.md)" in (played.place.workspace / "docs" / "guide.md").read_text()
+    ((verdict, through),) = played.decisions(run_id)
+    assert verdict == "approve"
+    assert played.place.replays(run_id)
+    return str(through)
+
+
+def check_team(played: Played, _value: Any) -> str:
+    ((run_id, *ending),) = played.outcomes("team")
+    assert ending == ["completed", "team_done"]
+    assert played.place.replays(run_id)
+    return ""
+
+
+def check_task(played: Played, value: Any) -> str:
+    """The call went on after its reply, and the client was left with what the task came to."""
+    endings = "select run.id, ending from task join run on run.n = task.run where flow = 'plan'"
+    ((run_id, ending),) = played.place.rows(endings)
+    assert (ending, value["run_id"], value["status"]) == ("completed", run_id, "completed")
+    return ""
+
+
+def check_prompt(_played: Played, value: Any) -> str:
+    assert "planner_plan" in value
+    assert "Two things." in value
+    return ""
+
+
+def check_resource(played: Played, value: Any) -> str:
+    """The list that was read names runs that there were."""
+    listed = set(re.findall(r"run-[0-9a-f]{12}", value))
+    assert listed
+    assert listed <= {run_id for (run_id,) in played.place.rows("select id from run")}
+    return ""
+
+
+def check_completion(_played: Played, value: Any) -> str:
+    assert value == ["caller"]
+    return ""
+
+
+CHECKS: dict[str, Callable[[Played, Any], str]] = {
+    "approval": check_approval,
+    "OODA cycle": check_cycle,
+    "team run": check_team,
+    "task": check_task,
+    "prompt": check_prompt,
+    "resource": check_resource,
+    "completion": check_completion,
+}
+
+
+def lay_site(root: Path) -> Place:
     """A place with a small site, and a script for the server."""
     place = Place(root).lay()
     shutil.copytree(SITE / "docs", place.workspace / "docs")

@@ -66,17 +66,22 @@ async def test_what_the_foreign_clients_read_in_a_text_is_what_the_result_holds(
     """They are started only on request: what they rely on is tested here, through a run that their model answers."""
     monkeypatch.syspath_prepend(FOREIGN_CLIENTS)
     monkeypatch.setattr("sys.argv", ["a client", "{}"])  # what such a client is asked to do: no team
-    reader = importlib.import_module("result_text")
+    reader, host = importlib.import_module("result_text"), importlib.import_module("host_model")
     (workspace / "note.txt").write_text("word-0123456789ab\n")
-    texts, rounds = [], []
+    rounds = []
     async with connect(settings) as client:
-        while (call := reader.next_call(texts)) is not None:
-            result = await client.call(*call)
-            texts.append(result.content[0].text)
-            read = reader.parse_text(texts[-1])
-            shown = {"stop_reason": None, "summary": None, "waiting": []} | result.structured_content
+
+        async def call(name, arguments):
+            result = await client.call(name, arguments)
+            read = reader.parse_text(result.content[0].text)
+            shown = {"stop_reason": None, "summary": None, "waiting": [], "next": None} | result.structured_content
+            if shown["next"] is not None:
+                shown["next"] = {part: shown["next"][part] for part in ("tool", "arguments")}
             assert read == {name: shown[name] for name in read}
             rounds.append(read["rounds"])
+            return read
+
+        read = await host.converse(call, "planner_run", {"goal": host.GOAL})
     assert rounds == [1, 2, 3, 3]
     assert (read["status"], read["summary"]) == ("completed", "word-0123456789ab")
 

@@ -103,6 +103,7 @@ async def test_a_wrong_prompt_is_refused_with_what_there_is(place: Place, era: s
             ("run", {"goal": " "}, "needs goal"),
             ("run", {"goal": "g", "gaol": "x"}, "has no argument 'gaol'"),
             ("run", {"goal": "g", "route": "sideways"}, "`route`"),
+            ("plan", {"goal": "g", "route": "sideways"}, "It takes: goal, agents, route."),
             ("run", {"goal": "g", "continues": "run-000000000000"}, "There is no run"),
             ("ooda", {}, "needs mandate"),
         ]

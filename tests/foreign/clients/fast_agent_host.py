@@ -16,8 +16,9 @@ from fast_agent.llm.internal.passthrough import PassthroughLLM
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.mcp.prompt import Prompt
 from fast_agent.types.llm_stop_reason import LlmStopReason
-from mcp_types import CallToolRequest, CallToolRequestParams
-from scripted_model import GOAL, job, next_answer, report, write_in_dialect
+from host_model import approve, drive_by_job, take_steps
+from mcp_types import CallToolRequest, CallToolRequestParams, ElicitResult
+from scripted_model import Json, job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -58,7 +59,9 @@ def server() -> dict[str, Any]:
 def configure() -> FastAgent:
     """fast-agent looks for its settings, and keeps its own files, where it is started."""
     os.chdir(JOB["folder"])
-    kairos = {**server(), "protocol_mode": JOB["era"], "sampling": {"model": "generic.scripted"}}
+    kairos = {**server(), "protocol_mode": JOB["era"]}
+    if JOB["way"] != "steps":
+        kairos["sampling"] = {"model": "generic.scripted"}
     settings = {
         "default_model": "passthrough",
         "generic": {"api_key": "none"},
@@ -69,16 +72,33 @@ def configure() -> FastAgent:
     return FastAgent("host", config_path="fast-agent.yaml", parse_cli_args=False, quiet=True)
 
 
+async def elicit(_context: Any, _params: Any) -> ElicitResult:
+    return ElicitResult(action="accept", content=await approve())
+
+
 async def main() -> None:
     fast = configure()
 
-    @fast.agent(name="host", servers=["kairos"], model="passthrough")
+    @fast.agent(name="host", servers=["kairos"], model="passthrough", elicitation_handler=elicit)
     async def host() -> None:
         """The only agent."""
 
     async with fast.run() as agents:
-        answer = await agents.host.send(f"***CALL_TOOL planner_run {json.dumps({'goal': GOAL})}")
-    report(json.loads(answer), asked=asked, oddities=["shows its model the structured content alone"])
+
+        async def call(name: str, arguments: Json) -> Json:
+            shown: Json = json.loads(await agents.host.send(f"***CALL_TOOL {name} {json.dumps(arguments)}"))
+            return shown
+
+        async def read(uri: str) -> str:
+            return str((await agents.host.get_resource(uri, "kairos")).contents[0].text)
+
+        async def prompt(name: str, arguments: dict[str, str]) -> str:
+            return str((await agents.host.get_prompt(name, arguments, "kairos")).messages[0].content.text)
+
+        if JOB["way"] == "steps":
+            report({"steps": await take_steps(call, read=read, prompt=prompt)})
+        else:
+            report(await drive_by_job(call), asked=asked, oddities=["shows its model the structured content alone"])
 
 
 asyncio.run(main())

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import Any
 
 import mcp_types as types
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
-from scripted_model import GOAL, approve, drive_as_caller, job, next_answer, report, take_steps, write_in_dialect
+from host_model import approve, drive_by_job, take_steps
+from scripted_model import job, next_answer, report, write_in_dialect
 
 JOB = job()
+if JOB["way"] == "steps":
+    importlib.import_module("fastmcp_tasks")  # from then on its client takes tasks, which can't ask it for completions
 asked: list[str] = []
 
 
@@ -76,11 +80,10 @@ async def main() -> None:
 
         await client.list_tools()
         if JOB["way"] == "steps":
-            steps = await take_steps(call=call, read=read, prompt=prompt, complete=complete)
+            steps = await take_steps(call, read=read, prompt=prompt, complete=complete, task=call)
             report({"steps": steps}, protocol=client.session.protocol_version)
             return
-        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        report(result, protocol=client.session.protocol_version, asked=asked)
+        report(await drive_by_job(call), protocol=client.session.protocol_version, asked=asked)
 
 
 asyncio.run(main())

@@ -6,12 +6,13 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+from host_model import approve, drive_by_job, take_steps
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
 from pydantic import AnyUrl
-from scripted_model import approve, drive_by_job, job, next_answer, report, take_steps, write_in_dialect
+from scripted_model import job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -82,7 +83,7 @@ async def main() -> None:
 
         await session.list_tools()
         if JOB["way"] == "steps":
-            steps = await take_steps(call=call, read=read, prompt=prompt, complete=complete)
+            steps = await take_steps(call, read=read, prompt=prompt, complete=complete)
             report({"steps": steps}, protocol=hello.protocolVersion)
             return
         report(await drive_by_job(call), protocol=hello.protocolVersion, asked=asked)

@@ -6,14 +6,34 @@ import asyncio
 from typing import Any
 
 import mcp_types as types
+from host_model import approve, drive_by_job, take_steps
 from mcp.client.client import Client
+from mcp.client.extension import ClientExtension
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from scripted_model import approve, drive_by_job, job, next_answer, report, take_steps, write_in_dialect
+from pydantic import TypeAdapter
+from scripted_model import job, next_answer, report, write_in_dialect
 
 JOB = job()
+PLAIN: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 asked: list[str] = []
+
+
+class TasksExtension(ClientExtension):
+    """Declares that tasks are taken."""
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+
+class PlainRequest(types.Request[dict[str, Any], str]):
+    """Any request, whose result is taken as it comes."""
+
+
+class TaskRequest(PlainRequest):
+    """A request of the extension, with the header by which HTTP routes it."""
+
+    name_param = "taskId"
 
 
 async def sample(_context: Any, params: Any) -> Any:
@@ -45,6 +65,18 @@ def transport() -> Any:
             return sse_client(JOB["url"])
         case _:
             return streamable_http_client(JOB["url"])
+
+
+async def task(name: str, arguments: dict[str, Any]) -> Any:
+    """A call of a client that takes tasks, followed to its end."""
+    async with Client(transport(), mode="auto", extensions=[TasksExtension()]) as client:
+        wanted = PlainRequest(method="tools/call", params={"name": name, "arguments": arguments})
+        created = found = await client.session.send_request(wanted, PLAIN)
+        while found["status"] == "working":
+            await asyncio.sleep(created["pollIntervalMs"] / 1000)
+            wanted = TaskRequest(method="tasks/get", params={"taskId": created["taskId"]})
+            found = await client.session.send_request(wanted, PLAIN)
+        return found["result"]["structuredContent"]
 
 
 def sampling_options() -> dict[str, Any]:
@@ -79,7 +111,7 @@ async def main() -> None:
 
         await client.list_tools()
         if JOB["way"] == "steps":
-            steps = await take_steps(call=call, read=read, prompt=prompt, complete=complete)
+            steps = await take_steps(call, read=read, prompt=prompt, complete=complete, task=task)
             report({"steps": steps}, protocol=client.protocol_version)
             return
         report(await drive_by_job(call), protocol=client.protocol_version, asked=asked)

@@ -6,11 +6,13 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+from host_model import drive_by_job, take_steps
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
+from pydantic import AnyUrl
 from result_text import parse_text
-from scripted_model import GOAL, drive_as_caller, job, next_answer, report, write_in_dialect
+from scripted_model import job, next_answer, report, write_in_dialect
 
 JOB = job()
 asked: list[str] = []
@@ -41,9 +43,22 @@ async def main() -> None:
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return parse_text((await session.call_tool(name, arguments)).content[0].text)
 
+        async def read(uri: str) -> Any:
+            return (await session.read_resource(AnyUrl(uri))).contents[0].text
+
+        async def prompt(name: str, arguments: dict[str, str]) -> Any:
+            return (await session.get_prompt(name, arguments)).messages[0].content.text
+
+        async def complete(name: str, argument: str, value: str) -> Any:
+            about = types.PromptReference(type="ref/prompt", name=name)
+            return (await session.complete(about, {"name": argument, "value": value})).completion.values
+
         await session.list_tools()
-        result = await (drive_as_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
-        report(result, protocol=hello.protocolVersion, asked=asked)
+        if JOB["way"] == "steps":
+            steps = await take_steps(call, read=read, prompt=prompt, complete=complete)
+            report({"steps": steps}, protocol=hello.protocolVersion)
+            return
+        report(await drive_by_job(call), protocol=hello.protocolVersion, asked=asked)
 
 
 asyncio.run(main())

@@ -8,37 +8,39 @@ from typing import Any
 
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from agents.mcp import MCPServerSse, MCPServerStdio, MCPServerStreamableHttp
+from host_model import drive_by_job, take_steps
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from result_text import next_call, parse_text
+from result_text import parse_text
 from scripted_model import job, report
 
 JOB = job()
-shown: list[str] = []
+PATIENCE = {"client_session_timeout_seconds": 60} if JOB["way"] == "steps" else {}
 
 
-class Scripted(Model):
-    """Calls what the newest tool result asks for, and ends when the run has ended."""
+class OneCall(Model):
+    """Makes a call, and ends when it has seen the result, which it keeps."""
+
+    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+        self._call = ResponseFunctionToolCall(
+            type="function_call", call_id="c1", name=name, arguments=json.dumps(arguments)
+        )
+        self.shown = ""
 
     async def get_response(self, **asked: Any) -> ModelResponse:
         items = [] if isinstance(asked["input"], str) else asked["input"]
         outputs = [item for item in items if item.get("type") == "function_call_output"]
         if outputs:
-            shown.append(text_of(outputs[-1]["output"]))
-        call = next_call(shown)
-        return ModelResponse(output=[output_item(call, len(outputs))], usage=Usage(), response_id=None)
+            self.shown = text_of(outputs[-1]["output"])
+        return ModelResponse(output=[DONE if outputs else self._call], usage=Usage(), response_id=None)
 
     def stream_response(self, **asked: Any) -> Any:
         raise NotImplementedError
 
 
-def output_item(call: Any, number: int) -> Any:
-    if call is None:
-        text = ResponseOutputText(type="output_text", text="done", annotations=[])
-        return ResponseOutputMessage(id="m1", type="message", role="assistant", status="completed", content=[text])
-    name, arguments = call
-    return ResponseFunctionToolCall(
-        type="function_call", call_id=f"c{number}", name=name, arguments=json.dumps(arguments)
-    )
+DONE = ResponseOutputMessage(
+    id="m1", type="message", role="assistant", status="completed",
+    content=[ResponseOutputText(type="output_text", text="done", annotations=[])],
+)  # fmt: skip
 
 
 def text_of(output: Any) -> str:
@@ -49,18 +51,33 @@ def server() -> Any:
     match JOB["transport"]:
         case "stdio":
             command, *words = JOB["command"]
-            return MCPServerStdio({"command": command, "args": words})
+            return MCPServerStdio({"command": command, "args": words}, **PATIENCE)
         case "sse":
-            return MCPServerSse({"url": JOB["url"]})
+            return MCPServerSse({"url": JOB["url"]}, **PATIENCE)
         case _:
-            return MCPServerStreamableHttp({"url": JOB["url"]})
+            return MCPServerStreamableHttp({"url": JOB["url"]}, **PATIENCE)
 
 
 async def main() -> None:
     async with server() as kairos:
-        agent = Agent(name="host", model=Scripted(), mcp_servers=[kairos])
-        await Runner.run(agent, "Use planner_run.", run_config=RunConfig(tracing_disabled=True))
-        report(parse_text(shown[-1]), protocol=kairos.session.protocol_version)
+
+        async def call(name: str, arguments: dict[str, Any]) -> Any:
+            model = OneCall(name, arguments)
+            agent = Agent(name="host", model=model, mcp_servers=[kairos])
+            await Runner.run(agent, "Make the call.", run_config=RunConfig(tracing_disabled=True))
+            return parse_text(model.shown)
+
+        async def read(uri: str) -> Any:
+            return (await kairos.read_resource(uri)).contents[0].text
+
+        async def prompt(name: str, arguments: dict[str, str]) -> Any:
+            return (await kairos.get_prompt(name, arguments)).messages[0].content.text
+
+        if JOB["way"] == "steps":
+            result: Any = {"steps": await take_steps(call, read=read, prompt=prompt)}
+        else:
+            result = await drive_by_job(call)
+        report(result, protocol=kairos.session.protocol_version)
 
 
 asyncio.run(main())

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 
-from scripted_model import GOAL, Json, next_answer
+from scripted_model import Json
+
+HEAD = re.compile(r"\w+ (?P<run_id>run-\w+): (?P<status>\w+)(?: \((?P<stop_reason>\w+)\))?")
 
 
 def parse_text(text: str) -> Json:
-    """Parse run, status, summary and waiting items; a host may have added the structured content to the text."""
-    first, *lines = text.split("\n")
-    head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds?, route (\w+).*", first)
-    assert head is not None, text
+    """Parse run, status, summary, waiting items and the next call.
+
+    A host may have put words of its own around the text, or show the structured content in its place.
+    """
+    lines = text.split("\n")
+    start = next((n for n, line in enumerate(lines) if line.startswith("{") or HEAD.match(line)), None)
+    assert start is not None, text
+    first, *lines = lines[start:]
+    if first.startswith("{"):
+        shown: Json = json.loads(first)
+        return shown["runs"][0] if "runs" in shown else shown
+    head = HEAD.match(first)
+    assert head is not None
+    rounds = re.search(r", (\d+) rounds?\b", first)
+    route = re.search(r", route (\w+)", first)
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     return {
-        "run_id": head[1],
-        "status": head[2],
-        "stop_reason": head[3],
-        "rounds": int(head[4]),
-        "route": head[5],
+        **head.groupdict(),
+        "rounds": int(rounds[1]) if rounds else None,
+        "route": route[1] if route else None,
         "summary": fields.get("summary"),
         "waiting": json.loads(fields.get("waiting items", "[]")),
+        "next": _parse_next(fields["next"]) if "next" in fields else None,
     }
 
 
-def next_call(texts: Sequence[str], arguments: Json | None = None) -> tuple[str, Json] | None:
-    """Give the call that a host's model makes after these results, all that it has read; None once the run ended."""
-    if not texts:
-        return "planner_run", {"goal": GOAL, **(arguments or {})}
-    result = parse_text(texts[-1])
-    if result["status"] != "input_required":
-        return None
-    (item,) = result["waiting"]
-    return "run_continue", {"run_id": result["run_id"], "answers": {item["key"]: next_answer(texts, len(texts) - 1)}}
+def _parse_next(line: str) -> Json:
+    """The call that a result names: a tool's name, and its arguments as JSON."""
+    tool, _, rest = line.partition(" ")
+    return {"tool": tool, "arguments": json.JSONDecoder().raw_decode(rest)[0]}

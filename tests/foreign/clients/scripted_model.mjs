@@ -51,11 +51,13 @@ export function capabilities(way) {
   return way === "text" ? { sampling: {} } : {};
 }
 
-/** Take the job's steps, each the name of a way and what it is given; give what each one gave. */
+/** Take the job's steps, each the name of a way and what it is given; give the value of each, or its error. */
 export async function takeSteps(ways) {
-  const given = [];
-  for (const [way, ...words] of job.steps) given.push(await ways[way](...words));
-  return given;
+  const results = [];
+  for (const [way, ...given] of job.steps) {
+    results.push(await ways[way](...given).then((value) => ({ value }), (error) => ({ error: String(error) })));
+  }
+  return results;
 }
 
 /** The user's answer to each dialog, after longer than a client takes that answers by itself. */

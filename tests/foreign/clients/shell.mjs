@@ -1,6 +1,5 @@
 // Clients that are commands: a file that names the server, and a call of the command that gives its output.
 
-import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -21,16 +20,4 @@ export function serversFile(types = { http: "streamable-http", sse: "sse" }) {
   const file = join(job.folder, "servers.json");
   writeFileSync(file, JSON.stringify({ mcpServers: { kairos: { ...entry, protocolEra: job.era } } }));
   return file;
-}
-
-/** What a command writes, and its exit code; its home is the job's folder. */
-export async function runScript(script, ...words) {
-  const env = { ...process.env, HOME: job.folder, NO_COLOR: "1", MCP_INSPECTOR_SECRET_STORE: "memory" };
-  const child = spawn(process.execPath, [script, ...words], { env, stdio: ["ignore", "pipe", "pipe"] });
-  const out = [];
-  const err = [];
-  child.stdout.on("data", (chunk) => out.push(chunk));
-  child.stderr.on("data", (chunk) => err.push(chunk));
-  const code = await new Promise((resolve) => child.on("close", resolve));
-  return { code, out: Buffer.concat(out).toString(), err: Buffer.concat(err).toString() };
 }

@@ -1,78 +1,105 @@
-"""A provider that stands in for one with a model: OpenAI's chat completions on loopback, from the scripted model.
+"""A provider that stands in for one with a model, on loopback, in three forms: OpenAI's chat completions and responses,
+and Gemini's generateContent.
 
-Asked by a host's own agent it calls our tools; asked on behalf of a run, through sampling, it is the run's model.
+Asked by a host's own agent it calls our tools as `follow` says; asked on behalf of a run, through sampling, it is the
+run's model.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
 
-from result_text import next_call, parse_text
+from host_model import Call, Conversation, follow
+from result_text import parse_text
 from scripted_model import Json, next_answer, write_in_dialect
+from standin_forms import FORMS, Asked
 
-START = "planner_run"
+OURS = "planner_run"
+READS = "read_mcp_resource"
+"""A tool of several hosts' own, by which their model reads a resource."""
 
 
 class Standin(ThreadingHTTPServer):
-    """`arguments`: what the host's agent gives planner_run beside the goal.
+    """`calls`: what the host's agent begins, one after the other. What came of each is in `results`.
 
-    What it was shown: `asked`, a word for each request; `results`, what the host's agent saw of our tools.
+    `asked`: a word for each request; `shown`: the texts that a host's agent was last shown, without results of tools.
     """
 
-    def __init__(self, arguments: Json) -> None:
+    def __init__(self, calls: Sequence[Call]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self._arguments = arguments
+        self._host = _converse(calls)
+        self._wanted: Call | None = next(self._host, None)
+        self._taken = 0  # results of tools
+        self._said: dict[str, None] = {}  # by the model of a run
+        self._lock = threading.Lock()
         self.asked: list[str] = []
         self.results: list[Json] = []
-        self.done = Event()  # the host's agent has seen its run end
+        self.shown = ""
+        self.done = Event()  # the host's agent has seen its last call's end
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
+        return f"http://127.0.0.1:{self.server_port}"
 
-    def reply(self, body: Json) -> Json:
-        """The assistant's message."""
-        names = [tool["function"]["name"] for tool in body.get("tools") or []]
-        ours = next((name for name in names if name.endswith(START)), None)
-        answer = self._as_host(body, ours.removesuffix(START)) if ours else self._as_model(body, bool(names))
-        calls = [
-            {
-                "id": f"call_{len(self.asked)}_{n}",
-                "type": "function",
-                "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
-            }
-            for n, call in enumerate(answer.get("tool_calls", ()))
-        ]
-        return {"role": "assistant", "content": answer.get("content")} | ({"tool_calls": calls} if calls else {})
+    def answer(self, asked: Asked) -> Json:
+        """The answer to a request, in a caller's form."""
+        ours = next((name for name in asked.tools if name.endswith(OURS)), None)
+        if ours is None:
+            self.asked.append("tools" if asked.tools else "plain")
+            return self._answer_run(asked)
+        with self._lock:
+            self.asked.append("host")
+            self.shown = asked.text
+            return self._answer_host(asked, ours.removesuffix(OURS))
 
-    def _as_host(self, body: Json, prefix: str) -> Json:
-        """What the host's own model does: starts a run, answers it while it waits, and says that it is done."""
-        self.asked.append("host")
-        returned = [_text(message["content"]) for message in body["messages"] if message["role"] == "tool"]
-        if returned:
-            self.results.append(parse_text(returned[-1]))
-        call = next_call(returned, self._arguments)
-        if call is None:
+    def _answer_run(self, asked: Asked) -> Json:
+        """What a run's model says. Its turn is told by which of its answers it is shown: not every host keeps roles."""
+        turns = sum(text in asked.text for text in self._said)
+        answer = next_answer(asked.body, turns)
+        text = write_in_dialect(answer)
+        self._said[text] = None
+        return answer if asked.tools else {"content": text}
+
+    def _answer_host(self, asked: Asked, prefix: str) -> Json:
+        """What the host's own model does next. A host may ask again with what it has asked before."""
+        for text in asked.results[self._taken :]:
+            self._taken += 1
+            is_own = self._wanted is not None and self._wanted[0] == READS
+            self.results.append({"text": text} if is_own else parse_text(text))
+            self._wanted = _advance(self._host, self.results[-1])
+        if self._wanted is None:
             self.done.set()
             return {"content": "done"}
-        name, arguments = call
-        return {"tool_calls": [{"name": prefix + name, "arguments": arguments}]}
+        name, arguments = self._wanted
+        whole = name if name == READS else prefix + name
+        return {"content": "", "tool_calls": [{"name": whole, "arguments": arguments}]}
 
-    def _as_model(self, body: Json, tools: bool) -> Json:
-        """What a run's model says."""
-        self.asked.append("tools" if tools else "plain")
-        answer = next_answer(body, sum(message["role"] == "assistant" for message in body["messages"]))
-        return answer if tools else {"content": write_in_dialect(answer)}
+
+def _converse(calls: Sequence[Call]) -> Conversation:
+    for call in calls:
+        if call[0] == READS:
+            yield call
+        else:
+            yield from follow(*call)
+    return {}
+
+
+def _advance(conversation: Conversation, result: Json) -> Call | None:
+    try:
+        return conversation.send(result)
+    except StopIteration:
+        return None
 
 
 @contextmanager
-def serve_standin(arguments: Json) -> Iterator[Standin]:
-    with Standin(arguments) as standin:
+def serve_standin(calls: Sequence[Call]) -> Iterator[Standin]:
+    with Standin(calls) as standin:
         Thread(target=standin.serve_forever, daemon=True).start()
         yield standin
         standin.shutdown()
@@ -83,31 +110,19 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._send(json.dumps({"object": "list", "data": [{"id": "scripted", "object": "model"}]}).encode())
+        models = [{"id": "scripted", "object": "model", "created": 1, "owned_by": "loopback"}]
+        self._send(json.dumps({"object": "list", "data": models}).encode(), "application/json")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        message = self.server.reply(body)
-        finish = "tool_calls" if "tool_calls" in message else "stop"
-        head = {"id": "c1", "created": 0, "model": body.get("model", "scripted")}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        if not body.get("stream"):
-            choice = {"index": 0, "message": message, "finish_reason": finish}
-            completion = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-            self._send(json.dumps(completion).encode())
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])) or "{}")
+        path = self.path.partition("?")[0]
+        form = next((form for end, form in FORMS.items() if path.endswith(end)), None)
+        if form is None:
+            self.send_error(404)
             return
-        calls = [{"index": n, **call} for n, call in enumerate(message.get("tool_calls", ()))]
-        delta = {**message, "tool_calls": calls} if calls else message
-        parts: list[Any] = [
-            {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-            {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
-            {"choices": [], "usage": usage},
-        ]
-        lines = [json.dumps({**head, "object": "chat.completion.chunk", **part}) for part in parts]
-        sent = "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
-        self._send(sent.encode(), "text/event-stream")
+        self._send(*form.write(self.server.answer(form.read(body)), is_streamed=form.is_streamed(path, body)))
 
-    def _send(self, body: bytes, kind: str = "application/json") -> None:
+    def _send(self, body: bytes, kind: str) -> None:
         self.send_response(200)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
@@ -116,7 +131,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_given: Any) -> None:
         """Silence: the last line of a client's output is its report."""
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
