@@ -29,7 +29,7 @@ export const Failure = ({ failure }) =>
   failure && html`<p class="failure" role="alert">${failure.message} <span>${failure.hint}</span></p>`;
 
 /** Whether what is shown has been there for a moment; it begins anew with each `key`. */
-function useArmed(key) {
+export function useArmed(key) {
   const [armed, setArmed] = useState(null);
   useEffect(() => {
     const timer = setTimeout(() => setArmed(key), ARMED_MS);

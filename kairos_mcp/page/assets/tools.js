@@ -1,7 +1,7 @@
 // The tools that loops may call, with the definitions that wait for a person; and the agents of a team.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { Failure, useAct } from "./acts.js";
+import { Failure, useAct, useArmed } from "./acts.js";
 import { useFetched } from "./connection.js";
 import { formatAgo, formatCount, formatMoney, joinFacts, plural, revealHidden, timeOf } from "./format.js";
 import { EffectChip, Preview } from "./view.js";
@@ -9,6 +9,7 @@ import { EffectChip, Preview } from "./view.js";
 /** A definition that waits: what it is, how it differs from the approved one, and the two buttons. */
 export function DefinitionCard({ definition, onDone }) {
   const { perform, isBusy, failure } = useAct(onDone);
+  const armed = useArmed(definition.hash);
   const named = { address: definition.address, pin: definition.hash };
   const who = [definition.by, definition.at && formatAgo(timeOf(definition.at))].filter(Boolean).join(", ");
   return html`<section class="waiting" aria-label="Waits">
@@ -18,9 +19,9 @@ export function DefinitionCard({ definition, onDone }) {
     ${(definition.remarks || []).map((remark) => html`<p class="remark">${revealHidden(remark)}</p>`)}
     <${Preview} text=${definition.diff} />
     <div class="decision"><div class="buttons">
-      <button class="yes" data-approve disabled=${isBusy}
+      <button class="yes" data-approve disabled=${isBusy || !armed}
         onClick=${() => perform("tool_approve", named)}>Approve</button>
-      <button class="no" disabled=${isBusy} onClick=${() => perform("tool_remove", named)}>Remove</button>
+      <button class="no" disabled=${isBusy || !armed} onClick=${() => perform("tool_remove", named)}>Remove</button>
       <span class="digest">${definition.pin}</span></div><${Failure} failure=${failure} /></div></section>`;
 }
 
