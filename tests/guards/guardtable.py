@@ -53,6 +53,7 @@ ONLY_NEW = "server/test_only_new.py::test_"
 STREAMS = "providers/test_streams.py::test_"
 RESOURCES = "server/test_resources.py::test_"
 SUBSCRIBED = "server/test_subscriptions.py::test_"
+LOG_MESSAGES = "server/test_log_messages.py::test_"
 PROMPTED = "server/test_prompts.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
@@ -2373,6 +2374,40 @@ AS_TASKS = (
     ),
 )
 
+LOGGED = (
+    Guard(  # a client gets no message below the level that it named
+        "server/log_messages.py",
+        "return [entry for entry in entries if LEVELS.index(entry.level) >= LEVELS.index(level)]",
+        "return list(entries)",
+        LOG_MESSAGES + "nothing_below_the_level_is_sent",
+    ),
+    Guard(  # one of 2026-07-28 that named none gets none
+        "server/log_messages.py",
+        "if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS or level is None:",
+        'level = level or "debug"\n    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:',
+        LOG_MESSAGES + "nothing_is_sent_that_nobody_asked_for",
+    ),
+    Guard(  # only who owns the state folder is told a command
+        "app/run_log.py",
+        "        if not caller.is_local:\n",
+        "        if False:\n",
+        LOG_MESSAGES + "a_principal_s_log_has_nothing_of_another_s_runs",
+    ),
+    Guard(  # what a server logs is one line, whatever it says
+        "server/log_lines.py",
+        "return line.translate(_ESCAPES)",
+        "return line",
+        "server/test_log_lines.py::test_text_is_one_line_that_hides_keys",
+    ),
+    Guard(  # and hides keys
+        "server/log_lines.py",
+        "return self._redactor.redact_text(text).text",
+        "return text",
+        "server/test_log_lines.py::test_json_is_one_object_that_hides_keys",
+        quick=True,
+    ),
+)
+
 TYPED_IN_A_HOST = (
     Guard(
         "app/completions.py",
@@ -2635,6 +2670,7 @@ GUARDS = (
     *READ_AS_RESOURCES,
     *AS_TASKS,
     *TOLD_TO_SUBSCRIBERS,
+    *LOGGED,
     *TYPED_IN_A_HOST,
     *TELEMETRY,
     *ON_THE_PAGE,
