@@ -196,7 +196,7 @@ class RunPool:
     async def start_new(self, run: RunRow, limits: Limits) -> None:
         """Drive a run that this server has just inserted, with an account of these limits."""
         worker = self._make_worker(await self._factory.new_state(run), run.fence)
-        worker.new_account = Account(run.account, limits, NOTHING, NOTHING)
+        worker.new_account, worker.is_current = Account(run.account, limits, NOTHING, NOTHING), True
         self._launch(worker)
 
     async def continue_run(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
@@ -253,7 +253,9 @@ class RunPool:
         if result.paused is not None:
             state.run = replace(state.run, paused=result.paused.reason, resume_at=result.paused.resume_at)
         if not result.released:
-            self._launch(self._make_worker(state, commit.fence, is_rebuilt=True))
+            worker = self._make_worker(state, commit.fence, is_rebuilt=True)
+            worker.is_current = True
+            self._launch(worker)
         elif commit.outcome is None:
             self._park(commit.fence, state)
         if self._tracing is not None:

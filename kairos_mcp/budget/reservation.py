@@ -132,13 +132,12 @@ def _limit_tokens(
 
 def _exhausted_unit(remaining: Remaining, counts: Units) -> str | None:
     """Return the first unit of which less is left than the step counts, or None."""
-    for unit, wanted, left in (
-        ("rounds", counts.rounds, remaining.rounds),
-        ("model_calls", counts.model_calls, remaining.model_calls),
-        ("tool_calls", counts.tool_calls, remaining.tool_calls),
-    ):
-        if left is not None and wanted > left:
-            return unit
+    if remaining.rounds is not None and counts.rounds > remaining.rounds:
+        return "rounds"
+    if remaining.model_calls is not None and counts.model_calls > remaining.model_calls:
+        return "model_calls"
+    if remaining.tool_calls is not None and counts.tool_calls > remaining.tool_calls:
+        return "tool_calls"
     return None
 
 

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kairos_mcp.budget.units import Account
+from kairos_mcp.core.limits import Limits
+
+_NAMES = {  # in the order of the line
+    "rounds": "round",
+    "model_calls": "model calls",
+    "tool_calls": "tool calls",
+    "total_tokens": "tokens",
+    "input_tokens": "tokens in",
+    "output_tokens": "tokens out",
+    "nano_usd": "$",
+    "milliseconds": "s",
+}
 
 
 def format_status_line(account: Account, *, closing: bool = False) -> str | None:
@@ -10,49 +24,43 @@ def format_status_line(account: Account, *, closing: bool = False) -> str | None
 
     The closing call is no further round, and its prompt already says that it is the last.
     """
-    caps, spent = account.caps, account.spent
-    parts = []
-    if caps.rounds is not None:
-        parts.append(f"round {spent.rounds + account.held.rounds + (not closing)} of {caps.rounds}")
-    for unit, name in (("model_calls", "model calls"), ("tool_calls", "tool calls")):
-        if (cap := getattr(caps, unit)) is not None:
-            parts.append(f"{getattr(spent, unit)} of {cap} {name}")
-    for unit, name in (
-        ("total_tokens", "tokens"),
-        ("input_tokens", "tokens in"),
-        ("output_tokens", "tokens out"),
-    ):
-        if (cap := getattr(caps, unit)) is not None:
-            parts.append(f"{_short_number(getattr(spent, unit))} of {_short_number(cap)} {name}")
-    if caps.nano_usd is not None:
-        parts.append(f"${spent.nano_usd / 1e9:.2f} of ${caps.nano_usd / 1e9:.2f}")
-    if caps.milliseconds is not None:
-        parts.append(f"{spent.milliseconds / 1000:.0f} of {caps.milliseconds / 1000:.0f} s")
-    if not parts:
+    capped = _capped_units(account.caps)
+    if not capped:
         return None
-    return f"[{', '.join(parts)}{'' if closing else _warning(account)}]"
+    parts = ", ".join([_format_unit(account, unit, cap, closing=closing) for unit, cap in capped])
+    return f"[{parts}{'' if closing else _warning(account)}]"
+
+
+@lru_cache(maxsize=256)  # most runs have the same limits, and their status is formatted every round
+def _capped_units(caps: Limits) -> tuple[tuple[str, int], ...]:
+    return tuple([(unit, cap) for unit in _NAMES if (cap := getattr(caps, unit)) is not None])
+
+
+def _format_unit(account: Account, unit: str, cap: int, *, closing: bool) -> str:
+    spent: int = getattr(account.spent, unit)
+    match unit:
+        case "rounds":
+            return f"round {spent + account.held.rounds + (not closing)} of {cap}"
+        case "model_calls" | "tool_calls":
+            return f"{spent} of {cap} {_NAMES[unit]}"
+        case "nano_usd":
+            return f"${spent / 1e9:.2f} of ${cap / 1e9:.2f}"
+        case "milliseconds":
+            return f"{spent / 1000:.0f} of {cap / 1000:.0f} s"
+        case _:
+            return f"{_short_number(spent)} of {_short_number(cap)} {_NAMES[unit]}"
 
 
 def _warning(account: Account) -> str:
     """Tell the model to finish, from 3 rounds of 10 left, or a quarter of any other limit."""
-    caps, held, spent = account.caps, account.held, account.spent
-    if caps.rounds:
-        left = max(0, caps.rounds - held.rounds - spent.rounds)
-        if left * 10 <= caps.rounds * 3:
+    is_little = False
+    for unit, cap in _capped_units(account.caps):
+        left = max(0, cap - getattr(account.held, unit) - getattr(account.spent, unit))
+        if unit != "rounds":
+            is_little = is_little or left * 4 <= cap
+        elif cap and left * 10 <= cap * 3:
             return f"; {left} {'round' if left == 1 else 'rounds'} left: finish"
-    for unit in (
-        "total_tokens",
-        "input_tokens",
-        "output_tokens",
-        "nano_usd",
-        "milliseconds",
-        "model_calls",
-        "tool_calls",
-    ):
-        cap = getattr(caps, unit)
-        if cap is not None and max(0, cap - getattr(held, unit) - getattr(spent, unit)) * 4 <= cap:
-            return "; little is left: finish"
-    return ""
+    return "; little is left: finish" if is_little else ""
 
 
 def _short_number(tokens: int) -> str:

@@ -7,6 +7,7 @@ this calculation were wrong, the enclosing accounts would refuse.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from operator import add, attrgetter, sub
 from typing import NamedTuple
@@ -72,7 +73,7 @@ class Remaining(NamedTuple):
 
 
 _remaining = partial(tuple.__new__, Remaining)
-_caps_by_unit = attrgetter(*Units._fields)
+caps_by_unit: Callable[[Limits], tuple[int | None, ...]] = attrgetter(*Units._fields)
 
 
 class Account(NamedTuple):
@@ -91,7 +92,7 @@ class Account(NamedTuple):
     def remaining(self) -> Remaining:
         left = [
             None if cap is None else cap - held - spent if cap > held + spent else 0
-            for cap, held, spent in zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)
+            for cap, held, spent in zip(caps_by_unit(self.caps), self.held, self.spent, strict=True)
         ]
         return _remaining(left)
 
@@ -102,11 +103,13 @@ class Account(NamedTuple):
 
     def settle(self, held: Units, spent: Units) -> Account:
         """Return the account after a step that held `held` has ended and cost `spent`."""
-        return Account(self.id, self.caps, self.held.minus(held), self.spent.plus(spent), self.scope)
+        return _account(
+            (self.id, self.caps, _units(map(sub, self.held, held)), _units(map(add, self.spent, spent)), self.scope)
+        )
 
     def hold(self, held: Units) -> Account:
         """Return the account after a step has reserved `held`."""
-        return Account(self.id, self.caps, self.held.plus(held), self.spent, self.scope)
+        return _account((self.id, self.caps, _units(map(add, self.held, held)), self.spent, self.scope))
 
     def remaining_with_overtime(self, more_ms: int) -> int:
         """Return the milliseconds left, with `more_ms` beyond the cap. All attempts share that overtime."""
@@ -116,6 +119,9 @@ class Account(NamedTuple):
         """Return the refusal for a unit of which too little is left."""
         used: int = getattr(self.spent, unit) + getattr(self.held, unit)
         return Refused(unit, used, getattr(self.caps, unit), self.scope)
+
+
+_account = partial(tuple.__new__, Account)
 
 
 def shared_part(amount: Units) -> Units:
@@ -129,7 +135,7 @@ def branch_caps(share: BranchShare, enclosing: Account) -> Limits:
     What is left is neither spent nor held: a branch holds nothing but what its steps hold, so none has to give back.
     """
     caps: list[int | None] = []
-    units = zip(_caps_by_unit(share.limits), enclosing.remaining, _caps_by_unit(share.reserved), strict=True)
+    units = zip(caps_by_unit(share.limits), enclosing.remaining, caps_by_unit(share.reserved), strict=True)
     for asked, left, reserved in units:
         equal_share = None if left is None else max(0, left - (reserved or 0)) // max(1, share.shares)
         caps.append(equal_share if asked is None else asked if equal_share is None else min(asked, equal_share))

@@ -63,7 +63,8 @@ class RunWorker:
     those that new model calls are charged to.
 
     `is_rebuilt`: `state` fits the rows; after an error it does not, and is rebuilt before the next step. `error`: why
-    the run stands still. `new_account`: that of a run that was inserted just now, so that nothing else of it is stored.
+    the run stands still. `is_current`: a transaction of this process took the run just now, so that nobody else has
+    written for it. `new_account`: that of a run that was inserted just now, so that nothing else of it is stored.
     """
 
     store: Store
@@ -75,6 +76,7 @@ class RunWorker:
     summarize: Callable[[], Awaitable[str]]
     daily_accounts: DailyAccounts
     is_rebuilt: bool = False
+    is_current: bool = False
     new_account: Account | None = None
     error: KairosError | None = None
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
@@ -96,8 +98,9 @@ class RunWorker:
         committed stay in `state.finished` for the next call.
         """
         self._task, self.error = asyncio.current_task(), None
-        self._inbox_changed = self._inbox_changed or self.new_account is None
-        self.state.account = None  # others may have written it while the run was at rest
+        if not self.is_current:
+            self._inbox_changed, self.state.account = True, None  # others may have written while the run was at rest
+        self.is_current = False
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         self.state.executor.memory = _run_memory(self.store, self.state, self.owner, self.fence)
         with self.store.writer.active_run():

@@ -8,7 +8,7 @@ completion, `error {code, message, retryable?}`. Lines without `for` are taken i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -57,7 +57,7 @@ class _ScriptLine:
         match self.answer:
             case Completion() as completion:
                 calls = number_calls(completion, path)
-                own = completion if calls is completion.tool_calls else replace(completion, tool_calls=calls)
+                own = completion if calls is completion.tool_calls else completion.with_calls(calls)
                 return ScriptedAnswer(own, self.delay_s)
             case failure:
                 return ScriptedAnswer(failure, self.delay_s)

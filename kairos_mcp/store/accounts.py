@@ -8,12 +8,12 @@ above its own, so no row of a step has to name them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import Account, Units, branch_caps, shared_part
+from kairos_mcp.budget.units import Account, Units, branch_caps, caps_by_unit, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.step_path import enclosing_paths
@@ -96,7 +96,7 @@ def encode_shared(shared: SharedAccountIds) -> str | None:
 
 def ensure_day_account(session: Session, principal: str, day: str, caps: Limits) -> Account:
     """Return the account of a principal's day with the caps that are configured now; insert it if there is none."""
-    cap_values = tuple(asdict(caps).values())
+    cap_values = caps_by_unit(caps)
     found = session.row(_FIND_DAY, (principal, day))
     if found is None:
         return read_account(session, session.insert(_INSERT_DAY, (principal, day, *cap_values)))
@@ -132,7 +132,7 @@ def ensure_mandate_account(session: Session, day: int, workspace: str, mandate: 
     `caps`: those that the mandate has now.
     """
     known = find_mandate_account(session, day, workspace, mandate)
-    cap_values = tuple(asdict(caps).values())
+    cap_values = caps_by_unit(caps)
     if known is None:
         return read_account(session, session.insert(_INSERT_MANDATE, (day, mandate, workspace, *cap_values)))
     if known.caps != caps:

@@ -55,8 +55,10 @@ class ReadingSession(SqliteSession):
     """A connection that only reads: SQLite's errors are translated where they happen."""
 
     def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
-        with translate_errors():
+        try:  # without the context manager, which takes longer than many a statement
             return self.execute(statement, bindings).fetchall()
+        except apsw.Error as error:
+            raise as_store_error(error) from error
 
     def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
         with translate_errors():

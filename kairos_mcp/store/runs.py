@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from kairos_mcp.budget.units import caps_by_unit
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.store import mandates, texts
+from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.notes import insert_note
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
 from kairos_mcp.store.session import Session, placeholders
@@ -64,7 +66,7 @@ def create_run(session: Session, new: NewRun, owner: int) -> CreatedRun:
     if (same := _find_same_start(session, new)) is not None:
         return CreatedRun(same, True)
     texts.keep_texts(session, new.texts)
-    caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
+    caps = dict(zip(unit_columns("cap"), caps_by_unit(new.limits), strict=True))
     account = _insert_row(session, "account", {"scope": "run", **caps})
     if new.mandate is not None and new.due is not None:
         mandates.record_start(session, new.principal, new.workspace or "", new.mandate, new.due)

@@ -465,15 +465,21 @@ SPENDING = (
     *(
         Guard(
             "budget/reservation.py",
+            f"and counts.{unit} > remaining.{unit}:",
+            "and False:",
+            RESERVE + "a_count_that_is_used_up_is_refused",
+        )
+        for unit in ("rounds", "model_calls", "tool_calls")
+    ),
+    *(
+        Guard(
+            "budget/reservation.py",
             f'        ("{unit}", {rest}),\n',
             "",
             RESERVE + test_name,
             quick=unit == "total_tokens",
         )
         for unit, rest, test_name in (
-            ("rounds", "counts.rounds, remaining.rounds", "a_count_that_is_used_up_is_refused"),
-            ("model_calls", "counts.model_calls, remaining.model_calls", "a_count_that_is_used_up_is_refused"),
-            ("tool_calls", "counts.tool_calls, remaining.tool_calls", "a_count_that_is_used_up_is_refused"),
             ("input_tokens", "remaining.input_tokens, _READ", "a_completion_that_does_not_fit_is_refused"),
             ("output_tokens", "remaining.output_tokens, _WRITTEN", "a_completion_is_clamped_to_what_is_left"),
             ("total_tokens", "remaining.total_tokens, _EITHER", "a_completion_is_clamped_to_what_is_left"),
@@ -655,7 +661,7 @@ APPROVALS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        approvals.ask_queued(session, commit.run, commit.at)\n",
+        "    approvals.ask_queued(session, run, at)\n",
         "",
         DECISIONS + "a_run_that_ends_gives_its_places_up[cancelled]",
     ),
@@ -1085,7 +1091,7 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        tool_memory.forget_calls(session, commit.run)\n",
+        "    if forgets:\n        tool_memory.forget_calls(session, run)\n",
         "",
         "crash/test_settle.py::"
         "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
