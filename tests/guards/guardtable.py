@@ -2462,7 +2462,6 @@ TELEMETRY = (
         " and (self.with_content or not attribute.is_content)",
         "",
         SPANS + "no_content_is_in_any_span_unless_it_is_asked_for",
-        quick=True,
     ),
     Guard(
         "telemetry/recorder.py",
