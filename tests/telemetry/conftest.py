@@ -1,4 +1,4 @@
-"""A place, spans in memory, a receiver. Without kairos-mcp[telemetry], which the extra dev brings, nothing is tested."""
+"""A place, spans in memory, a receiver. Without the extra telemetry, which dev brings, none of these tests is run."""
 
 from __future__ import annotations
 
