@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import sandboxed
+from support import postgres, sandboxed
 
 if TYPE_CHECKING:
     from support.app import Place
@@ -42,6 +42,8 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     for db in sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)}):  # a link may lead to one again
         _assert_replays(db)
+    for named in place.glob(f"**/{postgres.NAMED_IN}"):
+        _assert_replays_in_database(named.read_text())
 
 
 @pytest.fixture
@@ -61,3 +63,9 @@ def _assert_replays(db: Path) -> None:
     from support.replayed import differences  # at first use: most tests make no run
 
     assert differences(db) == []
+
+
+def _assert_replays_in_database(where: str) -> None:
+    from support.replayed import differences_in_database
+
+    assert differences_in_database(where) == []

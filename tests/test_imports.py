@@ -32,7 +32,6 @@ READS_BY_ITSELF = {  # modules that open a session of their own, and why `await 
     "app/run_tracing.py": "a tool's thread asks for the trace of its call, and metrics are read in a thread",
     "execution/worker.py": "a tool's thread asks for its memory, and whether the run is still its server's",
     "tools/mandate_tools.py": "a tool's thread reads a mandate",
-    "views/health.py": "damage is read from the disk, not from what another session has in memory",
 }
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "_config" not in path.parts)
 

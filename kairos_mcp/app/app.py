@@ -44,6 +44,8 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.model import SpokenText
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
+from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.views import health
 
 
@@ -66,7 +68,7 @@ class App:
     ) -> None:
         self.settings = settings
         serves = describe_served_runs(settings) if via == "mcp" else None
-        self._store = Store(settings.home, settings.durability, via, salvage=salvage, served_runs=serves)
+        self._store = make_store(settings, via, serves, salvage=salvage)
         self._factory = make_factory(settings, self._store)
         self._pool = RunPool(self._store, self._factory, clock)
         self._retention = Retention(settings, self._store, clock)
@@ -151,6 +153,15 @@ class App:
     async def health(self, *, thorough: bool = False) -> JsonObject:
         """Return where the store is, how it is, its living servers, and its runs by status; `thorough` reads it all."""
         return await health.read_health(self._store, self._context.clock(), thorough=thorough)
+
+
+def make_store(settings: Settings, via: str, serves: ServedRuns | None, *, salvage: bool) -> Store:
+    """Make the store that the settings name; nothing is opened before it is needed."""
+    if settings.store is None:
+        return FileStore(settings.home, settings.durability, via, salvage=salvage, served_runs=serves)
+    from kairos_mcp.store.postgres.database import PostgresStore  # at first use: its driver is an extra
+
+    return PostgresStore(settings.home, settings.store, via, served_runs=serves)
 
 
 def _now() -> int:

@@ -45,7 +45,7 @@ class Overview(Operations):
 
     async def read_version(self) -> int:
         """Return a number that is another one as soon as anything was committed; 0 where nothing is stored yet."""
-        return await self._store.read(queries.read_data_version) if self._store.exists else 0
+        return await self._store.read(lambda session: session.read_version()) if self._store.exists else 0
 
     async def newest(self, limit: int, before: str | None = None) -> list[ListedRun]:
         """Return the newest runs, or those older than the run `before`."""

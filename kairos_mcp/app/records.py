@@ -101,7 +101,6 @@ class Records(Operations):
         from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
         # A session of its own, since the lines are written one by one, for as long as a file or a pipe takes them.
-        with queries.name_run_in_errors(run), self._store.read_session() as session:
-            session.rows("begin")
+        with queries.name_run_in_errors(run), self._store.read_session() as session, session.one_state():
             current = queries.run_by_number(session, run.n)
             yield from write_lines(export_lines(session, current, planner_input, self._factory.redactor))

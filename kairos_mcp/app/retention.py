@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import apsw
 
 from kairos_mcp.core.calendar import DAY_MS
-from kairos_mcp.core.errors import KairosError, StoreBusy
+from kairos_mcp.core.errors import KairosError
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, retention
-from kairos_mcp.store.connection import connect, translate_errors
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.queries import read_data_version
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.writer import Job
 
@@ -77,20 +72,15 @@ class Retention:
         store, before = self._store, self._clock() - int(days * DAY_MS)
         if not store.exists:
             return PruneResult(0, 0, 0, 0)
-        size, gone, shrunk = _store_size(store), 0, False
+        size, gone, shrunk = await store.measure(), 0, False
         numbers = await store.read(lambda session: retention.find_prunable(session, before))
         for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
             gone += await store.submit(_removal_job(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
         texts = await _remove_unreferenced_texts(store) if gone else 0
         if shrink and gone and not await store.read(lambda session: ownership.list_living(session, store.home)):
-            shrunk = await asyncio.to_thread(_shrink, store)
+            shrunk = await store.shrink()
         unreadable = await store.read(lambda session: tuple(retention.find_unreadable_runs(session, before)))
-        return PruneResult(gone, texts, size, _store_size(store), shrunk, unreadable)
-
-
-def _store_size(store: Store) -> int:
-    """Return the bytes of the state file and of its write-ahead log, where the newest rows are."""
-    return sum(file.stat().st_size for file in (store.path, Path(f"{store.path}-wal")) if file.exists())
+        return PruneResult(gone, texts, size, await store.measure(), shrunk, unreadable)
 
 
 def _removal_job(numbers: Sequence[int], before: int) -> Job[int]:
@@ -104,7 +94,7 @@ async def _remove_unreferenced_texts(store: Store) -> int | None:
     """
     for _ in range(MAX_TRIES):
         with store.read_session() as watch:
-            seen = read_data_version(watch)
+            seen = watch.read_version()
             found = await asyncio.to_thread(_unreferenced_texts, store)
             if not found or await store.submit(_text_removal_job(found, watch, seen)):
                 return len(found)
@@ -112,8 +102,7 @@ async def _remove_unreferenced_texts(store: Store) -> int | None:
 
 
 def _unreferenced_texts(store: Store) -> list[str]:
-    with store.read_session() as session:
-        session.rows("begin")
+    with store.read_session() as session, session.one_state():
         return retention.find_unreferenced_texts(session)
 
 
@@ -124,23 +113,9 @@ def _text_removal_job(hashes: Sequence[str], watch: Session, seen: int) -> Job[b
     """
 
     def remove(session: Session) -> bool:
-        if read_data_version(watch) != seen:
+        if watch.read_version() != seen:
             return False
         retention.remove_texts(session, hashes)
         return True
 
     return remove
-
-
-def _shrink(store: Store) -> bool:
-    connection = connect(store.path, "full")
-    try:
-        with translate_errors():
-            connection.execute("vacuum")
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except StoreBusy:
-        return False  # somebody opened the store meanwhile: the free space stays in the file and is used again
-    else:
-        return True
-    finally:
-        connection.close()

@@ -98,7 +98,7 @@ NOTHING_TO_TAKE = RunsToTake(False, [], (), ())
 def _read_news(session: Session, seen: int) -> tuple[int, set[int]]:
     """Return the store's data version and, if that is not the one seen before, the runs with a cancel in their
     inbox."""
-    version = queries.read_data_version(session)
+    version = session.read_version()
     return version, set() if version == seen else queries.runs_to_cancel(session)
 
 

@@ -67,7 +67,7 @@ def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
 
 def _check_store(settings: Settings) -> Iterator[Finding]:
     """Check the state file, and list what the sources of tools report. A missing file is not created for that."""
-    from kairos_mcp.store.integrity import SQLITE_DAMAGE
+    from kairos_mcp.store.integrity import FILE_DAMAGE
 
     async def check(app: App) -> JsonObject:
         health = await app.health(thorough=True)
@@ -88,7 +88,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
         yield from _check_tools(settings)
         return
     for text in health["damage"]:
-        yield Finding("store", "bad", text, _DAMAGED_CURE if text.startswith(SQLITE_DAMAGE) else _UNREADABLE_CURE)
+        yield Finding("store", "bad", text, _DAMAGED_CURE if text.startswith(FILE_DAMAGE) else _UNREADABLE_CURE)
     if not health["damage"]:
         size = (
             f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {count_of(health['runs']['total'], 'run')}"

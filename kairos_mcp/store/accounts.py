@@ -17,7 +17,7 @@ from kairos_mcp.budget.units import Account, Units, branch_caps, caps_by_unit, s
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.step_path import enclosing_paths
-from kairos_mcp.store.session import Row, Session, json_or_null
+from kairos_mcp.store.session import LISTED_ID, Row, Session, json_or_null
 
 SharedAccountIds = tuple[int, ...]
 """Ids of the shared accounts that a step is charged to, besides the run's own."""
@@ -35,9 +35,9 @@ def unit_columns(*kinds: str) -> list[str]:
     return [f"{kind}_{unit}" for kind in kinds for unit in Units._fields]
 
 
-def unit_path(unit: str) -> str:
-    """Return the JSON path of a unit within an encoded amount: `$[1]` of `model_calls`."""
-    return f"$[{Units._fields.index(unit)}]"
+def unit_index(unit: str) -> int:
+    """Return the place of a unit within an encoded amount: 1 of `model_calls`."""
+    return Units._fields.index(unit)
 
 
 SELECT_ACCOUNT = f"select {', '.join(unit_columns('cap', 'held', 'spent'))}, scope from account where id = "
@@ -216,7 +216,7 @@ _OF_NEWEST_ATTEMPT = (
 _ATTEMPT_BEFORE = (
     "(select {} from attempt as one where one.mark = mark.id and one.id < attempt.id order by one.id desc limit 1)"
 )
-_SUMS = ", ".join(f"coalesce(sum(json_extract(spent, '$[{n}]')), 0)" for n in range(_UNIT_COUNT))
+_SUMS = ", ".join(f"coalesce(sum(spent ->> {n}), 0)" for n in range(_UNIT_COUNT))
 _EACH_SHARED = """
     with recursive each(shared) as (select min(shared) from {0} where shared is not null union all
         select (select min(shared) from {0} where shared > each.shared) from each where each.shared is not null)
@@ -226,7 +226,7 @@ _EACH_SHARED = """
 
 _SHARED_WITH_ACCOUNT = (
     f"select shared from ({{}}) as texts"
-    f" where exists (select 1 from json_each({json_or_null('texts.shared')}) where value = ?1)"
+    f" where exists (select 1 from json_each({json_or_null('texts.shared')}) as item where {LISTED_ID} = ?1)"
 )
 _STEPS_OF_ACCOUNT = f"""
     select id from mark where shared in ({_SHARED_WITH_ACCOUNT.format(_EACH_SHARED.format("mark"))}) union
@@ -254,10 +254,14 @@ A further attempt's row says what the attempt before it cost. What can't be read
 that the account exceeds the sum; the run with that row spends nothing more.
 """
 
-_MANDATE = "(select name from account, json_each(shared) where account.id = value and account.scope = 'mandate')"
+_MANDATE = (
+    "(select name from account, json_each(shared) as item"
+    f" where account.id = {LISTED_ID} and account.scope = 'mandate')"
+)
 # Materialized, so that each row is looked at for damage once.
 _WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL.format(steps=_STEPS_OF_ACCOUNT)})"
-_CHARGES_OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) where value = ?1)"
+_HAS_ACCOUNT = f"exists (select 1 from json_each(shared) as item where {LISTED_ID} = ?1)"
+_CHARGES_OF_ACCOUNT = f"charges where {_HAS_ACCOUNT}"
 
 
 def list_usage_shares(session: Session, account: int, *, by_workspace: bool = False) -> list[UsageShare]:
@@ -266,9 +270,9 @@ def list_usage_shares(session: Session, account: int, *, by_workspace: bool = Fa
     found = session.rows(
         f"{_WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
         " json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, {folder}, count(*) filter (where json_extract(spent, '{unit_path('model_calls')}') > 0), {_SUMS}"
+        f" {_MANDATE}, {folder}, count(*) filter (where spent ->> {unit_index('model_calls')} > 0), {_SUMS}"
         f" from {_CHARGES_OF_ACCOUNT}"
-        f" group by 1, 2, 3, 4, 5 order by sum(json_extract(spent, '{unit_path('total_tokens')}')) desc, 1, 2, 3, 4, 5",
+        f" group by 1, 2, 3, 4, 5 order by sum(spent ->> {unit_index('total_tokens')}) desc, 1, 2, 3, 4, 5",
         (account,),
     )
     return [
@@ -283,11 +287,11 @@ _HOLDS_SQL = f"""select coalesce({_amount_or_null("held")}, '[]') as held, {json
     where answer.mark is null and run.outcome is null and mark.shared is not null and mark.id in ({_STEPS_OF_ACCOUNT}))
 """
 _HELD_SUMS = ", ".join(
-    f"sum(coalesce(json_extract(held, '$[{n}]'), {int(unit == 'model_calls')}))" for n, unit in enumerate(Units._fields)
+    f"sum(coalesce(held ->> {n}, {int(unit == 'model_calls')}))" for n, unit in enumerate(Units._fields)
 )
 _SHARED_WITH_NONE = (
-    f"select shared from ({{}}) as texts, json_each({json_or_null('texts.shared')})"
-    " where value not in (select id from account)"
+    f"select shared from ({{}}) as texts, json_each({json_or_null('texts.shared')}) as item"
+    f" where {LISTED_ID} not in (select id from account)"
 )
 # `|| ''` keeps SQLite from walking all runs of the principal.
 _FIND_LOST_ACCOUNT = f"""
@@ -308,7 +312,7 @@ def check_shared_account(session: Session, account: int) -> None:
     stored = read_account(session, account)
     spent = session.row(f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,))
     held = session.row(
-        f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where exists (select 1 from json_each(shared) where value = ?1)",
+        f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where {_HAS_ACCOUNT}",
         (account,),
     )
     for kind, by_account, sums in (("spent", stored.spent, spent), ("held", stored.held, held)):

@@ -116,7 +116,7 @@ def add_approval(session: Session, run: int, mark: int, request: ApprovalRequest
     n, key = _next_key(session, mark, request.key)
     session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
-        " unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+        " unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
         (
             *(mark, n, run, key, request.tool, request.effect, request.digest, request.preview),
             *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms, encode_shape(request.shape)),
@@ -133,7 +133,7 @@ def _next_key(session: Session, mark: int, key: str) -> tuple[int, str]:
     return n, key if n == 1 else f"{key}-{n}"
 
 
-_IS_PENDING = "verdict is null and unasked = 0 and expires_at > :at"
+_IS_PENDING = "verdict is null and not unasked and expires_at > :at"
 _NEXT_QUEUED = f"""
     select approval.mark, approval.n from approval join run on run.n = approval.run
     where unasked and verdict is null and outcome is null and principal = :principal and workspace = :workspace
@@ -141,7 +141,7 @@ _NEXT_QUEUED = f"""
     order by approval.mark limit 1
 """
 _ASK_NOW = """
-    update approval set unasked = 0, expires_at = expires_at - asked_at + :at, asked_at = :at
+    update approval set unasked = false, expires_at = expires_at - asked_at + :at, asked_at = :at
     where mark = :mark and n = :n
 """
 

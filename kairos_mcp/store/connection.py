@@ -42,6 +42,11 @@ class SqliteSession(apsw.Connection):
         self.execute(statement, bindings)
         return self.changes()
 
+    def read_version(self) -> int:
+        found = self.row("pragma data_version")
+        assert found is not None
+        return int(found[0])
+
     @contextmanager
     def one_state(self) -> Iterator[None]:
         self.rows("savepoint one_state")

@@ -191,7 +191,7 @@ _PAUSE_IF_ALL_LAPSED = """
 def _list_overdue(session: Session, at: int) -> Iterator[tuple[int, str]]:
     found = session.rows(
         "select approval.run, approval.key from approval join run on run.n = approval.run"
-        " where verdict is null and unasked = 0 and expires_at <= ? and outcome is null order by expires_at",
+        " where verdict is null and not unasked and expires_at <= ? and outcome is null order by expires_at",
         (at,),
     )
     return ((n, key) for n, key in found)

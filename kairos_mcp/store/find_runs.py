@@ -36,7 +36,7 @@ def is_unique_beginning(session: Session, beginning: str, principal: str) -> boo
 
 _WAITS = f"""
     select run.id from run where outcome is null and (paused is not null and resume_at is null
-        or exists(select 1 from approval where approval.run = run.n and verdict is null and unasked = 0)
+        or exists(select 1 from approval where approval.run = run.n and verdict is null and not unasked)
         or exists(select 1 from waiting join mark on mark.id = waiting.mark where waiting.run = run.n
             and (kind = 'pause' or (kind = 'call' and (select ended from attempt where attempt.mark = mark.id
                 order by attempt.id desc limit 1) = '{UNKNOWN}'))))

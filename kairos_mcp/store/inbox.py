@@ -6,7 +6,7 @@ Answers count at once. Control requests wait in the table `deposit` until the ow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
@@ -19,7 +19,7 @@ from kairos_mcp.core.steps import Answer, DialectName, Refused
 from kairos_mcp.store import client_requests, texts
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.apply_commit import insert_answer
-from kairos_mcp.store.codec import decode, encode_answer
+from kairos_mcp.store.codec import decode, encode, encode_answer
 from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.notes import exceeded_cap_notes
 from kairos_mcp.store.ownership import ANY_SERVER
@@ -124,8 +124,7 @@ def record_dialect(session: Session, step: StepRow, dialect: DialectName | None)
         return
     table = "mark" if step.newest is None else "attempt"
     newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where mark = ?)"
-    statement = f"update {table} set sent = json_set(coalesce(sent, '{{}}'), '$.dialect', ?) where {newest}"
-    session.rows(statement, (dialect, step.id))
+    session.rows(f"update {table} set sent = ? where {newest}", (encode(replace(step.sent, dialect=dialect)), step.id))
 
 
 def _find_open_step(session: Session, run: RunRow, submitted: SubmittedAnswer) -> StepRow | None:

@@ -6,6 +6,7 @@ update. So damage on either side shows. Of encoded columns those are decoded tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -18,19 +19,24 @@ from kairos_mcp.store import accounts, rules, schema, settlements
 from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
 from kairos_mcp.store.queries import IS_OPEN, run_by_number
-from kairos_mcp.store.session import Session, json_or_null
+from kairos_mcp.store.session import LISTED_ID, Session, json_or_null
 
 MAX_LISTED = 5  # runs named in one sentence
-SQLITE_DAMAGE = "SQLite finds damage"
+FILE_DAMAGE = "SQLite finds damage"
 
 
 def find_damage(session: Session, outcome: Any = dict[str, Any]) -> list[str]:
-    """List everything that is damaged, a sentence each. `outcome`: the type of a run's outcome, which flows define."""
+    """List all damage of a state file, a sentence each. `outcome`: the type of a run's outcome, which flows define."""
     found = [text for (text,) in session.rows(f"pragma integrity_check({MAX_LISTED})") if text != "ok"]
     if found:
-        return [f"{SQLITE_DAMAGE}: {'; '.join(found)}"]  # its rows can't be trusted then
+        return [f"{FILE_DAMAGE}: {'; '.join(found)}"]  # its rows can't be trusted then
     if unlike := schema.schema_differences(session):
-        return [f"{SQLITE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # the statements below may name what is missing
+        return [f"{FILE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # statements may name what is missing
+    return find_wrong_rows(session, outcome)
+
+
+def find_wrong_rows(session: Session, outcome: Any = dict[str, Any]) -> list[str]:
+    """List what is damaged in the rows of any store, a sentence each."""
     loose = [
         *_dangling_rows(session),
         *_missing_texts(session),
@@ -55,14 +61,16 @@ def check_run_account(session: Session, n: int, account: int) -> None:
 
 
 def _dangling_rows(session: Session) -> Iterator[str]:
-    """Find rows that refer to a row that is not there. Owner 0 means nobody, and has no row."""
-    found = [
-        (table, parent)
-        for table, rowid, parent, _ in session.rows("pragma foreign_key_check")
-        if not (parent == "owner" and session.row("select 1 from run where n = ? and owner = 0", (rowid,)))
-    ]
-    for table, parent in sorted(set(found)):
-        yield f"{found.count((table, parent))} rows of {table} refer to a {parent} that is not there"
+    """Find rows that refer to a row that is not there. A reference to 0 is to nobody, and has no row."""
+    found: Counter[tuple[str, str]] = Counter()
+    for parent, references in schema.list_references().items():
+        known = f"select {schema.integer_key(parent)} from {parent}"
+        for table, column in references:
+            row = session.row(f"select count(*) from {table} where {column} <> 0 and {column} not in ({known})")
+            found[table, parent] += row[0] if row is not None else 0
+    for (table, parent), count in sorted(found.items()):
+        if count:
+            yield f"{count} rows of {table} refer to a {parent} that is not there"
 
 
 def _missing_texts(session: Session) -> Iterator[str]:
@@ -195,7 +203,7 @@ def _missing_accounts(session: Session) -> Iterator[str]:
     """Count the steps that are charged to an account that is not there."""
     found = session.row(
         "select count(*) from (select shared from mark union all select shared from attempt) as charged,"
-        f" json_each({json_or_null('charged.shared')}) where value not in (select id from account)",
+        f" json_each({json_or_null('charged.shared')}) as item where {LISTED_ID} not in (select id from account)",
     )
     if found is not None and found[0]:
         yield f"{found[0]} steps are charged to an account that is not there"

@@ -15,7 +15,7 @@ from kairos_mcp.budget.units import Account
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import CHARGES_SQL
 from kairos_mcp.store.schema import UNPRICED
-from kairos_mcp.store.session import Session, json_or_null
+from kairos_mcp.store.session import LISTED_ID, Session, json_or_null
 
 USED_UP_REASONS = {
     "day": "What may be used on a day is used up (`kairos-mcp budget`).",
@@ -121,17 +121,16 @@ _UNPRICED_OF_RUN = f"""
     select distinct json_extract(sent, '$.model') from (
         select {json_or_null("sent")} as sent from (select sent from mark where run = ?1 and {UNPRICED} union all
             select sent from attempt where run = ?1 and {UNPRICED}))
-    where json_extract(sent, '$.unpriced') order by 1
+    where json_type(sent, '$.unpriced') = 'true' order by 1
 """
-# SQLite would look at every row: it does not know how few such rows there are.
+# `run > 0`, which each is, names the column of the index of such rows, so that no other row is looked at.
 _UNPRICED_STEPS = f"""
-    select id from mark indexed by mark_unpriced where {UNPRICED} union
-    select mark from attempt indexed by attempt_unpriced where {UNPRICED}
+    select id from mark where run > 0 and {UNPRICED} union all select mark from attempt where run > 0 and {UNPRICED}
 """
 _UNPRICED_BY_ACCOUNT = f"""
-    select distinct value, json_extract(sent, '$.model') from ({CHARGES_SQL.format(steps=_UNPRICED_STEPS)}),
-        json_each(shared)
-    where json_extract(sent, '$.unpriced') order by 1, 2
+    select distinct {LISTED_ID}, json_extract(sent, '$.model') from ({CHARGES_SQL.format(steps=_UNPRICED_STEPS)}),
+        json_each(shared) as item
+    where json_type(sent, '$.unpriced') = 'true' order by 1, 2
 """
 
 

@@ -367,13 +367,6 @@ def read_answers(session: Session, marks: list[int]) -> list[tuple[int, str]]:
     return session.rows(f"select mark, body from answer where mark in ({placeholders(marks)})", marks)
 
 
-def read_data_version(session: Session) -> int:
-    """Return a number that changes when any other connection has committed."""
-    found = session.row("pragma data_version")
-    assert found is not None
-    return int(found[0])
-
-
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
     """A further attempt at a step. `ended`: how the one before it did, and what that stays charged with (`lost`)."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.store import client_requests
-from kairos_mcp.store.accounts import unit_path
+from kairos_mcp.store.accounts import unit_index
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.notes import unpriced_models
 from kairos_mcp.store.schema import OF_PROVIDER
@@ -149,7 +149,7 @@ def read_tally(session: Session, n: int, since: int = 0) -> Tally:
     figures = session.row("select cached, exactness from run where n = ?", (n,))
     again = session.row(
         "select count(*) filter (where ended = 'unknown' and mark >= ?), count(*) filter"
-        f" (where json_extract({json_or_null('lost')}, '{unit_path('output_tokens')}') > 0) from attempt where run = ?",
+        f" (where {json_or_null('lost')} ->> {unit_index('output_tokens')} > 0) from attempt where run = ?",
         (since, n),
     )
     assert figures is not None

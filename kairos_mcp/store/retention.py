@@ -8,10 +8,11 @@ Every row that refers to a run by a foreign key belongs to it, so a new table ne
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kairos_mcp.store import schema
 from kairos_mcp.store.session import Session, json_or_null, placeholders
 
 Key = TypeVar("Key", int, str)
@@ -73,14 +74,14 @@ def remove_runs(session: Session, numbers: Sequence[int], before: int) -> int:
     removed = [n for n in numbers if n in prunable]
     for some in _chunks(removed):
         accounts = [a for (a,) in session.rows(f"select account from run where n in ({placeholders(some)})", some)]
-        _remove_rows(session, _references(session), "run", "n", some)
+        _remove_rows(session, schema.list_references(), "run", "n", some)
         _remove_accounts(session, accounts)
     return len(removed)
 
 
 def _remove_rows(
     session: Session,
-    references: dict[str, list[tuple[str, str]]],
+    references: Mapping[str, list[tuple[str, str]]],
     table: str,
     column: str,
     keys: Sequence[int],
@@ -88,9 +89,10 @@ def _remove_rows(
     """Remove the rows whose column is one of the keys, and before them every row that refers to them."""
     for some in _chunks(keys):
         if references.get(table):
-            found = session.rows(f"select rowid from {table} where {column} in ({placeholders(some)})", some)
+            key = schema.integer_key(table)
+            found = session.rows(f"select {key} from {table} where {column} in ({placeholders(some)})", some)
             for child, child_column in references[table]:
-                _remove_rows(session, references, child, child_column, [rowid for (rowid,) in found])
+                _remove_rows(session, references, child, child_column, [number for (number,) in found])
         session.rows(f"delete from {table} where {column} in ({placeholders(some)})", some)
 
 
@@ -111,7 +113,7 @@ def find_unreferenced_texts(session: Session) -> list[str]:
     is removed too early is lost.
     """
     hashes = {content_hash for (content_hash,) in session.rows("select hash from text")}
-    for table, columns in _text_columns(session).items():
+    for table, columns in schema.list_text_columns().items():
         if not hashes:
             break
         for column in columns:
@@ -135,29 +137,6 @@ def _find_hashes(session: Session, table: str, column: str) -> set[str]:
                 found.add(value.hex())
             case _:
                 pass
-    return found
-
-
-def _text_columns(session: Session) -> dict[str, list[str]]:
-    """Return by table every column that may hold a hash of a text, except the texts' own primary key."""
-    tables = session.rows("select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
-    return {
-        table: [
-            name
-            for (name, kind) in session.rows("select name, lower(type) from pragma_table_info(?)", (table,))
-            if kind != "integer" and (table, name) != ("text", "hash")
-        ]
-        for (table,) in tables
-    }
-
-
-def _references(session: Session) -> dict[str, list[tuple[str, str]]]:
-    """Return for each table the columns of other tables that refer to its rows."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for (table,) in session.rows("select name from sqlite_master where type = 'table'"):
-        keys = session.rows('select "table", "from" from pragma_foreign_key_list(?)', (table,))
-        for referred, column in keys:
-            found.setdefault(referred, []).append((table, column))
     return found
 
 

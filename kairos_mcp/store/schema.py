@@ -52,6 +52,9 @@ owner       a server that may own runs, alive while it holds its lock file. `ser
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
 
 import apsw
@@ -345,14 +348,58 @@ def _wrong_version_error(version: int) -> StoreCorrupt:
     )
 
 
-def schema_differences(session: Session) -> list[str]:
-    """List the tables and indexes of this version that the file lacks or has otherwise; further ones do no harm."""
+@lru_cache(maxsize=1)
+def list_text_columns() -> Mapping[str, list[str]]:
+    """Return by table every column that may hold a hash of a text, except the texts' own primary key."""
+    with _fresh_tables() as fresh:
+        return {
+            table: [
+                name
+                for (name, kind) in fresh.rows("select name, lower(type) from pragma_table_info(?)", (table,))
+                if kind != "integer" and (table, name) != ("text", "hash")
+            ]
+            for (table,) in fresh.rows("select name from sqlite_master where type = 'table'")
+        }
+
+
+@lru_cache(maxsize=1)
+def list_references() -> Mapping[str, list[tuple[str, str]]]:
+    """Return for each table the columns of other tables that refer to its rows."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    with _fresh_tables() as fresh:
+        for (table,) in fresh.rows("select name from sqlite_master where type = 'table'"):
+            for referred, column in fresh.rows('select "table", "from" from pragma_foreign_key_list(?)', (table,)):
+                found.setdefault(referred, []).append((table, column))
+    return found
+
+
+def integer_key(table: str) -> str:
+    """Return the column with the integer key of a table that others refer to."""
+    return "n" if table == "run" else "id"
+
+
+def list_statements() -> list[tuple[str, str]]:
+    """Return the kind (table, index, trigger) and the statement of all that this version makes, in its order."""
+    with _fresh_tables() as fresh:
+        made = fresh.rows("select type, sql from sqlite_master where sql is not null order by rowid")
+    return [(kind, " ".join(statement.split())) for kind, statement in made]
+
+
+@contextmanager
+def _fresh_tables() -> Iterator[SqliteSession]:
+    """Open a store in memory with the tables of this version."""
     fresh = SqliteSession(":memory:")
     try:
         migrate(fresh)
-        expected, found = _schema_statements(fresh), _schema_statements(session)
+        yield fresh
     finally:
         fresh.close()
+
+
+def schema_differences(session: Session) -> list[str]:
+    """List the tables and indexes of this version that the file lacks or has otherwise; further ones do no harm."""
+    with _fresh_tables() as fresh:
+        expected, found = _schema_statements(fresh), _schema_statements(session)
     return [
         f"{kind} {name} is {'missing' if (kind, name) not in found else 'not as this version makes it'}"
         for (kind, name), statement in expected.items()

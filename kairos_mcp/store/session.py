@@ -37,6 +37,10 @@ class Session(Protocol):
         """Execute a statement that writes and return how many rows it changed."""
         ...
 
+    def read_version(self) -> int:
+        """Return a number that changes when any other connection has committed."""
+        ...
+
     def one_state(self) -> AbstractContextManager[None]:
         """Read everything within from one state of the store, whatever others write meanwhile. Await nothing within."""
         ...
@@ -53,6 +57,10 @@ def placeholders(values: Collection[object]) -> str:
     """Return the places of so many bindings, for `in (…)`. For none it is null, which nothing equals: PostgreSQL knows
     no empty list."""
     return ", ".join("?" * len(values)) or "null"
+
+
+LISTED_ID = "case when item.type = 'integer' then cast(item.value as bigint) end"
+"""SQL for an id in a list of ids that `json_each(…) as item` takes apart; null for whatever else stands there."""
 
 
 def json_or_null(column: str) -> str:

@@ -5,13 +5,11 @@ Its callers are worker threads and commands, so each method opens a connection o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from kairos_mcp.core.errors import ApprovalsFull, NotFound
-from kairos_mcp.store.connection import connect, translate_errors
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.session import Session
 
@@ -44,27 +42,27 @@ class DefinitionRow:
 
 
 class DefinitionTable:
-    """The table `definition` of one state folder."""
+    """The table `definition` of one store."""
 
     def __init__(self, store: Store) -> None:
-        assert store.reader is not None  # migrated, in the thread that owns the store
-        self._path = store.path
+        store.open()  # migrated, in the thread that owns the store
+        self._store = store
 
     def read_source(self, source: str) -> tuple[DefinitionRow, ...] | None:
         """Return a source's definitions by name; None if the source was never seen."""
-        with self._open_session() as session:
+        with self._store.read_session() as session:
             return _read_source(session, source)
 
     def is_approved(self, source: str, name: str, content_hash: str) -> bool:
         """Whether exactly this definition is approved now."""
         key = (source, name, content_hash)
-        with self._open_session() as session:
+        with self._store.read_session() as session:
             found = session.row("select state from definition where source = ? and name = ? and hash = ?", key)
         return found is not None and found[0] == "approved"
 
     def list_pending(self) -> tuple[DefinitionRow, ...]:
         """Return the definitions of all sources that wait for a person."""
-        with self._open_session() as session:
+        with self._store.read_session() as session:
             return _select(session, "where state = 'pending' order by source, name, at")
 
     def resolve_source(self, source: str, earlier: str, at: int) -> str:
@@ -73,16 +71,17 @@ class DefinitionTable:
         Earlier versions named a source with less (`earlier`). That one is adopted by the first source that asks for it
         and by no other: so nobody is asked about what already ran, and whatever changes later is another source.
         """
-        with self._open_session() as session:
-            if (adopter := _find_adopter(session, earlier)) == "":
-                with _transaction(session):
-                    session.rows(_INSERT_ADOPTION, (earlier, SOURCE_ROW, "", source, "approved", at, ADOPTED))
+        with self._store.read_session() as session:
+            adopter = _find_adopter(session, earlier)
+        if adopter == "":
+            with self._store.write_session() as session:
+                session.rows(_INSERT_ADOPTION, (earlier, SOURCE_ROW, "", source, "approved", at, ADOPTED))
                 adopter = _find_adopter(session, earlier)
-            return earlier if adopter == source else source
+        return earlier if adopter == source else source
 
     def list_adopted(self) -> Mapping[str, str]:
         """Return the adopted sources of earlier versions, by the source of today that adopted them."""
-        with self._open_session() as session:
+        with self._store.read_session() as session:
             found = _select(session, "where name = ? and by = ? order by source", (SOURCE_ROW, ADOPTED))
         return {definition.body: definition.source for definition in found}
 
@@ -93,7 +92,7 @@ class DefinitionTable:
         that was not seen before waits for a person. So does everything of a source whose server's name another source
         had before: a person knew that name as another program or address. What a person has removed stays removed.
         """
-        with self._open_session() as session, _transaction(session):
+        with self._store.write_session() as session:
             known = _read_source(session, source)
             trusted = known is None and not _has_namesake(session, source)
             if known is None:
@@ -117,7 +116,7 @@ class DefinitionTable:
         ApprovalsFull.
         """
         key = (REGISTERED, name, content_hash)
-        with self._open_session() as session, _transaction(session):
+        with self._store.write_session() as session:
             found = session.row("select state from definition where source = ? and name = ? and hash = ?", key)
             if found is not None:
                 return cast(State, found[0])
@@ -133,7 +132,7 @@ class DefinitionTable:
 
     def approve(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
         """Approve a definition; every other of its name is removed. Raises NotFound."""
-        with self._open_session() as session, _transaction(session):
+        with self._store.write_session() as session:
             _require_definition(session, source, name, content_hash)
             session.rows(
                 "update definition set state = 'removed', at = ?, by = ? "
@@ -144,18 +143,9 @@ class DefinitionTable:
 
     def remove(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
         """Remove a definition, approved or pending. Raises NotFound."""
-        with self._open_session() as session, _transaction(session):
+        with self._store.write_session() as session:
             _require_definition(session, source, name, content_hash)
             _set_state(session, "removed", (source, name, content_hash), by, at)
-
-    @contextmanager
-    def _open_session(self) -> Iterator[Session]:
-        session = connect(self._path, "full")  # what a person removed must stay so after a loss of power
-        try:
-            with translate_errors():
-                yield session
-        finally:
-            session.close()
 
 
 def _read_source(session: Session, source: str) -> tuple[DefinitionRow, ...] | None:
@@ -219,14 +209,3 @@ def _set_state(session: Session, state: State, key: tuple[str, str, str], by: st
 def list_registered(session: Session) -> tuple[DefinitionRow, ...]:
     """Return what agents proposed, by name, in whatever state; quick enough for the event loop."""
     return _select(session, "where source = ? order by name, at", (REGISTERED,))
-
-
-@contextmanager
-def _transaction(session: Session) -> Iterator[None]:
-    session.rows("begin immediate")
-    try:
-        yield
-    except BaseException:
-        session.rows("rollback")
-        raise
-    session.rows("commit")

@@ -31,7 +31,7 @@ RESTART_PAGES = 10_000  # from here on a checkpoint waits for readers, so that t
 
 
 @dataclass(slots=True)
-class _QueuedJob:
+class QueuedJob:
     """A job and its result. `done`: set while somebody awaits it; a commit in the event loop needs none."""
 
     job: Job[Any]
@@ -58,7 +58,7 @@ class Writer:
         self._connection = connection
         self._may_wait = True  # for the lock: in the event loop it may not
         connection.set_busy_handler(make_busy_handler(lambda: self._may_wait))
-        self._queue: list[_QueuedJob] = []
+        self._queue: list[QueuedJob] = []
         self._active_runs = 0
         self._is_flush_scheduled = False
         self._is_committing = False
@@ -88,7 +88,7 @@ class Writer:
 
         Raises what the job raises, or the store's errors.
         """
-        queued = _QueuedJob(job)
+        queued = QueuedJob(job)
         if self._active_runs > 1 or self._is_committing or self._queue or not self._commit_here([queued]):
             return None
         if queued.error is not None:
@@ -102,7 +102,7 @@ class Writer:
         """
         if (done := self.commit_at_once(job)) is not None:
             return done[0]
-        queued = _QueuedJob(job)
+        queued = QueuedJob(job)
         queued.done = asyncio.get_running_loop().create_future()
         self._queue.append(queued)
         self._schedule_flush()
@@ -140,7 +140,7 @@ class Writer:
         else:
             self._commit_in_thread(group)
 
-    def _commit_here(self, group: list[_QueuedJob]) -> bool:
+    def _commit_here(self, group: list[QueuedJob]) -> bool:
         """Commit in the event loop without waiting; False where another process holds the lock."""
         self._may_wait = False
         try:
@@ -153,7 +153,7 @@ class Writer:
         self._checkpoint_if_grown()
         return True
 
-    def _commit_in_thread(self, group: list[_QueuedJob]) -> None:
+    def _commit_in_thread(self, group: list[QueuedJob]) -> None:
         if self._commit_thread is None:
             self._commit_thread = ThreadPoolExecutor(1, "kairos-writer")
         self._is_committing = True
@@ -206,7 +206,7 @@ class Writer:
             self._is_checkpointing = False
 
 
-def _commit(connection: SqliteSession, group: list[_QueuedJob]) -> None:
+def _commit(connection: SqliteSession, group: list[QueuedJob]) -> None:
     """Run all jobs in one transaction; if that fails, each in its own. Raises BusyError only."""
     try:
         _transact(connection, group)
@@ -224,7 +224,7 @@ def _commit(connection: SqliteSession, group: list[_QueuedJob]) -> None:
                 queued.error = as_store_error(alone)
 
 
-def _transact(connection: SqliteSession, group: list[_QueuedJob]) -> None:
+def _transact(connection: SqliteSession, group: list[QueuedJob]) -> None:
     connection.execute("begin immediate")
     try:
         for queued in group:

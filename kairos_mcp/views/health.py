@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-import apsw
-
 from kairos_mcp.core.calendar import DAY_MS
-from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.store import integrity, ownership, retention
@@ -24,55 +21,20 @@ async def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
     `thorough` reads everything: `damage` then lists what does not fit, and `prunable` what could be removed now (`at`,
     in milliseconds since 1970). Nothing more is read from a broken file.
     """
-    found: JsonObject = {
-        "store": str(store.path),
-        "sqlite": apsw.sqlite_lib_version(),
-        "exists": store.exists,
-    }
+    found = store.describe()
     if not store.exists:
         return found
-    found |= {"bytes": sum(file.stat().st_size for file in store.home.glob(f"{store.path.name}*"))}
+    found |= {"bytes": await store.measure()} | await store.read_figures()
     if not thorough:
-        return found | await store.read(
-            lambda session: (
-                _file_figures(session) | _servers_and_runs(session, store.home) | {"integrity": _quick_check(session)}
-            )
-        )
-    found |= await store.read(_file_figures)
-    damage = _find_damage(store)
+        found |= await store.read(lambda session: _servers_and_runs(session, store.home))
+        return found | {"integrity": await store.check_quickly()}
+    damage = store.find_damage(Outcome)
     found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
-    if any(text.startswith(integrity.SQLITE_DAMAGE) for text in damage):
+    if any(text.startswith(integrity.FILE_DAMAGE) for text in damage):
         return found  # what else could be read can't be believed
     return found | await store.read(
         lambda session: _servers_and_runs(session, store.home) | {"prunable": _prunable(session, at)}
     )
-
-
-def _file_figures(session: Session) -> JsonObject:
-    (free_pages,), (page_bytes,), (version,) = (
-        *session.rows("pragma freelist_count"),
-        *session.rows("pragma page_size"),
-        *session.rows("pragma user_version"),
-    )
-    return {"free_bytes": free_pages * page_bytes, "schema_version": version}
-
-
-def _quick_check(session: Session) -> str:
-    try:
-        return "; ".join(str(line) for (line,) in session.rows("pragma quick_check(5)"))
-    except KairosError as damage:
-        return damage.message
-
-
-def _find_damage(store: Store) -> list[str]:
-    """Find damage, in one state of the file, since others may write meanwhile, and by a session of its own, since
-    another one may have in memory what is damaged on the disk."""
-    try:
-        with store.read_session() as session:
-            session.rows("begin")
-            return integrity.find_damage(session, Outcome)
-    except KairosError as damage:
-        return [f"{integrity.SQLITE_DAMAGE}: {damage.message}"]
 
 
 def _prunable(session: Session, at: int) -> JsonObject:

@@ -22,8 +22,8 @@ from support.forked_apps import Apart, Forks
 
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.store import integrity, ownership, queries
-from kairos_mcp.store.connection import SqliteSession, connect
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.store import ownership, queries
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 
 APPS = st.sampled_from((0, 1))
@@ -157,11 +157,9 @@ class Servers(RuleBasedStateMachine):
     def deposit_from_elsewhere(self, pick: int, said: str) -> None:
         """A process that can't drive leaves an answer in the file: whoever is there goes on, or comes to."""
         run, _ = self.pick_run(pick)
-        connection = connect(self.place.db, "process")
-        try:
-            connection.execute("begin immediate")
-            row = queries.run_by_id(connection, run)
-            found = queries.open_steps(connection, row.n) if row.outcome is None else {}
+        with self.place.store().write_session() as session:
+            row = queries.run_by_id(session, run)
+            found = queries.open_steps(session, row.n) if row.outcome is None else {}
             waits = {
                 path: step
                 for path, step in found.items()
@@ -169,12 +167,8 @@ class Servers(RuleBasedStateMachine):
             }
             for path, step in list(waits.items())[:1]:
                 brought = Completion("brought", finish="stop") if step.kind == "round" else ToolResult("brought")
-                insert_submitted_answers(
-                    connection, row, [SubmittedAnswer(path, brought)], "caller", ownership.ANY_SERVER, 1
-                )
-            connection.execute("commit")
-        finally:
-            connection.close()
+                submitted = [SubmittedAnswer(path, brought)]
+                insert_submitted_answers(session, row, submitted, "caller", ownership.ANY_SERVER, 1)
 
     @precondition(lambda self: self.runs)
     @rule(
@@ -296,11 +290,7 @@ class Servers(RuleBasedStateMachine):
             assert self.app(0)("replay", run=run, principal=principal) == {"ok": None}
         self.the_record_holds()
         self.no_effect_is_made_twice()
-        connection = SqliteSession(str(self.place.db))
-        try:
-            assert integrity.find_damage(connection) == []
-        finally:
-            connection.close()
+        assert self.place.store().find_damage(Outcome) == []
 
 
 def assert_nothing_is_lost(base: Path, examples: settings) -> None:

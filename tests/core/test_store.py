@@ -16,12 +16,12 @@ from support.app import Place
 from kairos_mcp.core.errors import KairosError, StoreCorrupt, StoreUnavailable
 from kairos_mcp.store import schema
 from kairos_mcp.store.connection import connect
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.session import Session
 
 
-def open_store(place: Place) -> Store:
-    return Store(place.home, "process", "test")
+def open_store(place: Place) -> FileStore:
+    return FileStore(place.home, "process", "test")
 
 
 def tables(place: Place) -> set[str]:
@@ -69,10 +69,10 @@ def test_a_migration_that_breaks_leaves_nothing_behind(tmp_path: Path) -> None:
 MIGRATES = """
 import sys
 from pathlib import Path
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.session import Session
 sys.stdin.read(1)
-Store(Path(sys.argv[1]), "process", "test").reader.execute("select 1 from run")
+FileStore(Path(sys.argv[1]), "process", "test").reader.execute("select 1 from run")
 """
 
 
@@ -92,7 +92,7 @@ def test_processes_that_migrate_at_once_make_one_schema(place: Place) -> None:
 
 
 async def test_a_statement_that_fails_while_it_is_read_row_by_row_is_the_stores_own_error(place: Place) -> None:
-    store = Store(place.home, "process", "test")
+    store = FileStore(place.home, "process", "test")
     with pytest.raises(StoreCorrupt):
         list(store.reader.stream("select * from nothing"))
     await store.close()
@@ -132,7 +132,7 @@ def test_a_folder_that_can_not_be_made_is_said_to_be_out_of_reach(place: Place, 
     place.home.write_text("in the way")
     home = place.home if kind == "a file" else place.home / "deeper"
     with pytest.raises(KairosError) as refused:
-        _ = Store(home, "process", "test").reader
+        _ = FileStore(home, "process", "test").reader
     assert refused.value.code in ("store_unavailable", "store_corrupt")
 
 

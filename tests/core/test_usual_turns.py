@@ -81,8 +81,9 @@ def rows_of(place: Place) -> dict[str, list[Any]]:
 
 
 def dictionaries(place: Place, table: str) -> list[dict[str, Any]]:
-    names = [name for (name,) in place.rows(f"select name from pragma_table_info('{table}')")]
-    return [dict(zip(names, row, strict=True)) for row in place.rows(f"select * from {table}")]
+    names = place.columns(table)
+    found = place.rows(f"select {', '.join(names)} from {table} order by 1, 2")
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def without_varying(row: dict[str, Any]) -> dict[str, Any]:

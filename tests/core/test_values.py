@@ -18,7 +18,7 @@ from kairos_mcp.core.outcome import STATUS_OF, Outcome, make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 from kairos_mcp.store.codec import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.sampled_from(odd)
@@ -162,7 +162,7 @@ def test_what_sqlite_is_given_it_gives_back(text: str, number: int, blob: bytes)
 
 async def test_an_answer_comes_back_through_the_file(place: Place) -> None:
     answer = ToolResult("".join(odd), data={"huge": 10**40, "nothing": None, "deep": [[["\0"]]]})
-    store = Store(place.home, "process", "test")
+    store = FileStore(place.home, "process", "test")
     await store.submit(lambda c: c.execute("insert into text(hash, body) values ('h', ?)", (encode_answer(answer),)))
     ((body,),) = store.reader.execute("select body from text where hash = 'h'")
     await store.close()

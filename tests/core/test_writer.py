@@ -13,7 +13,7 @@ import pytest
 from support.app import Place
 
 from kairos_mcp.core.errors import BadArguments, FenceLost, StoreBusy
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
 
 Job = Callable[[apsw.Connection], Any]
 
@@ -27,7 +27,7 @@ def stored_names(place: Place) -> list[str]:
 
 
 @contextmanager
-def moving(store: Store, runs: int) -> Iterator[None]:
+def moving(store: FileStore, runs: int) -> Iterator[None]:
     """As while so many runs move."""
     with ExitStack() as stack:
         for _ in range(runs):
@@ -41,7 +41,7 @@ def durability(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_one_run_commits_each_job_at_once(place: Place, durability: Any) -> None:
-    store = Store(place.home, durability, "test")
+    store = FileStore(place.home, durability, "test")
     with moving(store, 1):
         for n in range(3):
             await store.submit(keeps(str(n)))
@@ -53,7 +53,7 @@ async def test_one_run_commits_each_job_at_once(place: Place, durability: Any) -
 async def test_what_several_runs_bring_together_is_one_commit_in_the_order_it_came(
     place: Place, durability: Any
 ) -> None:
-    store = Store(place.home, durability, "test")
+    store = FileStore(place.home, durability, "test")
     names = [f"{n:02}" for n in range(20)]
     with moving(store, 20):
         await asyncio.gather(*(store.submit(keeps(name)) for name in names))
@@ -67,7 +67,7 @@ async def test_a_job_that_refuses_takes_no_other_with_it(place: Place, durabilit
     def refuses(_: apsw.Connection) -> None:
         raise refusal
 
-    store = Store(place.home, durability, "test")
+    store = FileStore(place.home, durability, "test")
     with moving(store, 3):
         first, second, third = await asyncio.gather(
             store.submit(keeps("one")), store.submit(refuses), store.submit(keeps("two")), return_exceptions=True
@@ -88,7 +88,7 @@ async def test_a_job_that_breaks_takes_no_other_with_it(place: Place, durability
         else:
             raise breaks
 
-    store = Store(place.home, durability, "test")
+    store = FileStore(place.home, durability, "test")
     with moving(store, 3):
         async with asyncio.timeout(5):
             outcomes = await asyncio.gather(
@@ -108,7 +108,7 @@ async def test_a_job_that_breaks_alone_leaves_nothing_half_written(place: Place,
         connection.execute("insert into text values ('half', 'written')")
         raise OverflowError
 
-    store = Store(place.home, durability, "test")
+    store = FileStore(place.home, durability, "test")
     with pytest.raises(OverflowError):
         await store.submit(break_half_way)
     await store.submit(keeps("one"))
@@ -117,7 +117,7 @@ async def test_a_job_that_breaks_alone_leaves_nothing_half_written(place: Place,
 
 
 async def test_one_who_gives_up_waiting_does_not_undo_what_was_asked(place: Place) -> None:
-    store = Store(place.home, "full", "test")
+    store = FileStore(place.home, "full", "test")
     with moving(store, 2):
         asked = asyncio.create_task(store.submit(keeps("one")))
         await asyncio.sleep(0)
@@ -128,7 +128,7 @@ async def test_one_who_gives_up_waiting_does_not_undo_what_was_asked(place: Plac
 
 
 async def test_closing_commits_what_was_asked_before(place: Place, durability: Any) -> None:
-    store = Store(place.home, durability, "test")
+    store = FileStore(place.home, durability, "test")
     with moving(store, 2):
         asked = [asyncio.create_task(store.submit(keeps(str(n)))) for n in range(5)]
         await asyncio.sleep(0)
@@ -159,7 +159,7 @@ async def longest_stall(until: asyncio.Future[Any] | asyncio.Task[Any]) -> float
 
 
 async def test_a_lock_of_another_delays_the_commit_and_not_the_loop(place: Place, durability: Any) -> None:
-    store = Store(place.home, durability, "test")
+    store = FileStore(place.home, durability, "test")
     assert store.writer is not None
     with lock_store(place) as other:
         asked = asyncio.create_task(store.submit(keeps("one")))
@@ -174,7 +174,7 @@ async def test_a_lock_of_another_delays_the_commit_and_not_the_loop(place: Place
 
 @pytest.mark.slow
 async def test_a_lock_held_for_long_ends_in_store_busy_after_five_seconds(place: Place) -> None:
-    store = Store(place.home, "full", "test")
+    store = FileStore(place.home, "full", "test")
     assert store.writer is not None
     with lock_store(place):
         began = time.monotonic()
@@ -190,7 +190,7 @@ async def test_a_lock_held_for_long_ends_in_store_busy_after_five_seconds(place:
 
 
 async def test_the_log_is_written_back_as_it_grows(place: Place) -> None:
-    store = Store(place.home, "process", "test")
+    store = FileStore(place.home, "process", "test")
     for n in range(40):
         await store.submit(lambda c, n=n: c.execute("insert into text values (?, ?)", (str(n), "x" * 200_000)))
     async with asyncio.timeout(5):

@@ -18,7 +18,7 @@ import pytest
 from support.app import Place
 from support.stdio_server import LINES, START, StdioClient, go_through, kept_in, reference_place
 
-from kairos_mcp.store.database import CHECKED_BYTES
+from kairos_mcp.store.file_store import CHECKED_BYTES
 
 SLOW = [{"content": "look", "tool_calls": LINES[0]["tool_calls"], "delay_s": 1.2}, *LINES[1:]]
 

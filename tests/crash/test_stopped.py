@@ -78,10 +78,10 @@ def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothin
 STOPS_IN_A_COMMIT = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
 
 async def main():
-    store = Store(Path(sys.argv[1]), "process", "serve")
+    store = FileStore(Path(sys.argv[1]), "process", "serve")
     await store.register_owner(1)
     await store.submit(lambda connection: os.kill(os.getpid(), signal.SIGSTOP))
     await store.close()

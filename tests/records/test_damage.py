@@ -11,7 +11,7 @@ from support.app import ASK, Books, Place, asks, reads, says, start_run
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.store import integrity, queries
-from kairos_mcp.store.database import CHECKED_BYTES
+from kairos_mcp.store.file_store import CHECKED_BYTES
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from kairos_mcp.core.errors import StoreTooNew
 from kairos_mcp.server.results import NEWEST
 from kairos_mcp.store import schema
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.schema import MIGRATIONS
 from kairos_mcp.views.trace import TraceQuery
 
@@ -156,7 +156,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(old: Place) -> 
     old.rows(f"pragma user_version = {len(MIGRATIONS) + 1}")
     before = old.db.read_bytes()
     with pytest.raises(StoreTooNew, match="newer kairos-mcp"):
-        _ = Store(old.home, "full", "test").reader
+        _ = FileStore(old.home, "full", "test").reader
     assert old.db.read_bytes()[96:] == before[96:]
 
 

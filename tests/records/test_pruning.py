@@ -15,7 +15,6 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.retention import _text_removal_job
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import UnknownRun
-from kairos_mcp.store.queries import read_data_version
 from kairos_mcp.store.retention import find_unreferenced_texts
 
 LONG = "line\n" * 6_000
@@ -150,12 +149,12 @@ async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(
         await start_run(app, "one")
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
         with app._store.read_session() as watch:
-            seen = read_data_version(watch)
+            seen = watch.read_version()
             assert await app._store.submit(_text_removal_job(["c" * 64], watch, seen - 1)) is False
             await start_run(app, "two", key="two")
             assert await app._store.submit(_text_removal_job(["c" * 64], watch, seen)) is False
             assert "c" * 64 in texts(place)
-            assert await app._store.submit(_text_removal_job(["c" * 64], watch, read_data_version(watch))) is True
+            assert await app._store.submit(_text_removal_job(["c" * 64], watch, watch.read_version())) is True
         assert "c" * 64 not in texts(place)
 
 

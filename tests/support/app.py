@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,19 @@ import apsw
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from kairos_mcp.app.app import App
+from kairos_mcp.app.app import App, make_store
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.store.connection import SqliteSession
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.schema import migrate
+from kairos_mcp.store.session import Session
 from kairos_mcp.views.run_report import RunReport
+from support import postgres
 
 ME = Caller()
 PERSON = Caller(via="command")  # may decide, under every setting
@@ -64,14 +69,38 @@ class Place:
             self.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
             environ["KAIROS_SCRIPT"] = str(self.script)
         flags = Flags(home=str(self.home), workspaces=(str(self.workspace),))
-        return replace(load_settings(flags, environ), **{"durability": "process", **changes})
+        ways = {"durability": "process", "store": postgres.database_of(self.root), **changes}
+        return replace(load_settings(flags, environ), **ways)
 
     def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
-        """What another process sees in the file."""
-        connection = apsw.Connection(str(self.db), flags=apsw.SQLITE_OPEN_READWRITE)
+        """What another process sees in the store, or writes there."""
+        with self.session() as session:
+            return session.rows(statement, bindings)
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of a table, which every store has alike."""
+        fresh = SqliteSession(":memory:")
+        try:
+            migrate(fresh)
+            return [name for (name,) in fresh.rows("select name from pragma_table_info(?)", (table,))]
+        finally:
+            fresh.close()
+
+    def store(self) -> Store:
+        """The store as another process has it, which nothing keeps open."""
+        return make_store(self.settings(), "test", None, salvage=False)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session as another process has it."""
+        if (database := postgres.database_of(self.root)) is not None:
+            with postgres.open_session(database) as session:
+                yield session
+            return
+        connection = SqliteSession(str(self.db), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_timeout(2_000)
-            return list(connection.execute(statement, bindings))
+            yield connection
         finally:
             connection.close()
 
@@ -189,18 +218,13 @@ class Books:
 
     @classmethod
     def of(cls, place: Place, run_id: str) -> Books:
-        connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
-            connection.set_busy_timeout(2_000)
-            connection.execute("begin")
-            return cls._read(connection, run_id)
-        finally:
-            connection.close()
+        with place.session() as session, session.one_state():
+            return cls._read(session, run_id)
 
     @classmethod
-    def _read(cls, connection: apsw.Connection, run_id: str) -> Books:
+    def _read(cls, session: Session, run_id: str) -> Books:
         def all_of(statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
-            return list(connection.execute(statement, bindings))
+            return session.rows(statement, bindings)
 
         ((n, account, ended),) = all_of("select n, account, outcome is not null from run where id = ?", run_id)
         columns = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields]

@@ -15,7 +15,7 @@ from typing import Any
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
 from kairos_mcp.tools.registry import ToolRegistry
@@ -32,7 +32,7 @@ class DownstreamServers:
     """Servers on one state folder; `environ` is what this process would have."""
 
     root: Path
-    store: Store
+    store: FileStore
     loop: BackgroundLoop
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     servers: list[McpServerSource] = field(default_factory=list)
@@ -126,7 +126,7 @@ def has_exited(pid: int) -> bool:
 @contextmanager
 def open_downstream(root: Path) -> Iterator[DownstreamServers]:
     (root / "workspace").mkdir(parents=True)
-    store = Store(root / "home", "process", "test")
+    store = FileStore(root / "home", "process", "test")
     loop = BackgroundLoop()
     try:
         yield DownstreamServers(root, store, loop)

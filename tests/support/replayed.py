@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from kairos_mcp.core.errors import KairosError
@@ -11,22 +12,33 @@ from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.session import Session
+from support import postgres
 
 
 def differences(db: Path) -> list[str]:
-    """What is wrong with the runs of this store; empty where nothing is. Runs of another version are passed over."""
+    """What is wrong with the runs of this file; empty where nothing is. Runs of another version are passed over."""
     session = connect(db, "process", read_only=True)
     try:
         if session.rows("pragma user_version")[0][0] != len(schema.MIGRATIONS):
             return []
-        session.rows("begin")
-        numbers = [n for (n,) in session.rows("select n from run order by n")]
-        return [
-            *integrity.find_damage(session),
-            *(said for n in numbers if (said := _difference(session, n)) is not None),
-        ]
+        with session.one_state():
+            return [*integrity.find_damage(session), *_differences_of_runs(session)]
     finally:
         session.close()
+
+
+def differences_in_database(where: str) -> list[str]:
+    """What is wrong with the runs of this database; empty where nothing is."""
+    with postgres.open_session(where) as session, session.one_state():
+        if session.row("select to_regclass('run')") == (None,):
+            return []
+        return [*integrity.find_wrong_rows(session), *_differences_of_runs(session)]
+
+
+def _differences_of_runs(session: Session) -> Iterator[str]:
+    for (n,) in session.rows("select n from run order by n"):
+        if (difference := _difference(session, n)) is not None:
+            yield difference
 
 
 def _difference(session: Session, n: int) -> str | None:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import apsw
 import mcp_types as wire
 from mcp.client.client import Client
 
@@ -20,7 +19,6 @@ from kairos_mcp.server.call import DEFAULT_WAIT_POLICY, WaitPolicy
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import ApprovalRequest
-from kairos_mcp.store.connection import SqliteSession
 from support.app import ASK, ME, Place, asks, rests, says
 from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, ConnectedClient, capability, provide_app
 
@@ -144,15 +142,12 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
         base_hashes={"a.txt": "0" * 64},
         valid_for_ms=LASTS_MS,
     )
-    connection = SqliteSession(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        connection.set_busy_timeout(2_000)
-        with connection:
-            approvals.add_approval(connection, n, mark, asking, asked_at if at is None else at)
-            newest = "select not unasked from approval where mark = ? order by n desc limit 1"
-            return bool(connection.execute(newest, (mark,)).fetchone()[0])
-    finally:
-        connection.close()
+    with place.store().write_session() as session:
+        approvals.add_approval(session, n, mark, asking, asked_at if at is None else at)
+        ((is_asked,),) = session.rows(
+            "select not unasked from approval where mark = ? order by n desc limit 1", (mark,)
+        )
+        return bool(is_asked)
 
 
 def digest(place: Place, run_id: str, key: str = KEY) -> str:

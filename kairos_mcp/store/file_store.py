@@ -1,0 +1,233 @@
+"""The store in a file of the state folder: the connection that reads, and the writer, each at its first use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from kairos_mcp.core.errors import KairosError, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.settings import Durability
+from kairos_mcp.store import integrity, schema
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.ownership import ServedRuns
+from kairos_mcp.store.session import Session
+from kairos_mcp.store.writer import Job, Writer
+
+T = TypeVar("T")
+
+FILE = "kairos.db"
+CHECKED_BYTES = 32 * 1024 * 1024  # a larger file is checked by `doctor` alone: 1 MiB takes about 1 ms
+
+
+class FileStore(Store):
+    """The store in one SQLite file. `salvage`: open a damaged file too, to read what is still readable."""
+
+    def __init__(
+        self,
+        home: Path,
+        durability: Durability,
+        via: str,
+        *,
+        salvage: bool = False,
+        served_runs: ServedRuns | None = None,
+    ) -> None:
+        super().__init__(home, via, served_runs)
+        self._salvage = salvage
+        self.path = home / FILE
+        self._durability: Durability = durability
+
+    def describe(self) -> JsonObject:
+        """Return where the file is, the version of SQLite, and whether there is one."""
+        return {"store": str(self.path), "sqlite": apsw.sqlite_lib_version(), "exists": self.exists}
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a state file."""
+        return self.path.exists()
+
+    @cached_property
+    def reader(self) -> SqliteSession:
+        """The connection that reads. Opening it creates the folder and migrates the file to the newest version."""
+        _make_folder(self.home)
+        _make_file(self.path)
+        with translate_errors():
+            connection = connect(self.path, self._durability, reads=True)
+            try:
+                if not self._salvage:
+                    _check_integrity(connection, self.path)
+                schema.migrate(connection)
+                connection.execute("pragma query_only = on")
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    @cached_property
+    def writer(self) -> Writer:
+        """The connection that writes, opened at the first use."""
+        self.open()  # migrated before anything writes
+        return Writer(self.path, self._durability, connect(self.path, self._durability))
+
+    def open(self) -> None:
+        """Open the file, which makes the folder and migrates the file to the newest version."""
+        assert self.reader is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file has been opened."""
+        return "reader" in self.__dict__
+
+    async def read(self, read: Callable[[Session], T], *, one_state: bool = False) -> T:
+        """As in Store; called at once, since a thread costs more than the statements."""
+        if one_state:
+            with self.reader.one_state():
+                return read(self.reader)
+        return read(self.reader)
+
+    async def submit(self, job: Job[T]) -> T:
+        """Run the job in a transaction and commit it; see Writer.submit.
+
+        Where the file stays busy because another server was stopped (SIGSTOP) while it wrote, the StoreBusy error names
+        that process: calling again would not help.
+        """
+        try:
+            return await self.writer.submit(job)
+        except StoreBusy as busy:
+            stopped = next((server for server in owners.list_living(self.reader, self.home) if server.stopped), None)
+            if stopped is None:
+                raise
+            raise StoreBusy(
+                f"{busy.message} A server that was stopped (process {stopped.pid}) may be what holds it.",
+                f"Let it go on (kill -CONT {stopped.pid}), or end it (kill -KILL {stopped.pid}); others take its runs.",
+            ) from busy
+
+    async def measure(self) -> int:
+        """Return the bytes of the file and of its write-ahead log, where the newest rows are."""
+        return sum(file.stat().st_size for file in (self.path, Path(f"{self.path}-wal")) if file.exists())
+
+    async def read_figures(self) -> JsonObject:
+        """As in Store."""
+        (free_pages,), (page_bytes,), (version,) = (
+            *self.reader.rows("pragma freelist_count"),
+            *self.reader.rows("pragma page_size"),
+            *self.reader.rows("pragma user_version"),
+        )
+        return {"free_bytes": free_pages * page_bytes, "schema_version": version}
+
+    async def check_quickly(self) -> str:
+        """As in Store."""
+        try:
+            return "; ".join(str(line) for (line,) in self.reader.rows("pragma quick_check(5)"))
+        except KairosError as damage:
+            return damage.message
+
+    def find_damage(self, outcome: Any) -> list[str]:
+        """As in Store: in one state of the file, since others may write meanwhile, and by a session of its own, since
+        another one may have in memory what is damaged on the disk."""
+        try:
+            with self.read_session() as session, session.one_state():
+                return integrity.find_damage(session, outcome)
+        except KairosError as damage:
+            return [f"{integrity.FILE_DAMAGE}: {damage.message}"]
+
+    async def shrink(self) -> bool:
+        """As in Store; somebody who opens the file meanwhile keeps it from being done."""
+        return await asyncio.to_thread(self._shrink)
+
+    def _shrink(self) -> bool:
+        connection = connect(self.path, "full")
+        try:
+            with translate_errors():
+                connection.execute("vacuum")
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except StoreBusy:
+            return False  # the free space stays in the file and is used again
+        else:
+            return True
+        finally:
+            connection.close()
+
+    def check_writable(self) -> None:
+        """Raise the store's error that a write would raise now; write nothing."""
+        with translate_errors():
+            connection = connect(self.path, self._durability)
+            try:
+                connection.execute("begin immediate")
+                connection.execute("rollback")
+            finally:
+                connection.close()
+
+    @contextmanager
+    def read_session(self) -> Iterator[Session]:
+        """Open a connection for a worker thread that reads, and close it at the end."""
+        session = connect(self.path, self._durability, read_only=True)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    @contextmanager
+    def write_session(self) -> Iterator[Session]:
+        """Open a connection for one short transaction of a worker thread or a command: committed at the end, durable
+        whatever the settings say, undone where an error leaves the block."""
+        session = connect(self.path, "full")
+        try:
+            with translate_errors():
+                session.rows("begin immediate")
+                try:
+                    yield session
+                except BaseException:
+                    session.rows("rollback")
+                    raise
+                session.rows("commit")
+        finally:
+            session.close()
+
+    async def close(self) -> None:
+        """Commit what is queued, then close everything that was opened."""
+        opened = self.__dict__
+        if "writer" in opened:
+            await self.writer.close()
+        if "ownership" in opened:
+            self.ownership.close()
+        if "reader" in opened:
+            self.reader.close()
+
+
+def _make_folder(home: Path) -> None:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The state folder can't be made: {error.strerror}.",
+            "Name another one with --home or KAIROS_HOME.",
+        ) from error
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise StoreUnavailable("The state folder can't be written.", "Check its permissions, or --home.")
+
+
+def _make_file(path: Path) -> None:
+    """Create the file readable by its owner alone.
+
+    SQLite would create it with the process's umask; its log and shared memory get the mode of this file.
+    """
+    with suppress(OSError):  # it exists already, or SQLite reports what is wrong
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _check_integrity(session: Session, path: Path) -> None:
+    if path.stat().st_size > CHECKED_BYTES:
+        return
+    found = session.row("pragma quick_check(1)")
+    if found is None or found[0] != "ok":
+        raise StoreCorrupt("The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew.")

@@ -1,0 +1,181 @@
+"""Open a connection to PostgreSQL, run the store's statements on it, and translate its errors into the store's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import errors
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+
+from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.store.postgres.statements import number_places, order_bindings
+from kairos_mcp.store.session import Bindings, CorruptRows, Row
+
+Connection: TypeAlias = psycopg.Connection[Row]
+
+BOUNDS = (  # how long others wait for a process that stands still within a transaction, and it for them
+    "-c idle_in_transaction_session_timeout=5s -c lock_timeout=5s -c statement_timeout=30s"
+)
+KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "connect_timeout": 5,
+    "application_name": "kairos-mcp",
+}
+
+
+class PostgresSession:
+    """A connection to the database. Its errors pass as they are: the writer has to tell a failing store from a job that
+    refuses."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
+        cursor = self._execute(statement, bindings)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def row(self, statement: str, bindings: Bindings = ()) -> Row | None:
+        cursor = self._execute(statement, bindings)
+        return cursor.fetchone()
+
+    def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
+        numbered, names = number_places(statement)
+        with self.connection.transaction(), psycopg.RawServerCursor(self.connection, "stream") as cursor:
+            yield from cursor.execute(numbered, order_bindings(names, bindings))
+
+    def insert(self, statement: str, bindings: Bindings = ()) -> int:
+        key = "n" if statement.lstrip().startswith("insert into run(") else "id"
+        found = self.row(f"{statement} returning {key}", bindings)
+        assert found is not None
+        return int(found[0])
+
+    def change(self, statement: str, bindings: Bindings = ()) -> int:
+        return self._execute(statement, bindings).rowcount
+
+    def read_version(self) -> int:
+        found = self.row("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+        assert found is not None
+        return int(found[0])
+
+    @contextmanager
+    def one_state(self) -> Iterator[None]:
+        self.connection.execute("begin isolation level repeatable read read only")
+        try:
+            yield
+        finally:
+            with suppress(psycopg.Error):  # a broken connection holds no transaction either
+                self.connection.execute("rollback")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.connection.info.transaction_status != TransactionStatus.IDLE
+
+    def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
+        numbered, names = number_places(statement)
+        return self.connection.execute(numbered, order_bindings(names, bindings))
+
+
+class ReadingSession(PostgresSession):
+    """A connection that only reads: errors are translated where they happen."""
+
+    def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
+        with translate_errors():
+            yield from super().stream(statement, bindings)
+
+    def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
+        with translate_errors():
+            return super()._execute(statement, bindings)
+
+
+class _CountDumper(Dumper):
+    """A truth value as the number that its column holds."""
+
+    oid = Int8Dumper.oid
+
+    def dump(self, obj: bool) -> Buffer:
+        return b"1" if obj else b"0"
+
+
+class _TruthLoader(Loader):
+    """A truth value as the number that SQLite returns for it."""
+
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data) == b"t")
+
+
+class _SumLoader(Loader):
+    """The sum of integers, which PostgreSQL returns as a decimal."""
+
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data))
+
+
+def connect(where: str) -> Connection:
+    """Open a connection that commits each statement by itself outside of a transaction. Raises the store's errors."""
+    with translate_errors():
+        settings: dict[str, Any] = KEEPALIVE | psycopg.conninfo.conninfo_to_dict(where)
+        options = f"{settings.pop('options', '')} {BOUNDS}".strip()
+        made: Connection = psycopg.Connection.connect(
+            psycopg.conninfo.make_conninfo(**settings, options=options),
+            autocommit=True,
+            prepare_threshold=1,
+            cursor_factory=psycopg.RawCursor,
+        )
+    made.adapters.register_dumper(int, Int8Dumper)  # one type, so that a statement is prepared once
+    made.adapters.register_dumper(bool, _CountDumper)
+    made.adapters.register_loader("bool", _TruthLoader)
+    made.adapters.register_loader("numeric", _SumLoader)
+    return made
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise the store's error, with a hint, in place of PostgreSQL's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise as_store_error(error) from error
+
+
+def as_store_error(error: BaseException) -> BaseException:
+    """Return the store's error for one of PostgreSQL's; any other error is returned unchanged."""
+    match error:
+        case (
+            errors.DeadlockDetected()
+            | errors.SerializationFailure()
+            | errors.LockNotAvailable()
+            | errors.QueryCanceled()
+            | errors.AdminShutdown()
+            | errors.CannotConnectNow()
+            | errors.TooManyConnections()
+        ):
+            return StoreBusy("The database is busy.", "Call again in a moment.")
+        case CorruptRows() | errors.DataCorrupted() | errors.IndexCorrupted():
+            return StoreCorrupt("The database is damaged.", "Run `kairos-mcp doctor`.")
+        case errors.DiskFull():
+            return NoSpace("The disk of the database is full.", "Free some space and call again.")
+        case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedFunction() | errors.SyntaxError():
+            return StoreCorrupt(
+                "The database lacks a table, a column or a function that its version has.", "Run `kairos-mcp doctor`."
+            )
+        case psycopg.OperationalError():
+            return StoreUnavailable("The database can't be reached.", "Check `store` in the settings, then call again.")
+        case psycopg.Error():
+            kind = type(error).__name__
+            return StoreUnavailable(f"The database failed: {kind}.", "Run `kairos-mcp doctor`.")
+        case _:
+            return error

@@ -1,0 +1,99 @@
+"""The statements of the store are those that SQLite and PostgreSQL share: it prepares each that tests execute."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kairos_mcp
+from kairos_mcp.store.postgres.schema import list_statements
+from kairos_mcp.store.postgres.statements import number_places, order_bindings
+
+ROOT = Path(kairos_mcp.__file__).parent
+TESTS = Path(__file__).parents[1]
+OF_SQLITE_ALONE = re.compile(
+    r"\b(?:pragma |pragma_|sqlite_master|indexed by|insert or |json_set\(|group_concat\(|iif\(|total_changes|"
+    r"changes\(\)|last_insert_rowid|glob '|begin immediate|savepoint )",
+)
+DRIVES_SQLITE = {  # what opens, checks and shrinks the state file, and the list of its migrations
+    "store/connection.py",
+    "store/file_store.py",
+    "store/integrity.py",
+    "store/schema.py",
+    "store/writer.py",
+}
+SHARED = ("core", "budgets", "approvals", "ooda", "teams", "sampling", "records", "tasks", "registry", "histories")
+OF_TESTS = re.compile(r"x'00'|pragma|sqlite_|total_changes|recursive inner|reserved_over")
+KEEPS_TABLES = re.compile(
+    r"\s*(?:begin|commit|rollback|savepoint|release|create|drop|alter|vacuum|pragma)\b", re.IGNORECASE
+)
+
+
+def _texts(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text())
+    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def test_statements_of_sqlite_alone_stand_where_it_is_driven() -> None:
+    own = {
+        module
+        for path in ROOT.rglob("*.py")
+        if "postgres" not in path.parts
+        and (module := path.relative_to(ROOT).as_posix())
+        and any(OF_SQLITE_ALONE.search(text) for text in _texts(path) if "`" not in text)
+    }
+    assert own == DRIVES_SQLITE
+
+
+@pytest.mark.parametrize(
+    ("statement", "numbered", "names"),
+    [
+        ("select 1 where a = ? and b in (?, ?)", "select 1 where a = $1 and b in ($2, $3)", ()),
+        ("update t set a = ?, b = ?3 where c = ?2 or d = ?", "update t set a = $1, b = $3 where c = $2 or d = $4", ()),
+        ("select :b, :a, :b, 'it''s ?, :c', x::text", "select $1, $2, $1, 'it''s ?, :c', x::text", ("b", "a")),
+        ("select cast(body as blob) from text", "select convert_to(body, 'UTF8') from text", ()),
+    ],
+)  # fmt: skip
+def test_places_are_numbered_as_sqlite_counts_them(statement: str, numbered: str, names: tuple[str, ...]) -> None:
+    assert number_places(statement) == (numbered, names)
+    assert order_bindings(names, {"a": 1, "b": 2} if names else (2, 1)) == [2, 1]
+
+
+@pytest.mark.postgres
+def test_every_statement_that_tests_execute_is_prepared_by_postgresql(database: str, tmp_path: Path) -> None:
+    import psycopg
+
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "postgres.recorder", *SHARED)
+    environment = os.environ | {"KAIROS_STATEMENTS": str(tmp_path), "PYTHONPATH": str(TESTS)}
+    subprocess.run(command, cwd=TESTS, env=environment, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    executed = {text for file in tmp_path.glob("*.json") for text in json.loads(file.read_text())}
+    of_migrations = {" ".join(each.split()) for each in _texts_of_migrations()}
+    refused = []
+    with psycopg.connect(database, autocommit=True) as connection:
+        for statement in list_statements():
+            connection.execute(statement)
+        for statement in sorted(executed):
+            plain = " ".join(statement.split()).removesuffix(";")
+            if KEEPS_TABLES.match(statement) or OF_TESTS.search(statement) or plain in of_migrations:
+                continue
+            prepared = connection.pgconn.prepare(b"one", number_places(statement)[0].encode())
+            if prepared.status != psycopg.pq.ExecStatus.COMMAND_OK:
+                refused.append((plain, prepared.error_message.decode().splitlines()[0]))
+            connection.pgconn.exec_(b"deallocate one")
+    assert len(executed) > 300
+    assert refused == []
+
+
+def _texts_of_migrations() -> Iterator[str]:
+    """The statements by which a state file of an earlier version became one of this: PostgreSQL never has those."""
+    from kairos_mcp.store.schema import MIGRATIONS
+
+    return (each for migration in MIGRATIONS for each in migration.split(";"))
