@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,8 +35,6 @@ def environment(cache: Path) -> Callable[[Environ], Path]:
 
 
 @pytest.fixture(scope="session")
-def records(cache: Path) -> Iterator[Records]:
+def records(cache: Path) -> Records:
     """What is found, written to `$KAIROS_FOREIGN_RECORDS` or into the cache; table.py reads it."""
-    records = Records(Path(os.environ.get("KAIROS_FOREIGN_RECORDS", cache / "records.json")))
-    yield records
-    records.save()
+    return Records(Path(os.environ.get("KAIROS_FOREIGN_RECORDS", cache / "records.json")))

@@ -18,11 +18,10 @@ RUN = "planner run"
 
 
 class Records:
-    """The cells that lie in a file, with those of this session."""
+    """The cells that lie in a file; each new one is written as soon as it was found."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._new: dict[tuple[str, ...], Record] = {}
 
     @contextmanager
     def record(self, place: Session | Cell, feature: str, **more: Any) -> Iterator[Record]:
@@ -38,15 +37,17 @@ class Records:
             "date": datetime.now(UTC).date().isoformat(),
             **more,
         }
-        self._new[_key(record)] = record
-        yield record
-        record["result"] = "yes"
+        try:
+            yield record
+            record["result"] = "yes"
+        finally:
+            self._save(record)
 
-    def save(self) -> None:
-        """Put this session's cells in the place of earlier ones; other processes may do so at the same time."""
+    def _save(self, record: Record) -> None:
+        """Put a cell in the place of an earlier one at once; other processes may do so at the same time."""
         with self._file.open("a+") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            cells = read_records(self._file) | self._new
+            cells = read_records(self._file) | {_key(record): record}
             lines = [json.dumps(cells[key]) for key in sorted(cells)]
             self._file.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 

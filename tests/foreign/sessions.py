@@ -55,8 +55,12 @@ class Session:
 
 OLDER = {"task": "tasks are of protocol 2026-07-28"}
 NO_COMPLETION = {"completion": "asks for none"}
-TOOLS_ONLY = {"prompt": "uses tools alone", "resource": "uses tools alone", **NO_COMPLETION}
-NO_PROMPTS = {"prompt": "its model and its person see none"}
+TOOLS_ONLY = {
+    "prompt": "asks for the list of tools alone",
+    "resource": "asks for the list of tools alone",
+    **NO_COMPLETION,
+}
+NO_PROMPTS = {"prompt": "never asks for their list"}
 REFUSES_TASKS = {"task": "refuses every result that is neither complete nor input_required"}
 NO_TASKS = {"task": "does not declare tasks"}
 
@@ -108,6 +112,11 @@ class Harm:
     name: str
     outcome: str
     places: tuple[Session, ...]
+    cell: str = ""  # the feature whose test shows it; empty: a test of its own
+
+    @property
+    def recorded_as(self) -> str:
+        return self.cell or self.name
 
 
 GIVES_UP = Harm(
@@ -120,4 +129,10 @@ GIVES_UP_AFTER_5_S = Harm(
     "the second call attaches to the run of the first, and nothing is done twice",
     (Session(OPENAI_AGENTS, "stdio", "modern"),),
 )
-HARMS = (GIVES_UP, GIVES_UP_AFTER_5_S)
+DECLINES = Harm(
+    "declares dialogs, and declines each by itself when nobody sits before it (`codex exec`, `copilot -p`)",
+    "the run waits, and a person decides by the command that the result shows",
+    (Session(CODEX, "stdio", "legacy"), Session(COPILOT, "stdio", "modern")),
+    "approval",
+)
+HARMS = (GIVES_UP, GIVES_UP_AFTER_5_S, DECLINES)

@@ -24,6 +24,11 @@ looked at rows and files; a run is named by the way its completions came, an app
 dialog of the client (*elicitation*), or by the command that the result shows, carried out as it stands (*command*).
 *Modern* is protocol 2026-07-28, *legacy* what was before.
 """
+PICTURES = """The inspector's page in a browser, as the tests leave it:
+
+![An argument of a prompt completes](pictures/inspector-completion.png)
+![A prompt, filled in](pictures/inspector-prompt.png)
+"""
 ABOUT_RUNS = """## A run of three rounds
 Each completed a planner run of three rounds, two of them with a tool call, whose answer is a word out of a file that
 only the run could read. Sampling is a *push* in the legacy era and travels by *InputRequired* in the modern one,
@@ -35,7 +40,16 @@ def document(cells: Cells) -> str:
     """The page."""
     dates = sorted({record["date"] for record in cells.values()})
     span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    parts = [HEAD, f"Recorded {span}.\n", _features(cells), _reasons(), _harms(cells), _runs(cells), _oddities()]
+    parts = [
+        HEAD,
+        f"Recorded {span}.\n",
+        _features(cells),
+        _reasons(),
+        PICTURES,
+        _harms(cells),
+        _runs(cells),
+        _oddities(),
+    ]
     return "\n".join(parts)
 
 
@@ -87,7 +101,7 @@ def _harms(cells: Cells) -> str:
     lines = [["what a client does", "tried with", "what comes of it", "result"]]
     for harm in HARMS:
         tried = [f"{place.client.name}, {TRANSPORTS[place.transport]}" for place in harm.places]
-        results = {_result(find_record(cells, place, harm.name)) for place in harm.places}
+        results = {_result(find_record(cells, place, harm.recorded_as)) for place in harm.places}
         lines.append([harm.name, "; ".join(tried), harm.outcome, " and ".join(sorted(results))])
     return "## Behaviours that hurt\n" + _table(lines)
 

@@ -33,5 +33,5 @@ def test_what_is_not_tried_is_a_feature_with_a_reason(session: Session) -> None:
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.name)
 def test_what_was_recorded_of_a_behaviour_held(harm: Harm) -> None:
     cells = read_records(RECORDS)
-    found = [record for place in harm.places if (record := find_record(cells, place, harm.name)) is not None]
+    found = [record for place in harm.places if (record := find_record(cells, place, harm.recorded_as)) is not None]
     assert [record["result"] for record in found] == ["yes"] * len(found)

@@ -1,4 +1,4 @@
-// Clients that are commands: a file that names the server, and a call of the command that gives its output.
+// Where a client lies, and a file that names the server for it.
 
 import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
