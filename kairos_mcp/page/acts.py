@@ -32,7 +32,7 @@ Text = Annotated[str, Field(max_length=2_000)]
 Goal = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Names = Annotated[list[Id], Field(max_length=64)]
-LimitsGiven = Annotated[Limits, LimitsTable()]
+RunLimits = Annotated[Limits, LimitsTable()]
 OWN_ROUTES = ("provider", "scripted")  # routes that need no client
 
 
@@ -143,7 +143,7 @@ class Control(_OfRun):
 
 class Extend(_OfRun):
     act: Literal["extend"]
-    limits: LimitsGiven
+    limits: RunLimits
 
     async def carry_out(self, app: App) -> Done:
         caller = await app.overview.find_caller(self.run)
@@ -163,7 +163,7 @@ class Reroute(_OfRun):
 
 class _Start(_Act):
     goal: Goal
-    limits: LimitsGiven = UNLIMITED
+    limits: RunLimits = UNLIMITED
     workspace: Folder | None = None
 
 
@@ -289,10 +289,10 @@ Act = (
 _ACTS: TypeAdapter[Act] = TypeAdapter(Annotated[Act, Field(discriminator="act")])
 
 
-def parse_act(given: Any) -> Act:
+def parse_act(value: Any) -> Act:
     """Return the act that an object describes. Raises BadArguments, which quotes nothing of it."""
     try:
-        return _ACTS.validate_python(given)
+        return _ACTS.validate_python(value)
     except ValidationError as error:
         problem = first_problem(error)
         raise BadArguments(f"{problem.place or 'The act'}: {problem.message}.", "Load the page again.") from None

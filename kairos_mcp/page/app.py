@@ -275,12 +275,12 @@ async def _read_body(request: Request) -> JsonObject:
         if len(body) > BODY_BYTES:
             raise errors.TooLarge(f"An act has at most {BODY_BYTES:,} bytes.", "Say it shorter.")
     try:
-        given = parse_strict_json(body.decode())
+        value = parse_strict_json(body.decode())
     except (UnicodeDecodeError, Undecodable) as error:
         raise BadArguments("What was sent is no JSON.", "Load the page again.") from error
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise BadArguments("What was sent is no JSON object.", "Load the page again.")
-    return given
+    return value
 
 
 def _redact(app: App, text: str) -> str:

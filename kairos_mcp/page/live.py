@@ -72,13 +72,13 @@ class Viewer:
 
 @dataclass(slots=True, eq=False)
 class WatchedRun:
-    """A run that somebody looks at: its steps, what was told of it last, and who looks."""
+    """A run that somebody looks at: its steps, what was sent of it last, and who looks."""
 
     run_id: str
     steps: ShownSteps
     head: JsonObject
     viewers: set[Viewer] = field(default_factory=set)
-    told_at: float = 0.0
+    sent_at: float = 0.0
     is_due: bool = False
 
     def frames_since(self, seq: int | None) -> list[Frame]:
@@ -180,7 +180,7 @@ class Live:
                 await self._look_at_steps(app, run)
                 run.is_due = True
         for run in list(self._runs.values()):
-            if run.is_due and now - run.told_at >= RUN_S:
+            if run.is_due and now - run.sent_at >= RUN_S:
                 await self._look_at_run(app, run, now)
         if self._is_list_due and now - self._listed_at >= LIST_S:
             self._listed_at, self._is_list_due = now, False
@@ -197,7 +197,7 @@ class Live:
             self._tell(run.viewers, make_frame("steps", changed, run.steps.seq))
 
     async def _look_at_run(self, app: App, run: WatchedRun, now: float) -> None:
-        run.told_at, run.is_due = now, False
+        run.sent_at, run.is_due = now, False
         head = await app.overview.read_run(run.run_id)
         if head != run.head:
             run.head = head
