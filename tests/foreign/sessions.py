@@ -101,7 +101,13 @@ SESSIONS = (
     Session(CODEX, "http", "legacy", OLDER | NO_PROMPTS | NO_COMPLETION),
     Session(GEMINI, "stdio", "legacy", OLDER | NO_COMPLETION),
     Session(GEMINI, "http", "legacy", OLDER | NO_COMPLETION),
-    Session(OPENCODE, "stdio", "legacy", OLDER | NO_COMPLETION),
+    Session(
+        OPENCODE,
+        "stdio",
+        "legacy",
+        OLDER | NO_COMPLETION,
+        {"prompt": "`opencode run --command` did not bring the prompt's text; its terminal was not tried"},
+    ),
 )
 
 

@@ -1,12 +1,11 @@
-"""opencode with a provider of its settings: one prompt (`run`), and its commands, which are the server's prompts."""
+"""opencode with a provider of its settings: one prompt (`run`)."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Any
 
-from hosts import JOB, serve_job, talk
+from hosts import JOB, serve_job
 from standin import Standin
 
 
@@ -30,15 +29,10 @@ def start(standin: Standin, typed: str) -> tuple[list[str], dict[str, str]]:
         "mcp": {"kairos": {**server, "enabled": True, "timeout": 60_000}},
     }
     program = f"{JOB['environment']}/node_modules/.bin/opencode"
-    return [program, "run", *shlex.split(typed)], {
+    return [program, "run", typed], {
         "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
     }
 
 
-def prompt(name: str, arguments: dict[str, str]) -> str:
-    """What its model is shown of a prompt, which is a command; its words are the arguments in their order."""
-    return talk(start, typed=shlex.join(["--command", f"kairos:{name}", *map(shlex.quote, arguments.values())])).shown
-
-
-serve_job(start, prompt=prompt)
+serve_job(start)
