@@ -6,6 +6,7 @@ Needs chromium and npm's or PyPI's packages, as `tests/browser` does.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -156,8 +157,11 @@ def _watch(address: str, cookies: dict[str, str], run_id: str, ended: threading.
         client.stream("GET", f"{address}api/events", params={"run": run_id}) as answer,
     ):
         answer.raise_for_status()
+        event = ""
         for line in answer.iter_lines():
-            if line.startswith("data: ") and '"status":"completed"' in line and f'"run_id":"{run_id}"' in line[:400]:
+            if line.startswith("event: "):
+                event = line.removeprefix("event: ")
+            if event == "run" and line.startswith("data: ") and json.loads(line[6:])["status"] == "completed":
                 ended.set()
             if ended.is_set():
                 return
