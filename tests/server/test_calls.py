@@ -158,7 +158,8 @@ async def test_progress_rises_and_says_the_round(script_settings, connect):
         reported.append((progress, total, message))
 
     async with connect(script_settings(looks(), looks(2), says("done"))) as client:
-        await client.ask("planner_run", {"goal": "go"}, progress_callback=tell)
+        in_memory = {"progressToken": "as a client on a wire sends one"}  # where the SDK hands over the callback itself
+        await client.ask("planner_run", {"goal": "go"}, progress_callback=tell, meta=in_memory)
     figures = [progress for progress, _, _ in reported]
     assert figures
     assert figures == sorted(set(figures))
