@@ -19,6 +19,7 @@ from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.completions import Completions
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.control import Control, describe_served_runs
+from kairos_mcp.app.cycles import Cycles
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
 from kairos_mcp.app.mandate_details import MandateDetails
@@ -82,6 +83,7 @@ class App:
         self.rules = Rules(context)
         self.control = Control(context)
         self.mandates = Mandates(context)
+        self.cycles = Cycles(context, self.mandates)
         self.schedules = Schedules(context, self.mandates)
         self.mandate_details = MandateDetails(context, self.mandates, self.runs)
         self.tools = Tools(context)

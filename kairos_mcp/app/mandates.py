@@ -1,38 +1,28 @@
-"""Save, show, move, remove and list mandates, and start the runs that work on them: cycles, or one phase alone."""
+"""Save, show, edit, move, remove and list mandates."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import dropwhile
-from typing import Any
 
 from kairos_mcp.app.context import Operations
-from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, Stale, UnknownMandate, UnknownTool
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate, parse_mandate
-from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
-from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.routes import Route
-from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
+from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.schedule import Schedule, due_times, next_time
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
-from kairos_mcp.flows.ooda.phases import INPUT_NAMES
-from kairos_mcp.specs import build_ooda
-from kairos_mcp.specs.build_ooda import CycleSettings
-from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW, read_mandate
+from kairos_mcp.specs.load_ooda import RUN_FLOW, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
-from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
-from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.views.mandate_view import mandate_status
@@ -59,18 +49,8 @@ class MandateRef:
     workspace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What a caller asks of a run beside its mandate. `due`: the scheduled time that it is for."""
-
-    cycles: int | None = None
-    route: Route = "auto"
-    limits: Limits = UNLIMITED
-    due: int | None = None
-
-
 class Mandates(Operations):
-    """Save, move and list mandates, and start the runs that work on them."""
+    """Save, move and list mandates."""
 
     async def save(self, given: JsonObject, caller: Caller) -> JsonObject:
         """Save a mandate under its id, or under an id made from its digest. Raises BadArguments.
@@ -85,8 +65,8 @@ class Mandates(Operations):
     ) -> JsonObject:
         """`secrets`: how many were redacted in the mandate."""
         registry = await self._factory.registry(workspace)
-        mandate = _with_id(mandate)
-        changed = await self._save_mandate(mandate, workspace, caller, shown)
+        mandate = with_id(mandate)
+        changed = await self.save_parsed(mandate, workspace, caller, shown)
 
         def read(session: Session) -> tuple[JsonObject, JsonObject]:
             saved = mandates.find(session, caller.principal, workspace or "", mandate.id or "")
@@ -208,73 +188,13 @@ class Mandates(Operations):
         elsewhere = mandates.count(session, caller.principal, None) - total
         return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": next_cursor}
 
-    async def start_cycles(self, mandate_ref: MandateRef, options: RunOptions, caller: Caller) -> StartResult:
-        """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
-        await self._context.register_use()
-        mandate, secrets, workspace = await self._find_mandate(mandate_ref, caller)
-        mandate = _with_id(mandate)
-        request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
-        settings = await self._cycle_settings(mandate, workspace, caller)
-        built = note_redactions(build_ooda.build_cycles_spec(request, settings), secrets)
-        if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
-            await self._save_mandate(mandate, workspace, caller)
-        start = digest_of(
-            b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options)
-        )
-        plan = NewRunPlan(built, settings.workspace, start, mandate=mandate.id, due=options.due)
-        return await start_run(self._context, plan, caller)
-
-    async def start_phase(
-        self,
-        name: Phase,
-        mandate_ref: MandateRef,
-        given: JsonObject | str | None,
-        options: RunOptions,
-        caller: Caller,
-    ) -> StartResult:
-        """Start one phase alone. `given`: the output of the phase before, or the id of its run.
-
-        Raises BadArguments, also where that is not its whole output; UnknownMandate, UnknownRun, ConfigError.
-        """
-        await self._context.register_use()
-        mandate, secrets, workspace = await self._find_mandate(mandate_ref, caller)
-        if mandate_ref.mandate is not None and mandate.day != UNLIMITED:
-            raise BadArguments(
-                "mandate: day is counted for mandates that are saved.",
-                "mandate_save it and give mandate_id, or leave day out.",
-            )
-        plain, giver = await self._find_phase_input(name, given, workspace, caller)
-        request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
-        settings = await self._cycle_settings(mandate, workspace, caller)
-        built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
-        about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
-        start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
-        return await start_run(self._context, NewRunPlan(built, settings.workspace, start), caller)
-
-    async def _find_phase_input(
-        self, phase: Phase, given: JsonObject | str | None, workspace: str | None, caller: Caller
-    ) -> tuple[JsonObject | None, str | None]:
-        """Return what a phase takes, and the run that had it as its output, as far as that is known."""
-        before = PHASES[PHASES.index(phase) - 1]
-        match given:
-            case None:
-                return None, None
-            case str():
-                run = await self._context.find_run(given, caller)
-                return _read_phase_output(run, phase, before, workspace), run.id
-            case output:
-                plain, flow = redact_values.redact_value(output, self._factory.redactor), PHASE_FLOWS[before]
-                return plain, await self._store.read(
-                    lambda session: mandates.find_run_with_output(session, caller.principal, flow, plain)
-                )
-
     def _parse_mandate(self, given: JsonObject) -> tuple[Mandate, int]:
         """Parse a mandate from outside; also return how many secrets were redacted in it."""
         checked = parse_mandate(given)
         plain, secrets = redact_values.redact_arguments(checked.as_json(), self._factory.redactor)
         return (parse_mandate(plain), secrets) if secrets else (checked, 0)
 
-    async def _save_mandate(
+    async def save_parsed(
         self, mandate: Mandate, workspace: str | None, caller: Caller, shown: str | None = None
     ) -> bool:
         """Save a mandate; its limits per day hold from now on, today included. Raises Stale where `shown` is not the
@@ -303,7 +223,7 @@ class Mandates(Operations):
 
         return await self._store.submit(save)
 
-    async def _find_mandate(self, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
+    async def find_named(self, mandate_ref: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
         """Find the mandate that a call names: return it, how many secrets were redacted in it, and its workspace."""
         match mandate_ref:
             case MandateRef(mandate_id=str(), mandate=None, goal=None):
@@ -386,17 +306,6 @@ class Mandates(Operations):
         alone = sum(each.workspace in self._context.listed_workspaces for each in rows) == 1
         return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
 
-    async def _cycle_settings(self, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
-        observed = tuple(look.tool for look in mandate.observe)
-        registry = await self._factory.ready_registry(workspace, mandate.tools, observed)
-        output = None
-        if mandate.id is not None:
-            saved_id = mandate.id
-            output = await self._store.read(
-                lambda session: mandates.newest_output(session, caller.principal, workspace or "", saved_id)
-            )
-        return CycleSettings(self._settings, registry, workspace, caller.samples, output)
-
     def _list_item(self, session: Session, row: MandateRow, caller: Caller) -> JsonObject:
         mandate = mandate_of_row(row)
         goal = truncate(mandate.goal, GOAL_CHARS)
@@ -452,24 +361,8 @@ def _missing_tool_notes(registry: ToolRegistry, mandate: Mandate) -> Iterator[st
             yield f"{unknown.message} A run of this mandate would be refused now."
 
 
-def _read_phase_output(run: RunRow, phase: Phase, before: Phase, workspace: str | None) -> JsonObject:
-    """Return the output of the run of the phase before. Raises BadArguments where it can't be the phase's input."""
-    name = INPUT_NAMES[phase]
-    if run.flow != PHASE_FLOWS[before]:
-        raise BadArguments(
-            f"{name}: {run.id} is a run of {run.flow}.", f"Give a run of {PHASE_FLOWS[before]}, or its output."
-        )
-    if run.workspace != workspace:
-        raise BadArguments(f"{name}: {run.id} worked in another folder.", "Name a run that worked in the same one.")
-    if run.outcome is None:
-        raise BadArguments(f"{name}: {run.id} has not ended yet.", "Go on with it first: run_status shows its next.")
-    outcome: Outcome = decode(Outcome, run.outcome)
-    if not isinstance(outcome.output, dict):
-        raise BadArguments(f"{name}: {run.id} ended without an output.", f"Call {PHASE_FLOWS[before]} again.")
-    return outcome.output
-
-
-def _with_id(mandate: Mandate) -> Mandate:
+def with_id(mandate: Mandate) -> Mandate:
+    """Return the mandate with its id, or with one made of its digest."""
     return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
 
 
@@ -484,8 +377,3 @@ def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArgumen
 
 def mandate_of_row(row: MandateRow) -> Mandate:
     return read_mandate(row.body)
-
-
-def _digest_of_options(options: RunOptions) -> bytes:
-    values: dict[str, Any] = asdict(options)
-    return canonical_json(values).encode()

@@ -33,7 +33,8 @@ from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
-    from kairos_mcp.app.mandates import MandateRef, RunOptions
+    from kairos_mcp.app.cycles import RunOptions
+    from kairos_mcp.app.mandates import MandateRef
     from kairos_mcp.app.schedules import ScheduledTime
     from kairos_mcp.views.run_report import RunReport
 
@@ -179,7 +180,8 @@ def run(
 
     Exit codes: 0 completed, 1 failed, 2 wrong use, 3 paused or waiting for an answer, 130 cancelled.
     """
-    from kairos_mcp.app.mandates import MandateRef, RunOptions
+    from kairos_mcp.app.cycles import RunOptions
+    from kairos_mcp.app.mandates import MandateRef
 
     if not due and mandate_id is None:
         raise typer.BadParameter("which mandate? `mandate list` names them; or --due.")
@@ -250,7 +252,7 @@ def _run_cycles(flags: Flags, mandate: MandateRef, options: RunOptions, *, resum
     """Start a run of the mandate, or go on with its open run, and follow it. `resume`: also if that is paused."""
 
     async def begin(app: App) -> str:
-        started = await app.mandates.start_cycles(mandate, options, PERSON)
+        started = await app.cycles.start_cycles(mandate, options, PERSON)
         if not started.attached:
             return started.run_id
         print_note(f"run {started.run_id} of this mandate is open")

@@ -221,11 +221,12 @@ class RunMandate(_Act):
     cycles: Annotated[int, Field(ge=1, le=100)] | None = None
 
     async def carry_out(self, app: App) -> Done:
-        from kairos_mcp.app.mandates import MandateRef, RunOptions
+        from kairos_mcp.app.cycles import RunOptions
+        from kairos_mcp.app.mandates import MandateRef
 
         reference = MandateRef(self.id, workspace=self.workspace)
         options = RunOptions(self.cycles, await own_route(app))
-        return await _started(app, await app.mandates.start_cycles(reference, options, person_on_page()))
+        return await _started(app, await app.cycles.start_cycles(reference, options, person_on_page()))
 
 
 class SaveMandate(_Act):

@@ -95,7 +95,7 @@ async def team_run(call: ServerCall, arguments: planner.PlannerPlan | planner.Te
 async def ooda_run(call: ServerCall, arguments: ooda.OodaRun) -> Result:
     if call.resumed is not None:
         return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-    started = await call.app.mandates.start_cycles(arguments.mandate_ref, arguments.options, call.caller)
+    started = await call.app.cycles.start_cycles(arguments.mandate_ref, arguments.options, call.caller)
     return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)
 
 
@@ -105,7 +105,7 @@ def phase_handler(name: Phase) -> Callable[[ServerCall, ooda.OodaPhase], Awaitab
     async def ooda_phase(call: ServerCall, arguments: ooda.OodaPhase) -> Result:
         if call.resumed is not None:
             return await report_when_at_rest(call, call.resumed.run_id, arguments.wait)
-        started = await call.app.mandates.start_phase(
+        started = await call.app.cycles.start_phase(
             name, arguments.mandate_ref, arguments.phase_input, arguments.options, call.caller
         )
         return await report_when_at_rest(call, started.run_id, arguments.wait, attached=started.attached)

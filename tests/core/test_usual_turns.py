@@ -17,7 +17,8 @@ from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place
 from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import MandateRef, RunOptions
+from kairos_mcp.app.cycles import RunOptions
+from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.execution import usual_turn, worker
@@ -177,7 +178,7 @@ async def test_an_unusual_turn_goes_the_general_way(case: str, tmp_path: Path, t
 async def test_a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was(tmp_path: Path, turns: Turns) -> None:
     async def start(app: App) -> str:
         mandate = {**MANDATE, "day": {"model_calls": 2}}
-        return (await app.mandates.start_cycles(MandateRef(mandate=mandate), RunOptions(cycles=2), ME)).run_id
+        return (await app.cycles.start_cycles(MandateRef(mandate=mandate), RunOptions(cycles=2), ME)).run_id
 
     async def rows(way: Way) -> dict[str, list[Any]]:
         place = fresh_place(tmp_path)

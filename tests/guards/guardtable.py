@@ -1975,7 +1975,7 @@ SHOWN = "identity/test_commands_shown.py::test_"
 WHOSE_RUN = (
     Guard(
         "app/context.py",
-        'if caller.via != "command" and not self.serves(run.workspace):',
+        'if not caller.is_person and not self.serves(run.workspace):',
         "if False:",
         WHOSE + "a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answered_only_at_home",
     ),
@@ -2423,7 +2423,7 @@ TYPED_IN_A_HOST = (
     ),
     Guard(
         "server/prompts.py",
-        "        validate_arguments(kind.tool_arguments, arguments)",
+        "        validate_arguments(kind.tool_arguments, values)",
         "        pass",
         PROMPTED + "a_wrong_prompt_is_refused_with_what_there_is[2025-11-25]",
     ),

@@ -13,7 +13,8 @@ from kairos_mcp.core.routes import Route
 from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RunId, Wait
 
 if TYPE_CHECKING:
-    from kairos_mcp.app.mandates import MandateRef, RunOptions
+    from kairos_mcp.app.cycles import RunOptions
+    from kairos_mcp.app.mandates import MandateRef
 
 PhaseInput = JsonObject | RunId
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
@@ -43,7 +44,7 @@ class _MandateArguments(Arguments):
     @property
     def options(self) -> RunOptions:
         """The options of the run."""
-        from kairos_mcp.app.mandates import RunOptions
+        from kairos_mcp.app.cycles import RunOptions
 
         return RunOptions(None, self.route or "auto", self.limits or UNLIMITED)
 

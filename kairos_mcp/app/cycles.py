@@ -1,0 +1,137 @@
+"""Start the runs that work on a mandate: cycles, or one phase alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kairos_mcp.app.context import AppContext, Operations
+from kairos_mcp.app.mandates import MandateRef, Mandates, with_id
+from kairos_mcp.app.start import NewRunPlan, StartResult, note_redactions, start_run
+from kairos_mcp.core import redact_values
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import UNLIMITED, Limits
+from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest
+from kairos_mcp.flows.ooda.phases import INPUT_NAMES
+from kairos_mcp.specs import build_ooda
+from kairos_mcp.specs.build_ooda import CycleSettings
+from kairos_mcp.specs.load_ooda import PHASE_FLOWS
+from kairos_mcp.store import mandates
+from kairos_mcp.store.codec import decode
+from kairos_mcp.store.queries import RunRow
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a caller asks of a run beside its mandate. `due`: the scheduled time that it is for."""
+
+    cycles: int | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+    due: int | None = None
+
+
+class Cycles(Operations):
+    """Start cycles of a mandate, and single phases."""
+
+    def __init__(self, context: AppContext, saved: Mandates) -> None:
+        super().__init__(context)
+        self._mandates = saved
+
+    async def start_cycles(self, mandate_ref: MandateRef, options: RunOptions, caller: Caller) -> StartResult:
+        """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
+        await self._context.register_use()
+        mandate, secrets, workspace = await self._mandates.find_named(mandate_ref, caller)
+        mandate = with_id(mandate)
+        request = CyclesRequest(mandate, options.cycles, options.route, options.limits, options.due)
+        settings = await self._cycle_settings(mandate, workspace, caller)
+        built = note_redactions(build_ooda.build_cycles_spec(request, settings), secrets)
+        if mandate_ref.mandate is not None:  # only now: nothing is saved where nothing can start
+            await self._mandates.save_parsed(mandate, workspace, caller)
+        start = digest_of(
+            b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(options)
+        )
+        plan = NewRunPlan(built, settings.workspace, start, mandate=mandate.id, due=options.due)
+        return await start_run(self._context, plan, caller)
+
+    async def start_phase(
+        self,
+        name: Phase,
+        mandate_ref: MandateRef,
+        given: JsonObject | str | None,
+        options: RunOptions,
+        caller: Caller,
+    ) -> StartResult:
+        """Start one phase alone. `given`: the output of the phase before, or the id of its run.
+
+        Raises BadArguments, also where that is not its whole output; UnknownMandate, UnknownRun, ConfigError.
+        """
+        await self._context.register_use()
+        mandate, secrets, workspace = await self._mandates.find_named(mandate_ref, caller)
+        if mandate_ref.mandate is not None and mandate.day != UNLIMITED:
+            raise BadArguments(
+                "mandate: day is counted for mandates that are saved.",
+                "mandate_save it and give mandate_id, or leave day out.",
+            )
+        plain, giver = await self._find_phase_input(name, given, workspace, caller)
+        request = PhaseRequest(name, mandate, plain, options.route, options.limits, giver)
+        settings = await self._cycle_settings(mandate, workspace, caller)
+        built = note_redactions(build_ooda.build_phase_spec(request, settings), secrets)
+        about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
+        start = digest_of(PHASE_FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(options))
+        return await start_run(self._context, NewRunPlan(built, settings.workspace, start), caller)
+
+    async def _find_phase_input(
+        self, phase: Phase, given: JsonObject | str | None, workspace: str | None, caller: Caller
+    ) -> tuple[JsonObject | None, str | None]:
+        """Return what a phase takes, and the run that had it as its output, as far as that is known."""
+        before = PHASES[PHASES.index(phase) - 1]
+        match given:
+            case None:
+                return None, None
+            case str():
+                run = await self._context.find_run(given, caller)
+                return _read_phase_output(run, phase, before, workspace), run.id
+            case output:
+                plain, flow = redact_values.redact_value(output, self._factory.redactor), PHASE_FLOWS[before]
+                return plain, await self._store.read(
+                    lambda session: mandates.find_run_with_output(session, caller.principal, flow, plain)
+                )
+
+    async def _cycle_settings(self, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
+        observed = tuple(look.tool for look in mandate.observe)
+        registry = await self._factory.ready_registry(workspace, mandate.tools, observed)
+        output = None
+        if mandate.id is not None:
+            saved_id = mandate.id
+            output = await self._store.read(
+                lambda session: mandates.newest_output(session, caller.principal, workspace or "", saved_id)
+            )
+        return CycleSettings(self._settings, registry, workspace, caller.samples, output)
+
+
+def _read_phase_output(run: RunRow, phase: Phase, before: Phase, workspace: str | None) -> JsonObject:
+    """Return the output of the run of the phase before. Raises BadArguments where it can't be the phase's input."""
+    name = INPUT_NAMES[phase]
+    if run.flow != PHASE_FLOWS[before]:
+        raise BadArguments(
+            f"{name}: {run.id} is a run of {run.flow}.", f"Give a run of {PHASE_FLOWS[before]}, or its output."
+        )
+    if run.workspace != workspace:
+        raise BadArguments(f"{name}: {run.id} worked in another folder.", "Name a run that worked in the same one.")
+    if run.outcome is None:
+        raise BadArguments(f"{name}: {run.id} has not ended yet.", "Go on with it first: run_status shows its next.")
+    outcome: Outcome = decode(Outcome, run.outcome)
+    if not isinstance(outcome.output, dict):
+        raise BadArguments(f"{name}: {run.id} ended without an output.", f"Call {PHASE_FLOWS[before]} again.")
+    return outcome.output
+
+
+def _digest_of_options(options: RunOptions) -> bytes:
+    values: dict[str, Any] = asdict(options)
+    return canonical_json(values).encode()
