@@ -1975,7 +1975,7 @@ SHOWN = "identity/test_commands_shown.py::test_"
 WHOSE_RUN = (
     Guard(
         "app/context.py",
-        'if not caller.is_person and not self.serves(run.workspace):',
+        "if not caller.is_person and not self.serves(run.workspace):",
         "if False:",
         WHOSE + "a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answered_only_at_home",
     ),
