@@ -64,7 +64,7 @@ NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with
 OAUTH_TESTS = "http/test_oauth.py::test_"
 JOINED = "core/test_joined_commit.py::test_"
 LINES = "providers/test_goal_lines.py::test_"
-PAGE = "page/test_guard.py::test_"
+PAGE = "page/test_refused_requests.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
 LIVE = "page/test_live.py::test_"
 

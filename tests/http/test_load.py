@@ -179,7 +179,7 @@ def do_run(address: Site, number: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("clients", "runs", "every_s"), [(4, 8, 0.5), pytest.param(16, 400, 3.0, marks=pytest.mark.slow)]
+    ("clients", "runs", "every_s"), [(4, 8, 0.05), pytest.param(16, 400, 3.0, marks=pytest.mark.slow)]
 )
 def test_of_two_servers_one_is_killed_again_and_again_and_nothing_is_lost_or_done_twice(
     sites: Callable[..., Site], proxy: RoundRobin, tmp_path: Path, clients: int, runs: int, every_s: float

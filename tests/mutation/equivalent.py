@@ -101,8 +101,8 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (
         "budget/units.py",
         "Account.remaining",
-        "caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)",
-        "caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=False)",
+        "for cap, held, spent in zip(caps_by_unit(self.caps), self.held, self.spent, strict=True)",
+        "for cap, held, spent in zip(caps_by_unit(self.caps), self.held, self.spent, strict=False)",
     ): "all three have a field for each unit",
     (
         "budget/units.py",
