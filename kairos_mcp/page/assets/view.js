@@ -59,6 +59,8 @@ export function StatusPill({ run }) {
 
 export const EffectChip = ({ effect }) => html`<span class="effect ${effect}">${EFFECTS[effect] || effect}</span>`;
 
+const HEAD = /^(---|\+\+\+) |^(before|after) ([0-9a-f]|sha256:|no file)|^\\ /; // names of files, hashes, `\ No newline`
+
 /** Lines of a preview as {kind, left, right, text}: whatever is in it is shown, hunks with their line numbers. */
 function previewLines(preview) {
   const lines = [];
@@ -75,7 +77,7 @@ function previewLines(preview) {
       [left, oldLines, right, newLines] = hunk.slice(1).map((number) => (number === undefined ? 1 : Number(number)));
       lines.push({ kind: "hunk", text });
     } else if (text.startsWith("! ")) lines.push({ kind: "warn", text });
-    else if (/^(---|\+\+\+) |^(before|after) [0-9a-f]|^\\ /.test(text)) lines.push({ kind: "head", text });
+    else if (HEAD.test(text)) lines.push({ kind: "head", text });
     else lines.push({ kind: "title", text });
   }
   return lines;
@@ -85,6 +87,7 @@ export function Preview({ text }) {
   const lines = previewLines(text);
   const count = (kind) => lines.filter((line) => line.kind === kind).length;
   const counts = [["add", "+", count("add")], ["del", "−", count("del")]];
+  const changed = counts[0][2] + counts[1][2];
   return html`<figure class="preview">
     <div class="diff" tabindex="0" role="group" aria-label="What would happen"><table><tbody>
       ${lines.map(({ kind, left, right, text: line }) => {
@@ -94,8 +97,9 @@ export function Preview({ text }) {
         </td></tr>`;
       })}
     </tbody></table></div>
-    ${counts.some(([, , n]) => n) && html`<figcaption>
-      ${counts.map(([kind, sign, n]) => n > 0 && html`<span class=${kind}>${sign}${n}</span> `)} lines
+    ${changed > 0 && html`<figcaption>
+      ${counts.map(([kind, sign, n]) => n > 0 && html`<span class=${kind}>${sign}${n}</span> `)}
+      ${changed === 1 ? "line" : "lines"}
     </figcaption>`}
   </figure>`;
 }
