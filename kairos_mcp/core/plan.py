@@ -97,13 +97,18 @@ _TASK_SCHEMA = object_schema(
 )
 
 
-def plan_schema(fewest_tasks: int = 1) -> JsonObject:
-    """Return the JSON Schema of a plan."""
+def plan_schema(fewest_tasks: int = 1, agents: AgentTools | None = None) -> JsonObject:
+    """Return the JSON Schema of a plan. With `agents` it lists their names, and those of their tools."""
+    task = _TASK_SCHEMA
+    if agents is not None:
+        tools = sorted({name for tools in agents.values() for name in tools})
+        named = {"agent": {"enum": list(agents)}, "needs": task["properties"]["needs"] | {"items": {"enum": tools}}}
+        task = task | {"properties": task["properties"] | named}
     return object_schema(
         ("analysis", "strategy", "tasks"),
         analysis={"type": "string", "maxLength": MAX_TEXT_CHARS},
         strategy={"enum": list(get_args(Strategy))},
-        tasks={"type": "array", "items": _TASK_SCHEMA, "minItems": fewest_tasks, "maxItems": MAX_TASKS},
+        tasks={"type": "array", "items": task, "minItems": fewest_tasks, "maxItems": MAX_TASKS},
     )
 
 

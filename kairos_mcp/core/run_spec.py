@@ -97,7 +97,7 @@ class FrozenAgent:
 @dataclass(frozen=True, slots=True)
 class FrozenTeam:
     """What a team is, stored as one text. `planner`: the planner's prompt. `plan`: one that was given. `records`: what
-    the agents did before, in words. `files`: names of the workspace's files."""
+    the agents did before, in words. `files`: names of the workspace's files. `lists_names`: see `TeamInput`."""
 
     agents: tuple[FrozenAgent, ...]
     planner: str
@@ -106,6 +106,7 @@ class FrozenTeam:
     records: str = ""
     files: str = ""
     plan: JsonObject | None = None
+    lists_names: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

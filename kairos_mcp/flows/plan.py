@@ -81,7 +81,8 @@ def _ask(
     name: str, team: TeamInput, conversation: Conversation, earlier: EarlierTasks = NO_TASKS
 ) -> Flow[Plan | PhaseFailure]:
     parse = partial(_parse, agents=team.agent_tools, earlier=earlier)
-    form = AnswerForm(plan_schema(0 if earlier else 1), MAX_TOKENS, parse, max_repairs=MAX_REPAIRS)
+    schema = plan_schema(0 if earlier else 1, team.agent_tools if team.lists_names else None)
+    form = AnswerForm(schema, MAX_TOKENS, parse, max_repairs=MAX_REPAIRS)
     answer = yield from request_answer(name, conversation, form, team.prompts, team.loop.prompts)
     return answer if isinstance(answer, PhaseFailure) else answer.value
 

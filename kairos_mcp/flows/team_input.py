@@ -54,8 +54,9 @@ class TeamInput:
 
     `agents`: those that may be given a task, by name, in the order in which they are chosen. `planner`: the planner's
     system prompt. `records`: what these agents did before. `files`: the names of the workspace's files. `plan`: one
-    that was given, so that none is asked for. `loop`: what the loops of all agents have in common; its system prompt,
-    goal and tools are replaced.
+    that was given, so that none is asked for. `lists_names`: the schema lists the names that a plan may hold, for small
+    models, which write those of files where tools are asked for. `loop`: what the loops of all agents have in common;
+    its system prompt, goal and tools are replaced.
     """
 
     goal: str
@@ -68,6 +69,7 @@ class TeamInput:
     records: str = ""
     files: str = ""
     plan: Plan | None = None
+    lists_names: bool = False
 
     @property
     def agent_tools(self) -> AgentTools:

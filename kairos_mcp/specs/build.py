@@ -165,7 +165,7 @@ def build_planner_spec(
     # Lines of files are what it may find by itself, no more.
     if is_short and goal_lines.text and offer.shown.find(SEARCH_TOOL) is not None:
         user = add_goal_lines(user, settings.read_prompt("planner-lines"), goal_lines)
-    dialect, short_notes = _dialect_for(settings, choice.route, is_short=is_short)
+    dialect, short_notes = dialect_for(settings, choice.route, is_short=is_short)
     spec = Spec(
         "planner",
         request.goal,
@@ -215,7 +215,7 @@ def looks_at_files(request: PlannerRequest, agent: Agent | None, settings: Setti
     return takes_short_prompts(settings, choice.route, choice.model)
 
 
-def _dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
+def dialect_for(settings: Settings, route: str, *, is_short: bool) -> tuple[DialectName, tuple[str, ...]]:
     """The dialect of a provider's run: where the short prompts were chosen by themselves, in text, unless it is set;
     with a note."""
     if not is_short or settings.prompts != "auto" or route != "provider":

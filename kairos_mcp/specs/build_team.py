@@ -25,12 +25,14 @@ from kairos_mcp.specs.build import (
     ModelChoice,
     SpecBuilder,
     choose_model,
+    dialect_for,
     left_out_note,
     load_text_prompts,
     narrow_limits,
     refuse_unpriced,
 )
 from kairos_mcp.specs.load_team import VERSIONS
+from kairos_mcp.specs.short_prompts import takes_short_prompts
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.agent_files import select_agent_tools
 from kairos_mcp.tools.more_rounds import offer_more_rounds
@@ -75,6 +77,7 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
     if not members:
         raise BadArguments("tools: no agent of the team has a tool that they match.", "Leave `tools` out.")
     choice = choose_model(request.route, request.limits, request.model, settings, samples=sources.samples)
+    is_small = takes_short_prompts(settings, choice.route, choice.model)
     models, model_notes = _agent_models(members, choice, request.limits, settings)
     given = None if request.plan is None else _check_plan(request, {each.name: tools[each.name] for each in members})
     asked, cut = narrow_limits(request.limits, settings)
@@ -99,7 +102,10 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         "\n".join(f"- {each.agent}: {each.line}" for each in sources.records if each.agent in tools),
         sources.tree,
         None if given is None else given.as_json(),
+        is_small or None,
     )
+    dialect, _ = dialect_for(settings, choice.route, is_short=is_small)
+    small_notes = (f"dialect: {dialect}, since the model is small; `dialect` sets it.",) if is_small else ()
     spec = Spec(
         "plan" if request.plans_only else "team",
         request.goal,
@@ -111,15 +117,15 @@ def build_team_spec(request: TeamRequest, sources: TeamSources) -> BuiltSpec:
         max_tokens=MAX_TOKENS,
         model=choice.model,
         temperature=request.temperature,
-        dialect_text=builder.keep(encode(load_text_prompts(settings))),
+        dialect_text=builder.keep(encode(load_text_prompts(settings, is_brief=is_small))),
         asked_route=choice.asked,
-        dialect=settings.dialect,
+        dialect=dialect,
         singular=True,
         grants_rounds=grants_rounds or None,
         team_text=builder.keep(encode(frozen)),
         team_prompts_text=builder.keep(encode(TeamPrompts.load(settings.read_prompt))),
     )
-    all_notes = (*choice.notes, *cut, *notes, *model_notes, *sources.registry.notes(request.tools))
+    all_notes = (*choice.notes, *small_notes, *cut, *notes, *model_notes, *sources.registry.notes(request.tools))
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, all_notes, VERSIONS[spec.flow])
 
 

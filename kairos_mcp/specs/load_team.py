@@ -64,6 +64,7 @@ def load_team(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, loo
         frozen.records,
         frozen.files,
         None if frozen.plan is None else parse_plan(frozen.plan, own_tools),
+        bool(frozen.lists_names),
     )
     models = {each.name: each.model for each in frozen.agents if each.model is not None}
     return LoadedTeam(team_input, models, spec.flow == "plan")
