@@ -37,7 +37,7 @@ OWN_ROUTES = ("provider", "scripted")  # routes that need no client
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActResult:
     """What an act came to, in a sentence for the person; `run_id`: of the run that it was about, or that it started.
     `moves`: somebody has to go on with that run."""
 
@@ -52,15 +52,15 @@ class Done:
 class _Act(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         raise NotImplementedError
 
 
 class _OfRun(_Act):
     run: Id
 
-    async def _stored(self, app: App, what: str) -> Done:
-        return Done(f"{what} {await app.control.describe_driver(self.run)}", self.run, moves=True)
+    async def _report_stored(self, app: App, what: str) -> ActResult:
+        return ActResult(f"{what} {await app.control.describe_driver(self.run)}", self.run, moves=True)
 
 
 class Approve(_OfRun):
@@ -71,7 +71,7 @@ class Approve(_OfRun):
     always: Literal["run", "project"] | None = None
     pattern: Text | None = None
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         from kairos_mcp.core.command_patterns import parse_pattern
         from kairos_mcp.store.rules import RuleRequest
 
@@ -83,7 +83,7 @@ class Approve(_OfRun):
         await app.answers.decide(
             self.run, self.key, "approve", self.feedback or None, caller, digest=self.digest, rule=rule, drive=False
         )
-        return await self._stored(app, "Approved." if rule is None else "Approved, and allowed from now on.")
+        return await self._report_stored(app, "Approved." if rule is None else "Approved, and allowed from now on.")
 
 
 class Deny(_OfRun):
@@ -92,12 +92,12 @@ class Deny(_OfRun):
     digest: Digest
     feedback: Text | None = None
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         caller = await app.overview.find_caller(self.run)
         await app.answers.decide(
             self.run, self.key, "deny", self.feedback or None, caller, digest=self.digest, drive=False
         )
-        return await self._stored(app, "Denied.")
+        return await self._report_stored(app, "Denied.")
 
 
 class Settle(_OfRun):
@@ -107,58 +107,58 @@ class Settle(_OfRun):
     settlement: Settlement
     note: Text | None = None
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         caller = await app.overview.find_caller(self.run)
         await app.answers.settle(
             self.run, self.key, self.settlement, caller, note=self.note or None, digest=self.digest, drive=False
         )
-        return await self._stored(app, "Settled.")
+        return await self._report_stored(app, "Settled.")
 
 
 class Answer(_OfRun):
     act: Literal["answer"]
     answers: Annotated[dict[str, JsonObject], Field(min_length=1, max_length=64)]
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         await app.answers.submit(self.run, self.answers, await app.overview.find_caller(self.run), drive=False)
-        return await self._stored(app, "Answered.")
+        return await self._report_stored(app, "Answered.")
 
 
 class Control(_OfRun):
     act: Literal["pause", "resume", "cancel"]
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         caller = await app.overview.find_caller(self.run)
         match self.act:
             case "resume":
                 await app.control.resume(self.run, caller, drive=False)
-                return await self._stored(app, "Resumed.")
+                return await self._report_stored(app, "Resumed.")
             case "pause":
                 await app.control.request(self.run, "pause", caller, drive=False)
-                return Done("It pauses once what is under way has ended.", self.run)
+                return ActResult("It pauses once what is under way has ended.", self.run)
             case "cancel":
                 await app.control.request(self.run, "cancel", caller)
-                return Done("It ends now; what was done stays.", self.run)
+                return ActResult("It ends now; what was done stays.", self.run)
 
 
 class Extend(_OfRun):
     act: Literal["extend"]
     limits: RunLimits
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         caller = await app.overview.find_caller(self.run)
         await app.control.request(self.run, "extend", caller, limits=self.limits, drive=False)
-        return await self._stored(app, "Extended.")
+        return await self._report_stored(app, "Extended.")
 
 
 class Reroute(_OfRun):
     act: Literal["reroute"]
     route: Route
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         caller = await app.overview.find_caller(self.run)
         await app.control.request(self.run, "reroute", caller, route=self.route, drive=False)
-        return await self._stored(app, "Rerouted.")
+        return await self._report_stored(app, "Rerouted.")
 
 
 class _Start(_Act):
@@ -173,7 +173,7 @@ class Start(_Start):
     agent: Id | None = None
     model: Id | None = None
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         request = PlannerRequest(
             self.goal,
             tools=None if self.tools is None else tuple(self.tools),
@@ -191,7 +191,7 @@ class Fork(_OfRun):
     goal: Goal
     agent: Id | None = None
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         caller = await app.overview.find_caller(self.run)
         request = PlannerRequest(self.goal, continues=self.run, from_round=self.round, agent=self.agent)
         return await _start(app, request, caller.principal)
@@ -202,7 +202,7 @@ class StartTeam(_Start):
     agents: Names | None = None
     max_parallel: Annotated[int, Field(ge=1, le=64)] | None = None
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         request = TeamRequest(
             self.goal,
             agents=None if self.agents is None else tuple(self.agents),
@@ -220,22 +220,22 @@ class RunMandate(_Act):
     workspace: Folder | None = None
     cycles: Annotated[int, Field(ge=1, le=100)] | None = None
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         from kairos_mcp.app.cycles import RunOptions
         from kairos_mcp.app.mandates import MandateRef
 
         reference = MandateRef(self.id, workspace=self.workspace)
         options = RunOptions(self.cycles, await own_route(app))
-        return await _started(app, await app.cycles.start_cycles(reference, options, person_on_page()))
+        return await _report_start(app, await app.cycles.start_cycles(reference, options, person_on_page()))
 
 
 class SaveMandate(_Act):
     act: Literal["mandate_save"]
     mandate: JsonObject
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         saved = await app.mandates.save(self.mandate, person_on_page())
-        return Done(" ".join([f"Saved as {saved['mandate_id']}.", *saved["degraded"]]))
+        return ActResult(" ".join([f"Saved as {saved['mandate_id']}.", *saved["degraded"]]))
 
 
 class EditMandate(_Act):
@@ -245,11 +245,11 @@ class EditMandate(_Act):
     digest: Digest
     mandate: JsonObject
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         saved = await app.mandates.edit(
             self.id, self.mandate, person_on_page(), workspace=self.workspace, shown=self.digest
         )
-        return Done(" ".join(["Saved." if saved["changed"] else "Nothing changed.", *saved["degraded"]]))
+        return ActResult(" ".join(["Saved." if saved["changed"] else "Nothing changed.", *saved["degraded"]]))
 
 
 class RemoveMandate(_Act):
@@ -258,9 +258,9 @@ class RemoveMandate(_Act):
     workspace: Folder | None = None
     digest: Digest
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         await app.mandates.remove(self.id, person_on_page(), workspace=self.workspace, shown=self.digest)
-        return Done("Removed; its runs stay.")
+        return ActResult("Removed; its runs stay.")
 
 
 class DecideTool(_Act):
@@ -268,19 +268,21 @@ class DecideTool(_Act):
     address: Id
     pin: Digest
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         approves = self.act == "tool_approve"
         await app.tools.decide(self.address, "approved" if approves else "removed", self.pin, person_on_page())
-        return Done("Approved: runs that begin from now on find it." if approves else "Removed: no run may call it.")
+        return ActResult(
+            "Approved: runs that begin from now on find it." if approves else "Removed: no run may call it."
+        )
 
 
 class RemoveRule(_Act):
     act: Literal["rule_remove"]
     rule: Annotated[int, Field(ge=1)]
 
-    async def carry_out(self, app: App) -> Done:
+    async def carry_out(self, app: App) -> ActResult:
         await app.rules.remove(self.rule, person_on_page(), everywhere=True)
-        return Done("Removed: a person is asked again.")
+        return ActResult("Removed: a person is asked again.")
 
 
 Act = (
@@ -310,13 +312,13 @@ async def own_route(app: App) -> Route:
     return "provider" if choice.route == "provider" else "scripted"
 
 
-async def _start(app: App, request: PlannerRequest | TeamRequest, principal: str | None = None) -> Done:
+async def _start(app: App, request: PlannerRequest | TeamRequest, principal: str | None = None) -> ActResult:
     caller = person_on_page() if principal is None else person_on_page(principal)
     routed = replace(request, route=await own_route(app))
     await app.runs.check_model(routed)
-    return await _started(app, await app.runs.start(routed, caller, is_another=True))
+    return await _report_start(app, await app.runs.start(routed, caller, is_another=True))
 
 
-async def _started(app: App, started: StartResult) -> Done:
+async def _report_start(app: App, started: StartResult) -> ActResult:
     what = "An open run of it was found." if started.attached else "Started."
-    return Done(f"{what} {await app.control.describe_driver(started.run_id)}", started.run_id, moves=True)
+    return ActResult(f"{what} {await app.control.describe_driver(started.run_id)}", started.run_id, moves=True)
