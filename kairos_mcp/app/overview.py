@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 from kairos_mcp.app.context import AppContext, Operations
 from kairos_mcp.app.run_steps import RunSteps
@@ -123,7 +124,7 @@ class Overview(Operations):
             run = await self._find(run_id)
             report = await self._runs.report(run_id, person_on_page(run.principal))
             items = [item for item in report.waiting if item["kind"] in DECIDED_BY_PERSONS]
-            offered = await self._store.read(lambda session, run=run, items=items: _add_offers(session, run, items))  # type: ignore[misc]
+            offered = await self._store.read(partial(_add_offers, run=run, items=items))
             found.append(
                 {"run": _make_row(run, report), "items": offered, "next": report.next, "notes": report.degraded}
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -72,3 +73,5 @@ def test_many_tabs_each_see_a_run_and_can_still_act(
     tabs[-1].click("dialog .danger")
     for tab in tabs:
         tab.wait_for_selector(".pill.cancelled")
+    ((outcome,),) = site.rows("select outcome from run")
+    assert json.loads(outcome)["status"] == "cancelled"
