@@ -11,8 +11,8 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, retention
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.session import Session
-from kairos_mcp.store.writer import Job
 
 MAX_TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
 

@@ -38,12 +38,12 @@ from kairos_mcp.execution.usual_turn import plan_usual_commit
 from kairos_mcp.store import apply_commit, integrity, queries, tool_memory, usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import decode_settlement
 from kairos_mcp.store.usual_commit import UsualCommit
-from kairos_mcp.store.writer import Job
 from kairos_mcp.tools.tool import ToolMemory
 
 T = TypeVar("T")

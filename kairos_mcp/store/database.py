@@ -7,41 +7,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.store import approvals, texts
 from kairos_mcp.store import ownership as owners
 from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.group_writer import GroupWriter, Job
 from kairos_mcp.store.ownership import Ownership, ServedRuns
 from kairos_mcp.store.session import Session, json_or_null
-from kairos_mcp.store.writer import Job
 
 T = TypeVar("T")
-
-
-class Commits(Protocol):
-    """What makes the commits of this process. `commits`: how many there were."""
-
-    commits: int
-
-    def active_run(self) -> AbstractContextManager[None]:
-        """Count a run as active within; commits are grouped while two or more are."""
-        ...
-
-    @property
-    def has_one_run(self) -> bool:
-        """Whether no more than one run is active."""
-        ...
-
-    def commit_at_once(self, job: Job[T], /) -> tuple[T] | None:
-        """Run the job in a transaction of its own, and return its result. None, and nothing is done, where that would
-        make the event loop wait: then it is to be submitted.
-
-        Raises what the job raises, or the store's errors.
-        """
-        ...
 
 
 class Store(ABC):
@@ -75,7 +52,7 @@ class Store(ABC):
 
     @property
     @abstractmethod
-    def writer(self) -> Commits:
+    def writer(self) -> GroupWriter:
         """What makes this process's commits, opened at the first use."""
 
     @cached_property

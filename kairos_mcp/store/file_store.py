@@ -19,9 +19,10 @@ from kairos_mcp.store import integrity, schema
 from kairos_mcp.store import ownership as owners
 from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.session import Session
-from kairos_mcp.store.writer import Job, Writer
+from kairos_mcp.store.writer import Writer
 
 T = TypeVar("T")
 

@@ -16,12 +16,12 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store import integrity
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema
 from kairos_mcp.store.postgres.session import PostgresSession, ReadingSession, connect, translate_errors
 from kairos_mcp.store.postgres.writer import PostgresWriter, begin, commit, undo
 from kairos_mcp.store.session import Session
-from kairos_mcp.store.writer import Job
 
 T = TypeVar("T")
 
