@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -53,15 +52,15 @@ from kairos_mcp.views import health
 class App:
     """One opened application. Opening it reads and writes nothing; the state folder is made at the first use.
 
-    `salvage`: open a damaged state file too, for what can still be read of it. `make_factory`: makes what
-    runs are performed with; a test may let every run be of a flow of its own.
+    `clock`: milliseconds since 1970; None: the store's. `salvage`: open a damaged state file too, for what can still
+    be read of it. `make_factory`: makes what runs are performed with; a test may let every run be of a flow of its own.
     """
 
     def __init__(
         self,
         settings: Settings,
         via: str,
-        clock: Callable[[], int],
+        clock: Callable[[], int] | None,
         new_id: Callable[[], str],
         *,
         salvage: bool = False,
@@ -70,6 +69,7 @@ class App:
         self.settings = settings
         serves = describe_served_runs(settings) if via == "mcp" else None
         self._store = make_store(settings, via, serves, salvage=salvage)
+        clock = clock or self._store.now
         self._factory = make_factory(settings, self._store)
         self._pool = RunPool(self._store, self._factory, clock)
         self._retention = Retention(settings, self._store, clock)
@@ -106,7 +106,7 @@ class App:
     @asynccontextmanager
     async def open(settings: Settings, *, via: str, salvage: bool = False) -> AsyncIterator[App]:
         """Open the application until the block ends. Runs that still move then are left to the next server."""
-        app = App(settings, via, _now, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage)
+        app = App(settings, via, None, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage)
         try:
             yield app
         finally:
@@ -164,8 +164,3 @@ def make_store(settings: Settings, via: str, serves: ServedRuns | None, *, salva
     from kairos_mcp.store.postgres.database import PostgresStore  # at first use: its driver is an extra
 
     return PostgresStore(settings.home, settings.store, via, served_runs=serves)
-
-
-def _now() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000

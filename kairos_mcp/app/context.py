@@ -236,8 +236,8 @@ class AppContext:
         """Whether this is a command, and a living server serves the run's folder: then the server goes on with it."""
         if not self.is_command:
             return False
-        home = self.store.home
-        return (await self.store.read(lambda session: ownership.find_serving(session, home, run.workspace)))[1]
+        owners = self.store.owners
+        return (await self.store.read(lambda session: ownership.find_serving(session, owners, run.workspace)))[1]
 
     async def leaves_start(self, workspace: str | None, route: str, caller: Caller) -> bool:
         """Whether a run that this caller starts is left to a living server that has the folder and the route.
@@ -247,7 +247,7 @@ class AppContext:
         if caller.via != "page" or not self.is_command:
             return False
         served, is_alive = await self.store.read(
-            lambda session: ownership.find_serving(session, self.store.home, workspace)
+            lambda session: ownership.find_serving(session, self.store.owners, workspace)
         )
         return is_alive and served is not None and route in served.routes
 
@@ -258,7 +258,7 @@ class AppContext:
 
     def read_owner(self, session: Session, run: RunRow) -> OwnerState:
         """Read whether the server that owns an unfinished run lives."""
-        return ownership.read_owner_state(session, self.store.home, run.owner, self.store.owner_number)
+        return ownership.read_owner_state(session, self.store.owners, run.owner, self.store.owner_number)
 
     @staticmethod
     def read_waits(session: Session, run: RunRow) -> WaitingItems:

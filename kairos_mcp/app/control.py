@@ -23,7 +23,7 @@ from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.inbox import Action, submit_request
-from kairos_mcp.store.ownership import ServedRuns
+from kairos_mcp.store.ownership import Owners, ServedRuns
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 
@@ -210,8 +210,8 @@ class Control(Operations):
         ) and await self._is_picked_up(run):
             return
         if await self._context.can_drive(run):
-            home, mine = self._store.home, self._store.owner_number
-            dead = await self._store.read(lambda session: ownership.dead_owners(session, home, mine))
+            owners, mine = self._store.owners, self._store.owner_number
+            dead = await self._store.read(lambda session: ownership.dead_owners(session, owners, mine))
             await self._pool.take_over(run, dead)
 
     async def describe_driver(self, run_id: str) -> str:
@@ -269,21 +269,21 @@ class Control(Operations):
         Raises NotFound, ApprovalRequired.
         """
         self._context.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
-        living = await self._store.read(lambda session: ownership.list_living(session, self._store.home))
+        living = await self._store.read(lambda session: ownership.list_living(session, self._store.owners))
         if all(server.number != owner for server in living):
             raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
         return await self._store.submit(lambda session: ownership.release_runs(session, owner))
 
     async def outdated_servers(self) -> list[tuple[int, list[str]]]:
         """Return the living servers that began before the settings file was changed, with what differs for them."""
-        return await self._store.read(lambda session: outdated_servers(session, self._settings))
+        return await self._store.read(lambda session: outdated_servers(session, self._store.owners, self._settings))
 
     async def find_server(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """Return the settings of the server that goes on with this run, and whether it lives. Raises UnknownRun."""
 
         def find(session: Session) -> tuple[ServedRuns | None, bool]:
             run = queries.run_by_id(session, run_id)
-            return ownership.find_serving(session, self._store.home, run.workspace)
+            return ownership.find_serving(session, self._store.owners, run.workspace)
 
         return await self._store.read(find)
 
@@ -306,14 +306,14 @@ def differing_settings(settings: Settings, serves: ServedRuns) -> list[str]:
     return [name for name in own if serves.settings.get(name) != own[name]]
 
 
-def outdated_servers(session: Session, settings: Settings) -> list[tuple[int, list[str]]]:
+def outdated_servers(session: Session, owners: Owners, settings: Settings) -> list[tuple[int, list[str]]]:
     """Return the living servers that began before the settings file was changed, by process, with the settings that
     differ for them now. `settings`: as they are read now."""
     file = settings.config_file
     if file is None:
         return []
     changed_at = file.stat().st_mtime_ns // 10**6
-    living = ownership.list_serving(session, settings.home)
+    living = ownership.list_serving(session, owners)
     return [
         (pid, names)
         for pid, started_at, served in living

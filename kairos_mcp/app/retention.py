@@ -77,7 +77,7 @@ class Retention:
         for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
             gone += await store.submit(_removal_job(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
         texts = await _remove_unreferenced_texts(store) if gone else 0
-        if shrink and gone and not await store.read(lambda session: ownership.list_living(session, store.home)):
+        if shrink and gone and not await store.read(lambda session: ownership.list_living(session, store.owners)):
             shrunk = await store.shrink()
         unreadable = await store.read(lambda session: tuple(retention.find_unreadable_runs(session, before)))
         return PruneResult(gone, texts, size, await store.measure(), shrunk, unreadable)

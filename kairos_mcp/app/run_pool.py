@@ -95,13 +95,6 @@ class RunsToTake(NamedTuple):
 NOTHING_TO_TAKE = RunsToTake(False, [], (), ())
 
 
-def _read_news(session: Session, seen: int) -> tuple[int, set[int]]:
-    """Return the store's data version and, if that is not the one seen before, the runs with a cancel in their
-    inbox."""
-    version = session.read_version()
-    return version, set() if version == seen else queries.runs_to_cancel(session)
-
-
 class RunPool:
     """One worker for each run that moves here; the states of runs at rest are kept as a cache."""
 
@@ -119,7 +112,6 @@ class RunPool:
         self._stalled: dict[int, RunWorker] = {}
         self._undriven: dict[int, int] = {}  # runs of this server that nobody drove at the last look, with their fences
         self._watcher: asyncio.Task[None] | None = None
-        self._seen_version = 0
 
     # -- what is asked of a run --------------------------------------------------------------------------------
 
@@ -357,7 +349,7 @@ class RunPool:
     def _find_runs_to_take(self, session: Session, at: int) -> RunsToTake:
         if not queries.may_take_runs(session, self._store.owner_number, at):
             return NOTHING_TO_TAKE  # as nearly always, and every call looks
-        dead = ownership.dead_owners(session, self._store.home, self._store.owner_number)
+        dead = ownership.dead_owners(session, self._store.owners, self._store.owner_number)
         return RunsToTake(
             decisions.has_overdue(session, at),
             dead,
@@ -407,7 +399,7 @@ class RunPool:
     async def _watch_store(self) -> None:
         while True:
             busy = self._moving or self.change_signal.urgent_listeners
-            await asyncio.sleep(POLL_S if busy else IDLE_POLL_S)
+            await self._store.wait_for_news(POLL_S if busy else IDLE_POLL_S)
             try:
                 await self._check_store()
             except (KairosError, OSError):
@@ -416,9 +408,8 @@ class RunPool:
     async def _check_store(self) -> None:
         if not self._store.is_open:
             return
-        version, cancelled = await self._store.read(lambda session: _read_news(session, self._seen_version))
-        if version != self._seen_version:
-            self._seen_version = version
+        if await self._store.has_news():
+            cancelled = await self._store.read(queries.runs_to_cancel)
             for n, (worker, _) in list(self._moving.items()):
                 worker.nudge(interrupt=n in cancelled)
             for n in cancelled & self._stalled.keys():  # a cancel also ends a run that an error has stopped

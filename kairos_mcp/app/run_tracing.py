@@ -201,9 +201,9 @@ class RunTracing:
     def _read_counts(self) -> tuple[float, Mapping[str, int], int]:
         """Return when gauges were read, the open runs by state and the approvals that wait; asked in a thread."""
         if time.monotonic() - self._counts[0] >= FRESH_S and self._store.exists:
-            home, own, at = self._store.home, self._store.owner_number, time.time_ns() // 1_000_000
+            owners, own, at = self._store.owners, self._store.owner_number, time.time_ns() // 1_000_000
             with self._store.read_session() as session:
-                runs = span_rows.count_open_runs(session, ownership.dead_owners(session, home, own))
+                runs = span_rows.count_open_runs(session, ownership.dead_owners(session, owners, own))
                 approvals = span_rows.count_waiting_approvals(session, at)
             self._counts = time.monotonic(), runs._asdict(), approvals
         return self._counts

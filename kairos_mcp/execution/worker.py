@@ -373,6 +373,8 @@ class RunWorker:
     def _begin(
         self, path: str, step: PendingStep, grant: Reservation, in_place_s: float = 0
     ) -> StepResult | Awaitable[StepResult]:
+        if not self.store.may_act:
+            raise FenceLost(self.state.run.id)  # another server may have taken the run, and begun this step again
         perform = self.state.executor.perform
         return perform(path, step.step, step.sent, grant, step.approved_base, in_place_s=in_place_s)
 

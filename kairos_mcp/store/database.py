@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,10 +14,9 @@ from typing import Any, TypeVar
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.store import approvals, texts
-from kairos_mcp.store import ownership as owners
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.group_writer import GroupWriter, Job
-from kairos_mcp.store.ownership import Ownership, ServedRuns
+from kairos_mcp.store.ownership import Owners, Ownership, ServedRuns
 from kairos_mcp.store.session import Session, json_or_null
 
 T = TypeVar("T")
@@ -55,12 +56,19 @@ class Store(ABC):
     def writer(self) -> GroupWriter:
         """What makes this process's commits, opened at the first use."""
 
+    @property
+    @abstractmethod
+    def owners(self) -> Owners:
+        """What tells which servers are alive."""
+
     @cached_property
     def ownership(self) -> Ownership:
-        """This server's lock file, created at the first use; those of ended servers are removed."""
+        """What tells others that this server is alive, from the first use on."""
         self.open()
-        owners.remove_dead_locks(self.home)
-        return Ownership(self.home, self._served_runs)
+        return self._make_ownership()
+
+    @abstractmethod
+    def _make_ownership(self) -> Ownership: ...
 
     @property
     def owner_number(self) -> int:
@@ -88,6 +96,23 @@ class Store(ABC):
 
         Raises what the job raises, or the store's errors.
         """
+
+    @abstractmethod
+    async def has_news(self) -> bool:
+        """Whether something was committed since the last call, perhaps by others."""
+
+    async def wait_for_news(self, within_s: float) -> None:
+        """Return when it is worth asking `has_news` again, after about `within_s` seconds."""
+        await asyncio.sleep(within_s)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether this server may still begin what its runs ask for; False once others may take it for dead."""
+        return True
+
+    def now(self) -> int:
+        """Return the time by the store's clock, in milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
 
     @abstractmethod
     async def measure(self) -> int:

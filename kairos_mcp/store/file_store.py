@@ -15,11 +15,11 @@ import apsw
 from kairos_mcp.core.errors import KairosError, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Durability
-from kairos_mcp.store import integrity, schema
-from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import integrity, ownership, schema
 from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
+from kairos_mcp.store.lock_files import LockFile, LockFiles, remove_dead_locks
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.writer import Writer
@@ -46,6 +46,16 @@ class FileStore(Store):
         self._salvage = salvage
         self.path = home / FILE
         self._durability: Durability = durability
+        self._seen_version = 0
+
+    @cached_property
+    def owners(self) -> LockFiles:
+        """As in Store."""
+        return LockFiles(self.home)
+
+    def _make_ownership(self) -> LockFile:
+        remove_dead_locks(self.home)
+        return LockFile(self.home, self._served_runs)
 
     def describe(self) -> JsonObject:
         """Return where the file is, the version of SQLite, and whether there is one."""
@@ -104,13 +114,20 @@ class FileStore(Store):
         try:
             return await self.writer.submit(job)
         except StoreBusy as busy:
-            stopped = next((server for server in owners.list_living(self.reader, self.home) if server.stopped), None)
+            stopped = next(
+                (server for server in ownership.list_living(self.reader, self.owners) if server.stopped), None
+            )
             if stopped is None:
                 raise
             raise StoreBusy(
                 f"{busy.message} A server that was stopped (process {stopped.pid}) may be what holds it.",
                 f"Let it go on (kill -CONT {stopped.pid}), or end it (kill -KILL {stopped.pid}); others take its runs.",
             ) from busy
+
+    async def has_news(self) -> bool:
+        """As in Store; commits of this process count too, since another connection makes them."""
+        seen, self._seen_version = self._seen_version, self.reader.read_version()
+        return seen != self._seen_version
 
     async def measure(self) -> int:
         """Return the bytes of the file and of its write-ahead log, where the newest rows are."""

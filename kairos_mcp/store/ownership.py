@@ -1,18 +1,16 @@
-"""Who owns runs. A server is alive while it holds the lock on its lock file: no heartbeat, and no clock is read."""
+"""Who owns runs. What tells that a server is alive differs from store to store (`Owners`)."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import secrets
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.session import Row, Session
 
-LOCK_FOLDER = "owners"
 ANY_SERVER = 0  # the owner of a run that was changed while there was no server to continue it
 
 
@@ -30,22 +28,14 @@ class ServedRuns:
     config: str | None = None
 
 
-class Ownership:
-    """This server's lock file, locked until the process ends, and its id in the table `owner`."""
+class Ownership(ABC):
+    """This server as an owner of runs: what tells the others that it is alive, and its id in the table `owner`."""
 
-    def __init__(self, home: Path, served_runs: ServedRuns | None = None) -> None:
+    lock: str  # its name in the table `owner`, by which it is known to be alive
+
+    def __init__(self, served_runs: ServedRuns | None) -> None:
         self._served_runs = served_runs
-        folder = home / LOCK_FOLDER
-        folder.mkdir(mode=0o700, exist_ok=True)
         self.number = 0  # this server's row, inserted with the first run that it takes
-        while True:
-            self.lock = f"{os.getpid()}-{secrets.token_hex(4)}"
-            self._path = folder / self.lock
-            self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            if os.fstat(self._descriptor).st_nlink:
-                return
-            os.close(self._descriptor)  # another server removed the file between the two calls
 
     def register(self, session: Session, via: str, at: int) -> int:
         """Insert this server's row if it is not there yet, and return its id. Part of a transaction."""
@@ -56,41 +46,38 @@ class Ownership:
         assert found is not None
         return int(found[0])
 
+    @abstractmethod
     def close(self) -> None:
-        """Remove the lock file and release the lock: a server without a file is not alive."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        """Be no longer alive: others take this server's runs."""
 
 
-def is_alive(home: Path, lock: str) -> bool:
-    """Whether the server with this lock file still runs."""
-    try:
-        descriptor = os.open(home / LOCK_FOLDER / lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+class Owners(Protocol):
+    """Tells which of the servers in the table `owner` are alive."""
+
+    def find_living(self, session: Session, locks: Collection[str]) -> Collection[str]:
+        """Return those of these names whose servers are alive."""
+        ...
+
+    def is_stopped(self, pid: int) -> bool:
+        """Whether a living server was stopped by a signal, and keeps its runs all the same."""
+        ...
 
 
-def is_owner_alive(session: Session, home: Path, number: int) -> bool:
+def is_owner_alive(session: Session, owners: Owners, number: int) -> bool:
     """Whether the server with this id as an owner still runs."""
     found = session.row("select lock from owner where id = ?", (number,))
-    return found is not None and is_alive(home, found[0])
+    return found is not None and bool(owners.find_living(session, [found[0]]))
 
 
-def dead_owners(session: Session, home: Path, own_number: int) -> list[int]:
+def dead_owners(session: Session, owners: Owners, own_number: int) -> list[int]:
     """Return the owners of unfinished runs whose servers have ended, including NOBODY."""
-    owners = session.rows(
+    found = session.rows(
         "select distinct run.owner, owner.lock from run left join owner on owner.id = run.owner"
         " where run.outcome is null and run.owner is not null and run.owner <> ?",
         (own_number,),
     )
-    return [number for number, lock in list(owners) if lock is None or not is_alive(home, lock)]
+    living = owners.find_living(session, [lock for _, lock in found if lock is not None])
+    return [number for number, lock in found if lock is None or lock not in living]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,37 +98,39 @@ class LivingServer:
 _SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null) from owner"
 
 
-def list_living(session: Session, home: Path) -> list[LivingServer]:
+def list_living(session: Session, owners: Owners) -> list[LivingServer]:
     """List the living servers that own runs, or owned some."""
-    return _only_living(home, session.rows(f"{_SERVERS} order by id"))
+    return _only_living(session, owners, session.rows(f"{_SERVERS} order by id"))
 
 
-def list_serving(session: Session, home: Path) -> list[tuple[int, int, ServedRuns]]:
+def list_serving(session: Session, owners: Owners) -> list[tuple[int, int, ServedRuns]]:
     """Return process, time of its first call (ms since 1970) and what it serves of each living server."""
     found = session.rows("select lock, pid, started_at, serves from owner where serves is not null order by id")
-    return [(pid, at, decode(ServedRuns, text)) for lock, pid, at, text in list(found) if is_alive(home, lock)]
+    living = owners.find_living(session, [lock for lock, *_ in found])
+    return [(pid, at, decode(ServedRuns, text)) for lock, pid, at, text in found if lock in living]
 
 
-def find_serving(session: Session, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
+def find_serving(session: Session, owners: Owners, workspace: str | None) -> tuple[ServedRuns | None, bool]:
     """Return what the server of this folder serves, and whether that server is alive.
 
     One that is alive and not stopped, else the newest that there was. A command is no server.
     """
     found = session.rows("select lock, pid, serves from owner where serves is not null order by id desc")
+    living = owners.find_living(session, [lock for lock, *_ in found])
     newest: ServedRuns | None = None
     for lock, pid, text in found:
         served: ServedRuns = decode(ServedRuns, text)
         if workspace and workspace not in served.workspaces:
             continue
-        if is_alive(home, lock) and not is_stopped(pid):
+        if lock in living and not owners.is_stopped(pid):
             return served, True
         newest = newest or served
     return newest, False
 
 
-def stopped_owner(session: Session, home: Path, number: int) -> LivingServer | None:
+def stopped_owner(session: Session, owners: Owners, number: int) -> LivingServer | None:
     """Return the owner with this id if it is alive but stopped: it keeps its runs until a person releases them."""
-    found = _only_living(home, session.rows(f"{_SERVERS} where id = ?", (number,)))
+    found = _only_living(session, owners, session.rows(f"{_SERVERS} where id = ?", (number,)))
     return next((server for server in found if server.stopped), None)
 
 
@@ -162,27 +151,19 @@ class OwnerState:
 NO_OWNER = OwnerState(None, lives=False)
 
 
-def read_owner_state(session: Session, home: Path, number: int | None, own_number: int) -> OwnerState:
+def read_owner_state(session: Session, owners: Owners, number: int | None, own_number: int) -> OwnerState:
     """Return the state of the owner with this id. `own_number`: of the server that asks, which lives."""
     if number is None or number == own_number:
         return OwnerState(number, lives=number is not None)
-    lives = is_owner_alive(session, home, number)
-    return OwnerState(number, lives, stopped_owner(session, home, number) if lives else None)
+    lives = is_owner_alive(session, owners, number)
+    return OwnerState(number, lives, stopped_owner(session, owners, number) if lives else None)
 
 
-def _only_living(home: Path, found: Iterable[Row]) -> list[LivingServer]:
+def _only_living(session: Session, owners: Owners, found: Sequence[Row]) -> list[LivingServer]:
+    living = owners.find_living(session, [lock for _, lock, *_ in found])
     return [
-        LivingServer(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in found if is_alive(home, lock)
+        LivingServer(n, pid, via, owners.is_stopped(pid), runs) for n, lock, pid, via, runs in found if lock in living
     ]
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal; False where the system doesn't say."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 def release_runs(session: Session, number: int) -> int:
@@ -192,11 +173,3 @@ def release_runs(session: Session, number: int) -> int:
     """
     taken = "update run set owner = ?, fence = fence + 1 where owner = ? and outcome is null"
     return session.change(taken, (ANY_SERVER, number))
-
-
-def remove_dead_locks(home: Path, keep: Iterable[str] = ()) -> None:
-    """Remove the lock files of servers that have ended."""
-    kept = set(keep)
-    for path in (home / LOCK_FOLDER).glob("*"):
-        if path.name not in kept and not is_alive(home, path.name):
-            path.unlink(missing_ok=True)

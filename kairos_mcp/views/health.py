@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.store import integrity, ownership, retention
 from kairos_mcp.store.database import Store
+from kairos_mcp.store.ownership import Owners
 from kairos_mcp.store.session import Session, json_or_null
 
 OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
@@ -26,14 +26,14 @@ async def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
         return found
     found |= {"bytes": await store.measure()} | await store.read_figures()
     if not thorough:
-        found |= await store.read(lambda session: _servers_and_runs(session, store.home))
+        found |= await store.read(lambda session: _servers_and_runs(session, store.owners))
         return found | {"integrity": await store.check_quickly()}
     damage = store.find_damage(Outcome)
     found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
     if any(text.startswith(integrity.FILE_DAMAGE) for text in damage):
         return found  # what else could be read can't be believed
     return found | await store.read(
-        lambda session: _servers_and_runs(session, store.home) | {"prunable": _prunable(session, at)}
+        lambda session: _servers_and_runs(session, store.owners) | {"prunable": _prunable(session, at)}
     )
 
 
@@ -42,9 +42,9 @@ def _prunable(session: Session, at: int) -> JsonObject:
     return {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
 
 
-def _servers_and_runs(session: Session, home: Path) -> JsonObject:
+def _servers_and_runs(session: Session, owners: Owners) -> JsonObject:
     return {
-        "servers": [asdict(each) for each in ownership.list_living(session, home)],
+        "servers": [asdict(each) for each in ownership.list_living(session, owners)],
         "runs": _runs(session),
     }
 

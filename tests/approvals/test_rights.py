@@ -252,9 +252,9 @@ OWNS = """
 import sys, time
 from pathlib import Path
 from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.ownership import Ownership
+from kairos_mcp.store.lock_files import LockFile
 home = Path(sys.argv[1])
-ownership, connection = Ownership(home), SqliteSession(str(home / "kairos.db"))
+ownership, connection = LockFile(home), SqliteSession(str(home / "kairos.db"))
 print(ownership.register(connection, "mcp", 0), flush=True)
 connection.close()
 time.sleep(600)

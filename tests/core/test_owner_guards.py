@@ -33,7 +33,7 @@ from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import RunCommit
 from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitted_answers, submit_request
-from kairos_mcp.store.ownership import Ownership
+from kairos_mcp.store.lock_files import LockFile
 
 
 async def start_owned_run(app: App) -> tuple[queries.RunRow, int, int]:
@@ -114,14 +114,14 @@ async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(pl
 async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         _, mine, _ = await start_owned_run(app)
-        other = Ownership(app._store.home)
+        other = LockFile(app._store.home)
         try:
             number = await app._store.submit(lambda c: other.register(c, "mcp", 1))
             place.rows("update run set owner = ?", number)
-            assert ownership.dead_owners(app._store.reader, app._store.home, mine) == []
+            assert ownership.dead_owners(app._store.reader, app._store.owners, mine) == []
         finally:
             other.close()
-        assert ownership.dead_owners(app._store.reader, app._store.home, mine) == [number]
+        assert ownership.dead_owners(app._store.reader, app._store.owners, mine) == [number]
 
 
 async def test_a_release_raises_the_fence(place: Place) -> None:

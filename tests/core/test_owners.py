@@ -12,13 +12,13 @@ import pytest
 from support.app import Place
 
 from kairos_mcp.store.file_store import FileStore
-from kairos_mcp.store.ownership import LOCK_FOLDER, Ownership, is_alive, remove_dead_locks
+from kairos_mcp.store.lock_files import LOCK_FOLDER, LockFile, is_alive, remove_dead_locks
 
 OWNS = """
 import os, sys, time
 from pathlib import Path
-from kairos_mcp.store.ownership import Ownership
-mine = Ownership(Path(sys.argv[1]))
+from kairos_mcp.store.lock_files import LockFile
+mine = LockFile(Path(sys.argv[1]))
 if "child" in sys.argv:
     os.posix_spawn("/bin/sleep", ["sleep", "30"], {})
 print(mine.lock, flush=True)
@@ -52,7 +52,7 @@ def another(owners: list[subprocess.Popen[str]], home: Path, *words: str) -> str
 
 
 def test_an_owner_is_alive_until_it_closes(home: Path) -> None:
-    mine = Ownership(home)
+    mine = LockFile(home)
     assert is_alive(home, mine.lock)
     mine.close()
     assert not is_alive(home, mine.lock)
@@ -87,7 +87,7 @@ def test_no_descriptor_of_the_state_folder_is_given_to_a_child(place: Place) -> 
 
 
 def test_sweeping_removes_the_dead_alone(home: Path, owners: list[subprocess.Popen[str]]) -> None:
-    mine, living, dead = Ownership(home), another(owners, home), another(owners, home)
+    mine, living, dead = LockFile(home), another(owners, home), another(owners, home)
     owners[1].kill()
     owners[1].wait(5)
     remove_dead_locks(home)
@@ -97,7 +97,7 @@ def test_sweeping_removes_the_dead_alone(home: Path, owners: list[subprocess.Pop
 
 
 def test_asking_whether_it_lives_takes_nothing_from_it(home: Path) -> None:
-    mine = Ownership(home)
+    mine = LockFile(home)
     for _ in range(3):
         assert is_alive(home, mine.lock)
     mine.close()

@@ -321,7 +321,7 @@ ONE_OWNER = (
     ),
     Guard(
         "store/ownership.py",
-        "if lock is None or not is_alive(home, lock)]",
+        "if lock is None or lock not in living]",
         "]",
         OWNERS + "an_owner_that_lives_is_not_among_the_dead",
     ),

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import psycopg
 
-from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.errors import KairosError, StoreBusy, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store import integrity
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema
-from kairos_mcp.store.postgres.session import PostgresSession, ReadingSession, connect, translate_errors
+from kairos_mcp.store.postgres.ownership import SessionLock, SessionLocks
+from kairos_mcp.store.postgres.session import Connection, PostgresSession, ReadingSession, connect, translate_errors
 from kairos_mcp.store.postgres.writer import PostgresWriter, begin, commit, undo
 from kairos_mcp.store.session import Session
 
 T = TypeVar("T")
 
 READERS = 4  # connections of one process that read at a time
+LOOK_S = 1.0  # between looks at the rows where nobody said that something was committed
+BETWEEN_S = 0.15  # the least time between two looks
+RESTART_S = 20.0  # for which a database that was reached before is waited for
+RESTART_STEP_S = 0.2
 
 
 class PostgresStore(Store):
@@ -35,7 +42,13 @@ class PostgresStore(Store):
         super().__init__(home, via, served_runs)
         self._where = where
         self._idle: list[ReadingSession] = []
+        self._opening = Lock()
+        self._registering = asyncio.Lock()
         self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._looked_at = 0.0
+        self._ahead_ms: float | None = None  # of this machine's monotonic clock is the database's
 
     def describe(self) -> JsonObject:
         """Return where the database is, and the version of the library that speaks with it; no password."""
@@ -55,6 +68,11 @@ class PostgresStore(Store):
 
     def open(self) -> None:
         """Make the tables where there are none. Raises the store's errors."""
+        if not self._is_open:
+            with self._opening:
+                self._open_once()
+
+    def _open_once(self) -> None:
         if self._is_open:
             return
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,15 +80,26 @@ class PostgresStore(Store):
         try:
             with translate_errors():
                 schema.make_tables(session)
+                self._ahead_ms = _measure_clock(session)
         finally:
             session.close()
         self._is_open = True
 
+    def _connect_again(self) -> Connection:
+        """Open a connection to a database that was reached before: it may be starting anew, so it is given time."""
+        deadline = time.monotonic() + RESTART_S
+        while True:
+            try:
+                return connect(self._where)
+            except KairosError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RESTART_STEP_S)
+
     @cached_property
     def writer(self) -> PostgresWriter:
         """The connection that writes, opened at the first use."""
-        self.open()
-        return PostgresWriter(self._where)
+        return PostgresWriter(self._connect_again)
 
     async def read(self, read: Callable[[Session], T], *, one_state: bool = False) -> T:
         """As in Store; in a thread with a connection of its own, so that the event loop waits for no network."""
@@ -78,21 +107,94 @@ class PostgresStore(Store):
 
     def _read(self, read: Callable[[Session], T], one_state: bool) -> T:
         self.open()
-        session = self._idle.pop() if self._idle else ReadingSession(connect(self._where))
+        while True:
+            session, is_new = self._take_session()
+            try:
+                with session.one_state() if one_state else nullcontext():
+                    return read(session)
+            except (StoreBusy, StoreUnavailable):
+                if is_new or not session.connection.closed:
+                    raise  # else its connection was lost while nobody used it
+            finally:
+                if session.connection.closed:
+                    session.close()
+                else:
+                    self._idle.append(session)
+
+    def _take_session(self) -> tuple[ReadingSession, bool]:
+        """Return a session that reads, and whether it is a new one."""
         try:
-            if not one_state:
-                return read(session)
-            with session.one_state():
-                return read(session)
-        finally:
-            if session.connection.closed:
-                session.close()
-            else:
-                self._idle.append(session)
+            return self._idle.pop(), False
+        except IndexError:
+            return ReadingSession(self._connect_again()), True
 
     async def submit(self, job: Job[T]) -> T:
-        """Run the job in a transaction and return its result once it is durable; see PostgresWriter.submit."""
+        """As in Store."""
+        if not self._is_open:
+            await asyncio.to_thread(self.open)
         return await self.writer.submit(job)
+
+    @property
+    def owners(self) -> SessionLocks:
+        """As in Store."""
+        return SessionLocks()
+
+    def _make_ownership(self) -> SessionLock:
+        return SessionLock(self._where, self._served_runs, self._hear)
+
+    async def register_owner(self, at: int) -> int:
+        """As in Store; in a thread, since the first call makes a connection."""
+        async with self._registering:
+            if "ownership" not in self.__dict__:
+                self._loop = asyncio.get_running_loop()
+                self.__dict__["ownership"] = await asyncio.to_thread(self._open_ownership)
+            return await super().register_owner(at)
+
+    def _open_ownership(self) -> SessionLock:
+        self.open()
+        return self._make_ownership()
+
+    @property
+    def _session_lock(self) -> SessionLock | None:
+        found: SessionLock | None = self.__dict__.get("ownership")
+        return found
+
+    def _hear(self, backend: int | None) -> None:
+        """In the thread of the session lock: a session in this process of the database has committed."""
+        writer: PostgresWriter | None = self.__dict__.get("writer")
+        is_own = backend is not None and writer is not None and backend == writer.backend
+        if self._loop is not None and not is_own:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._news.set)
+
+    async def has_news(self) -> bool:
+        """As in Store; what this process commits is no news. Without word of others, a look each LOOK_S."""
+        is_told = self._news.is_set()
+        if not is_told and time.monotonic() - self._looked_at < LOOK_S:
+            return False
+        self._news.clear()
+        self._looked_at = time.monotonic()
+        return True
+
+    async def wait_for_news(self, within_s: float) -> None:
+        """As in Store; as soon as others have committed, though not more often than each BETWEEN_S."""
+        began = time.monotonic()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), LOOK_S)
+        if (left := min(within_s, BETWEEN_S) - (time.monotonic() - began)) > 0:
+            await asyncio.sleep(left)
+
+    @property
+    def may_act(self) -> bool:
+        """As in Store: its lock was held, and its lease renewed, a moment ago."""
+        lock = self._session_lock
+        return lock is None or lock.is_held
+
+    def now(self) -> int:
+        """As in Store: the database's clock; before the store is opened, that of this machine."""
+        lock = self._session_lock
+        ahead_ms = self._ahead_ms if lock is None else lock.ahead_ms
+        return super().now() if ahead_ms is None else int(time.monotonic() * 1000 + ahead_ms)
 
     async def measure(self) -> int:
         """Return the bytes of the tables, their indexes and their long values."""
@@ -166,10 +268,18 @@ class PostgresStore(Store):
         if "_threads" in opened:
             self._threads.shutdown(wait=True)
         if "ownership" in opened:
-            self.ownership.close()
+            await asyncio.to_thread(self.ownership.close)
         while self._idle:
             with suppress(psycopg.Error):
                 self._idle.pop().close()
+
+
+def _measure_clock(session: Session) -> float:
+    """Return how far the database's clock is ahead of this machine's monotonic one, in milliseconds."""
+    before = time.monotonic()
+    found = session.row("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
+    assert found is not None
+    return found[0] - (before + time.monotonic()) / 2 * 1000
 
 
 def _measure_tables(session: Session) -> int:

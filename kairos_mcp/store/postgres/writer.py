@@ -8,6 +8,7 @@ what came of it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -15,13 +16,16 @@ import psycopg
 
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.store.group_writer import GroupWriter, Job, QueuedJob
-from kairos_mcp.store.postgres.session import PostgresSession, as_store_error, connect
+from kairos_mcp.store.postgres.ownership import CHANNEL
+from kairos_mcp.store.postgres.session import Connection, PostgresSession, as_store_error
 
 T = TypeVar("T")
 
 WRITERS_LOCK = 0x6B616972  # of all transactions that write: "kair"
 _BEGIN = "begin"
 _LOCK = "select pg_current_xact_id()::text, pg_advisory_xact_lock($1)"
+_COUNT = "update commits set number = number + 1"
+_TELL = f"select pg_notify('{CHANNEL}', current_schema())"
 _STATUS = "select pg_xact_status($1::text::xid8)"
 STATUS_S = 15.0  # longer than the bounds of a session allow a transaction without a client to last
 STATUS_STEP_S = 0.05
@@ -34,10 +38,16 @@ class _TransactionLost(psycopg.OperationalError):
 class PostgresWriter(GroupWriter):
     """Commits jobs in groups, in a thread: the event loop waits for no network."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, connect_writer: Callable[[], Connection]) -> None:
         super().__init__()
-        self._where = where
+        self._connect = connect_writer
         self._session: PostgresSession | None = None
+
+    @property
+    def backend(self) -> int | None:
+        """The process in the database that makes this writer's commits."""
+        session = self._session
+        return None if session is None else session.connection.info.backend_pid
 
     def commit_at_once(self, _job: Job[T]) -> tuple[T] | None:
         """Return None, and do nothing: a commit waits for the network."""
@@ -95,7 +105,7 @@ class PostgresWriter(GroupWriter):
 
     def _open_session(self) -> PostgresSession:
         if self._session is None:
-            self._session = PostgresSession(connect(self._where))
+            self._session = PostgresSession(self._connect())
         return self._session
 
     def _is_lost(self) -> bool:
@@ -129,9 +139,13 @@ def begin(session: PostgresSession) -> str:
 
 
 def commit(session: PostgresSession) -> None:
-    """Commit the transaction. Raises the database's errors, also where a statement of it had failed: the database then
-    undoes it, and calls that no error."""
-    if session.connection.execute("commit", prepare=False).statusmessage != "COMMIT":
+    """Commit the transaction, in one trip, and let others know. Raises the database's errors, also where a statement of
+    it had failed: the database then undoes it, and calls that no error."""
+    with session.connection.pipeline():
+        session.connection.execute(_COUNT)
+        session.connection.execute(_TELL)
+        ended = session.connection.execute("commit", prepare=False)
+    if ended.statusmessage != "COMMIT":
         raise psycopg.errors.InFailedSqlTransaction("the transaction was undone")
 
 

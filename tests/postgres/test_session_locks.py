@@ -1,0 +1,186 @@
+"""Who is alive on a database: a session lock that goes with its connection, and a lease by the database's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import postgres
+from support.waiting import wait_until
+
+from kairos_mcp.core.errors import StoreUnavailable
+from kairos_mcp.store.session import Session
+
+pytestmark = pytest.mark.postgres
+LEASE_S = 2.0
+WITHIN_S = 15.0
+END_SESSION = "select pg_terminate_backend(cast(? as integer), 5000)"
+SERVER = f"""
+import sys
+from kairos_mcp.store.postgres.ownership import SessionLock
+lock = SessionLock(sys.argv[1], None, lambda _: None, {LEASE_S})
+print(lock.lock, flush=True)
+sys.stdin.read()
+lock.close()
+"""
+
+
+@contextmanager
+def another_server(database: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that holds a lock and a lease until its input ends; the name of its lock."""
+    started = subprocess.Popen(
+        (sys.executable, "-c", SERVER, database), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert started.stdout is not None
+        yield started, started.stdout.readline().strip()
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def living(database: str, lock: str) -> bool:
+    from kairos_mcp.store.postgres.ownership import SessionLocks
+
+    with postgres.open_session(database) as session:
+        return bool(SessionLocks().find_living(session, [lock]))
+
+
+def open_store(database: str, tmp_path: Path) -> Any:
+    from kairos_mcp.store.postgres.database import PostgresStore
+
+    return PostgresStore(tmp_path / "home", database, "test")
+
+
+def test_a_server_that_ends_lets_go_and_leaves_no_row(database: str, tmp_path: Path) -> None:
+    with postgres.open_session(database) as session:
+        from kairos_mcp.store.postgres.schema import make_tables
+
+        make_tables(session)
+    with another_server(database) as (process, lock):
+        assert living(database, lock)
+        process.communicate("")
+        assert not living(database, lock)
+    with postgres.open_session(database) as session:
+        assert session.rows("select lock from lease") == []
+
+
+@pytest.fixture
+def tables(database: str) -> str:
+    from kairos_mcp.store.postgres.schema import make_tables
+
+    with postgres.open_session(database) as session:
+        make_tables(session)
+    return database
+
+
+def test_a_killed_server_is_dead_at_once_though_its_lease_is_not_over(tables: str) -> None:
+    with another_server(tables) as (process, lock):
+        killed_at = time.monotonic()
+        process.kill()
+        wait_until(lambda: not living(tables, lock), WITHIN_S)
+        assert time.monotonic() - killed_at < LEASE_S / 2
+
+
+def test_a_server_that_stands_still_is_dead_once_its_lease_is_over_and_lives_when_it_goes_on(tables: str) -> None:
+    with another_server(tables) as (process, lock):
+        stopped_at = time.monotonic()
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: not living(tables, lock), WITHIN_S)
+        assert LEASE_S / 2 < time.monotonic() - stopped_at < LEASE_S + 1
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: living(tables, lock), WITHIN_S)
+
+
+async def test_a_lost_session_is_dead_until_there_is_another_and_may_not_act_meanwhile(
+    tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kairos_mcp.store.postgres import ownership
+
+    store, connect = open_store(tables, tmp_path), ownership.connect
+    await store.register_owner(1)
+    lock = store.ownership
+    assert store.may_act
+
+    def refuse(_where: str) -> Any:
+        raise StoreUnavailable("The database is not there.", "")
+
+    monkeypatch.setattr(ownership, "connect", refuse)
+    with postgres.open_session(tables) as session:
+        session.rows(END_SESSION, (lock._connection.info.backend_pid,))
+    assert not living(tables, lock.lock)
+    await asyncio.to_thread(wait_until, lambda: not store.may_act, 1)
+    await store.has_news()
+    monkeypatch.setattr(ownership, "connect", connect)
+    await asyncio.to_thread(wait_until, lambda: store.may_act, WITHIN_S)
+    assert living(tables, lock.lock)
+    await store.wait_for_news(1)
+    assert await store.has_news()  # what others committed meanwhile was not heard
+    await store.close()
+
+
+async def test_what_others_commit_is_heard_and_what_this_process_commits_is_not(tables: str, tmp_path: Path) -> None:
+    store, other = open_store(tables, tmp_path), open_store(tables, tmp_path)
+    await store.register_owner(1)
+    await store.has_news()
+
+    def write(session: Session) -> None:
+        session.rows("insert into text values ('h', 'body') on conflict do nothing")
+
+    await store.submit(write)
+    await asyncio.sleep(0.1)
+    assert not await store.has_news()
+    began = time.monotonic()
+    await other.submit(write)
+    await store.wait_for_news(0)
+    assert time.monotonic() - began < 0.5  # without a word it looks once a second
+    assert await store.has_news()
+    for each in (store, other):
+        await each.close()
+
+
+async def test_the_database_s_clock_is_the_store_s(
+    tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tables, tmp_path)
+    await store.read(lambda session: session.row("select 1"))
+    true_ms = time.time() * 1000
+    monkeypatch.setattr(time, "time_ns", lambda: 1)
+    monkeypatch.setattr(time, "time", lambda: 1.0)
+    assert abs(store.now() - true_ms) < 5_000
+    await store.register_owner(store.now())
+    assert abs(store.now() - true_ms) < 5_000
+    await store.close()
+
+
+async def test_the_version_of_the_rows_rises_with_each_commit_and_with_nothing_else(
+    tables: str, tmp_path: Path
+) -> None:
+    """Within a job nobody else has written where it is still what it was: so texts are removed that nobody uses."""
+    store, other = open_store(tables, tmp_path), open_store(tables, tmp_path)
+    with ExitStack() as stack:
+        watch = stack.enter_context(store.read_session())
+        seen = watch.read_version()
+        assert await other.submit(lambda _: watch.read_version()) == seen
+        assert watch.read_version() != seen
+    for each in (store, other):
+        await each.close()
+
+
+async def test_a_store_goes_on_after_its_connections_were_lost(tables: str, tmp_path: Path) -> None:
+    store = open_store(tables, tmp_path)
+    for n in range(3):
+        await store.submit(lambda session, n=n: session.rows("insert into text values (?, '')", (str(n),)))
+        assert await store.read(lambda session: session.row("select count(*) from text")) == (n + 1,)
+        with postgres.open_session(tables) as session:
+            for pid in (store.writer.backend, *(idle.connection.info.backend_pid for idle in store._idle)):
+                session.rows(END_SESSION, (pid,))
+    await store.close()
