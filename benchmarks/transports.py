@@ -118,16 +118,22 @@ def launch_server(who: str, transport: str, folder: str) -> Iterator[tuple[int, 
         port = free.getsockname()[1]
     server = subprocess.Popen(_words(who, transport, port, folder), stderr=subprocess.DEVNULL)
     try:
-        for _ in range(2_000):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.01)  # it does not listen yet
+        while not _listens(port):
+            if server.poll() is not None:
+                raise RuntimeError(f"the server {who} ended before it listened")
+            time.sleep(0.01)
         yield port, server.pid
     finally:
         server.kill()
         server.wait()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @asynccontextmanager

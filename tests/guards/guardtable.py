@@ -2449,6 +2449,16 @@ TOLD_TO_SUBSCRIBERS = (
         SUBSCRIBED + "the_inbox_the_budget_the_runs_and_the_list_are_told[2025-11-25]",
     ),
     Guard(
+        "app/watch.py",
+        "                change = self._next_change()  # before the look: what is committed during it brings the next"
+        " one\n                with suppress(KairosError, OSError):  # the store is busy or gone: a request that needs"
+        " it reports that\n                    await self._look()",
+        "                with suppress(KairosError, OSError):\n"
+        "                    await self._look()\n"
+        "                change = self._next_change()",
+        SUBSCRIBED + "what_is_committed_during_a_look_brings_the_next_one",
+    ),
+    Guard(
         "server/http_sessions.py",
         "        session.on_end()",
         "        pass",

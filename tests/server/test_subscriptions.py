@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import apsw
@@ -16,6 +16,7 @@ from support.notified import Notified, subscribe
 from support.sampling_clients import ERAS, LEGACY, MODERN, provide_app
 
 from kairos_mcp.app.app import App
+from kairos_mcp.app.watch import REST_S, Topic, Versions, Watch
 from kairos_mcp.core.identity import LOCAL, Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.call import set_principal
@@ -159,6 +160,37 @@ async def count_looks_for_five(place: Place, made: list[str]) -> int:
             for each in many:
                 await each.until(uri)
             return sum("and id in (" in statement for statement in made)
+
+
+class OvertakenWatch(Watch):
+    """Does something once, after the next look has read its rows and before it is over."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def _read(self, wanted: Mapping[str, set[Topic]]) -> dict[str, Versions]:
+        found = await super()._read(wanted)
+        if (act := self.meanwhile) is not None:
+            self.meanwhile = None
+            await act()
+        return found
+
+
+async def test_what_is_committed_during_a_look_brings_the_next_one(place: Place) -> None:
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await start_run(app, route="caller")
+
+        async def answer_unnoticed() -> None:
+            await answer_run(app, run_id, round_1=DONE)
+            await app._pool._check_store()  # else the check for commits of other processes finds it a moment later
+
+        watch, topic = OvertakenWatch(app._context), Topic("run", run_id)
+        with watch.watching(LOCAL) as watcher:
+            await watch.add(watcher, [topic])
+            watch.meanwhile = answer_unnoticed
+            await start_run(app, "another", route="caller")
+            async with asyncio.timeout(REST_S - 1):  # after that time it is looked again in any case
+                assert await watcher.take() == [topic]
+        assert watch.meanwhile is None
 
 
 async def test_there_is_an_end_to_what_one_client_may_subscribe_to(place: Place) -> None:
