@@ -5,6 +5,7 @@ A prompt tells the host's model which tool to call with which arguments; it embe
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 TEXTS = Path(__file__).with_name("prompt_texts")
 EMBEDDED_RUNS = 10
+_PLACEHOLDER = re.compile(r"\$\d+")  # from a host that asks before its user has typed, and puts that in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def _tool_arguments(kind: PromptKind, given: dict[str, str]) -> JsonObject:
     values: JsonObject = {}
     for name, value in given.items():
         argument = known[name]
-        if not value.strip():
+        if not value.strip() or (_PLACEHOLDER.fullmatch(value) and not argument.is_required):
             continue  # a host sends an empty text for a field that was left out
         shown: Any = [part.strip() for part in value.split(",") if part.strip()] if argument.is_list else value
         values[argument.tool_argument or name] = f"Begin with {value}." if name == "path" else shown

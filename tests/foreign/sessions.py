@@ -101,13 +101,7 @@ SESSIONS = (
     Session(CODEX, "http", "legacy", OLDER | NO_PROMPTS | NO_COMPLETION),
     Session(GEMINI, "stdio", "legacy", OLDER | NO_COMPLETION),
     Session(GEMINI, "http", "legacy", OLDER | NO_COMPLETION),
-    Session(
-        OPENCODE,
-        "stdio",
-        "legacy",
-        OLDER | NO_COMPLETION,
-        {"prompt": "`opencode run --command` did not bring the prompt's text; its terminal was not tried"},
-    ),
+    Session(OPENCODE, "stdio", "legacy", OLDER | NO_COMPLETION),
 )
 
 
@@ -141,4 +135,10 @@ DECLINES = Harm(
     (Session(CODEX, "stdio", "legacy"), Session(COPILOT, "stdio", "modern")),
     "approval",
 )
-HARMS = (GIVES_UP, GIVES_UP_AFTER_5_S, DECLINES)
+FILLS_IN = Harm(
+    "asks for a prompt with placeholders (`$1`, `$2`) as arguments, and puts what its user types in their place",
+    "the text keeps those of what the prompt needs, and leaves out the others, so that it is whole once they are filled",
+    (Session(OPENCODE, "stdio", "legacy"),),
+    "prompt",
+)
+HARMS = (GIVES_UP, GIVES_UP_AFTER_5_S, DECLINES, FILLS_IN)

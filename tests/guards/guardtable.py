@@ -2423,6 +2423,12 @@ TYPED_IN_A_HOST = (
     ),
     Guard(
         "server/prompts.py",
+        " or (_PLACEHOLDER.fullmatch(value) and not argument.is_required)",
+        "",
+        PROMPTED + "a_host_may_fill_the_text_in_itself[2025-11-25]",
+    ),
+    Guard(
+        "server/prompts.py",
         "        validate_arguments(kind.tool_arguments, values)",
         "        pass",
         PROMPTED + "a_wrong_prompt_is_refused_with_what_there_is[2025-11-25]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -93,6 +94,20 @@ async def test_the_inbox_prompt_embeds_what_waits_in_brief(place: Place, era: st
         assert (row["run_id"], row["waiting"]) == (run_id, [{"key": "round-1/call-1/approval", "kind": "approval"}])
         assert "omega" not in embedded.resource.text
         assert await complete(client, prompt("inbox"), "run", "run-") == [run_id]
+
+
+async def test_a_host_may_fill_the_text_in_itself(place: Place, era: str) -> None:
+    """It gives each argument a placeholder, and puts what its user typed in place of those that the text holds."""
+    async with open_app_and_client(place, era) as (_, client):
+        for kind in PROMPTS:
+            names = [each.name for each in kind.arguments]
+            made = await client.get_prompt(kind.name, {name: f"${n}" for n, name in enumerate(names, 1)})
+            text = made.messages[0].content.text
+            required = {each.name: each for each in kind.arguments if each.is_required}
+            assert [names[int(n) - 1] for n in re.findall(r"\$(\d+)", text)] == list(required)
+            if required:
+                expected = {each.tool_argument or name: f"${names.index(name) + 1}" for name, each in required.items()}
+                assert call_in(text) == (kind.tool, expected)
 
 
 async def test_a_wrong_prompt_is_refused_with_what_there_is(place: Place, era: str) -> None:
