@@ -15,19 +15,27 @@ Way = Literal["native", "text", "caller"]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client that others wrote. `package`: the one whose version counts; `script`: how we drive it."""
+    """A client that others wrote. `script`: how we drive it; of the environment's packages the first is the client."""
 
     name: str
-    package: str
     script: str
     environ: Environ
     oddity: str = ""
 
     @property
+    def package(self) -> str:
+        """The name of its package."""
+        return self._split_package()[0]
+
+    @property
     def pinned(self) -> str:
-        """The version of the package that the environment asks for."""
-        stems = [re.sub(r"\[.*\]", "", named) for named in self.environ.packages]
-        return next(re.split("==|@", stem)[-1] for stem in stems if re.match(rf"{self.package}(==|@)", stem))
+        """The version of its package that the environment asks for."""
+        return self._split_package()[1]
+
+    def _split_package(self) -> tuple[str, str]:
+        found = re.fullmatch(r"(@?[^@=[]+)(?:\[.*\])?(?:==|@)(.+)", self.environ.packages[0])
+        assert found is not None, self.environ.packages
+        return found[1], found[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,97 +59,89 @@ class Cell:
         return f"{'InputRequired' if self.era == 'modern' else 'push'}, {self.way}"
 
 
-PYTHON_2 = Client(
-    "Python SDK 2", "mcp", "mcp_2.py",
-    PythonEnv("mcp-2", ("mcp==2.3.0",)),
-)  # fmt: skip
+PYTHON_2 = Client("Python SDK 2", "mcp_2.py", PythonEnv("mcp-2", ("mcp==2.3.0",)))
 PYTHON_1 = Client(
-    "Python SDK 1", "mcp", "mcp_1.py",
-    PythonEnv("mcp-1", ("mcp==1.30.0",)),
-    "answers pushes one after the other",
-)  # fmt: skip
+    "Python SDK 1", "mcp_1.py", PythonEnv("mcp-1", ("mcp==1.30.0",)), "answers pushes one after the other"
+)
 OLD = Client(
-    "a client of 2024-11-05", "mcp", "mcp_2024.py",
+    "a client of 2024-11-05",
+    "mcp_2024.py",
     PythonEnv("mcp-2024", ("mcp==1.6.0", "pydantic<2.11")),
     "knows no structured content: goes by the text",
-)  # fmt: skip
+)
 TYPESCRIPT_1 = Client(
-    "TypeScript SDK 1", "@modelcontextprotocol/sdk", "ts_1.mjs",
+    "TypeScript SDK 1",
+    "ts_1.mjs",
     NodeEnv("ts-1", ("@modelcontextprotocol/sdk@1.32.2",)),
     "holds every result against the listed output schema",
-)  # fmt: skip
+)
 TYPESCRIPT_2 = Client(
-    "TypeScript SDK 2", "@modelcontextprotocol/client", "ts_2.mjs",
+    "TypeScript SDK 2",
+    "ts_2.mjs",
     NodeEnv("ts-2", ("@modelcontextprotocol/client@2.4.0",)),
     "starts a second server to find out the era",
-)  # fmt: skip
-FASTMCP = Client(
-    "fastmcp", "fastmcp", "fastmcp_4.py",
-    PythonEnv("fastmcp", ("fastmcp==4.1.2", "fastmcp-tasks==4.1.2")),
-)  # fmt: skip
+)
+FASTMCP = Client("fastmcp", "fastmcp_4.py", PythonEnv("fastmcp", ("fastmcp==4.1.2", "fastmcp-tasks==4.1.2")))
 PYDANTIC_AI = Client(
-    "pydantic-ai", "pydantic-ai-slim", "pydantic_ai_host.py",
+    "pydantic-ai",
+    "pydantic_ai_host.py",
     PythonEnv("pydantic-ai", ("pydantic-ai-slim[mcp]==2.68.0", "fastmcp-tasks==4.1.2")),
     "warns in the modern era that its sampling model will never be called, then calls it; says no stop reason",
-)  # fmt: skip
+)
 FAST_AGENT = Client(
-    "fast-agent", "fast-agent-mcp", "fast_agent_host.py",
+    "fast-agent",
+    "fast_agent_host.py",
     PythonEnv("fast-agent", ("fast-agent-mcp==0.10.46",), (3, 13)),
     "its model sees the structured content alone; its own OpenAI-like providers choke on modelPreferences",
-)  # fmt: skip
+)
 LANGCHAIN = Client(
-    "langchain-mcp-adapters", "langchain-mcp-adapters", "langchain_host.py",
+    "langchain-mcp-adapters",
+    "langchain_host.py",
     PythonEnv("langchain", ("langchain-mcp-adapters==0.3.2",)),
     "its model sees the text alone; each call is a session, on stdio a server, of its own",
-)  # fmt: skip
+)
 OPENAI_AGENTS = Client(
-    "openai-agents", "openai-agents", "openai_agents_host.py",
+    "openai-agents",
+    "openai_agents_host.py",
     PythonEnv("openai-agents", ("openai-agents==0.24.0",)),
     "no sampling; its model sees the text alone; gives up a call after 5 s",
-)  # fmt: skip
+)
 MCPC = Client(
-    "mcpc", "@apify/mcpc", "mcpc.py",
+    "mcpc",
+    "mcpc.py",
     NodeEnv("mcpc", ("@apify/mcpc@0.2.6",)),
     "declares sampling and answers it with `method not found`: the run goes on by the caller route",
-)  # fmt: skip
+)
 _INSPECTOR = NodeEnv("inspector", ("@modelcontextprotocol/inspector@2.12.0", "playwright-core@1.65.1"), "22")
 INSPECTOR_CLI = Client(
-    "inspector, command line", "@modelcontextprotocol/inspector", "inspector_cli.py", _INSPECTOR,
+    "inspector, command line",
+    "inspector_cli.py",
+    _INSPECTOR,
     "no sampling; each call is a process of its own; its strict check of the schemas is clean",
-)  # fmt: skip
+)
 INSPECTOR_PAGE = Client(
-    "inspector, web page", "@modelcontextprotocol/inspector", "inspector_page.mjs",
+    "inspector, web page",
+    "inspector_page.mjs",
     replace(_INSPECTOR, needs="chromium"),
     "a person answers; the page shows neither the system prompt nor offers tools",
-)  # fmt: skip
+)
 COPILOT = Client(
-    "GitHub Copilot CLI", "@github/copilot", "copilot.py",
+    "GitHub Copilot CLI",
+    "copilot.py",
     NodeEnv("copilot", ("@github/copilot@1.0.102",)),
     "with `-p` it declares sampling and never answers: there its agent asks for the caller route; its model sees"
     " text and structured content",
-)  # fmt: skip
-
+)
 MCP_AGENT = Client(
-    "mcp-agent", "mcp-agent", "mcp_agent_host.py",
+    "mcp-agent",
+    "mcp_agent_host.py",
     PythonEnv("mcp-agent", ("mcp-agent[openai]==0.2.6", "mcp==1.30.0")),
     "does not load beside mcp 2, which it does not exclude; shows its sampling model all messages as its user's",
-)  # fmt: skip
-MCP_REMOTE = Client(
-    "mcp-remote", "mcp-remote", "mcp_remote.py",
-    NodeEnv("mcp-remote", ("mcp-remote@0.15.1",)),
-)  # fmt: skip
-CODEX = Client(
-    "Codex CLI", "@openai/codex", "codex.py",
-    NodeEnv("codex", ("@openai/codex@0.169.0",)),
-)  # fmt: skip
-GEMINI = Client(
-    "Gemini CLI", "@google/gemini-cli", "gemini.py",
-    NodeEnv("gemini", ("@google/gemini-cli@0.61.0",)),
-)  # fmt: skip
-OPENCODE = Client(
-    "opencode", "opencode-ai", "opencode.py",
-    NodeEnv("opencode", ("opencode-ai@1.18.33",)),
-)  # fmt: skip
+)
+MCP_REMOTE = Client("mcp-remote", "mcp_remote.py", NodeEnv("mcp-remote", ("mcp-remote@0.15.1",)))
+CODEX = Client("Codex CLI", "codex.py", NodeEnv("codex", ("@openai/codex@0.169.0",)))
+GEMINI = Client("Gemini CLI", "gemini.py", NodeEnv("gemini", ("@google/gemini-cli@0.61.0",)))
+OPENCODE = Client("opencode", "opencode.py", NodeEnv("opencode", ("opencode-ai@1.18.33",)))
 
 CELLS = (
     Cell(PYTHON_2, "stdio", "modern", "native"),
@@ -197,7 +197,9 @@ CELLS = (
     Cell(COPILOT, "http", "modern", "text"),
     Cell(COPILOT, "stdio", "modern", "caller"),
     Cell(CODEX, "stdio", "legacy", "caller"),
+    Cell(CODEX, "http", "legacy", "caller"),
     Cell(GEMINI, "stdio", "legacy", "caller"),
+    Cell(GEMINI, "http", "legacy", "caller"),
     Cell(OPENCODE, "stdio", "legacy", "caller"),
     Cell(MCP_REMOTE, "http", "modern", "native"),
     Cell(MCP_REMOTE, "http", "legacy", "native"),

@@ -137,7 +137,7 @@ DECLINES = Harm(
 )
 FILLS_IN = Harm(
     "asks for a prompt with placeholders (`$1`, `$2`) as arguments, and puts what its user types in their place",
-    "the text keeps those of what the prompt needs, and leaves out the others, so that it is whole once they are filled",
+    "the text keeps those of what the prompt needs and leaves out the others: once they are filled in, it is whole",
     (Session(OPENCODE, "stdio", "legacy"),),
     "prompt",
 )
