@@ -35,14 +35,12 @@ FEATURES = ("approval", "OODA cycle", "team run", "task", "prompt", "resource", 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """What one connection of a client is asked to do: all features but those it `lacks` or that are `untried`, each
-    with the reason."""
+    """What one connection of a client is asked to do: all features but those it `lacks`, each with the reason."""
 
     client: Client
     transport: Transport
     era: Era
     lacks: Mapping[str, str] = field(default_factory=dict)
-    untried: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "-".join((self.client.name.replace(",", "").replace(" ", "_"), self.transport, self.era))
@@ -50,7 +48,7 @@ class Session:
     @property
     def features(self) -> tuple[str, ...]:
         """Those that are tried."""
-        return tuple(name for name in FEATURES if name not in self.lacks and name not in self.untried)
+        return tuple(name for name in FEATURES if name not in self.lacks)
 
 
 OLDER = {"task": "tasks are of protocol 2026-07-28"}

@@ -66,11 +66,9 @@ def _features(cells: Cells) -> str:
 def _sign(cells: Cells, session: Session, feature: str) -> str:
     if feature == RUN:
         same = [cell for cell in CELLS if _place(cell) == _place(session)]
-        return "; ".join(dict.fromkeys(_result(find_record(cells, cell, RUN)) for cell in same)) or "not tried"
+        return "; ".join(dict.fromkeys(_result(find_record(cells, cell, RUN)) for cell in same))
     if feature in session.lacks:
         return "can't"
-    if feature in session.untried:
-        return "not tried"
     return _result(find_record(cells, session, feature))
 
 
@@ -85,16 +83,13 @@ def _place(each: Session | Cell) -> tuple[Client, str, str]:
 
 
 def _reasons() -> str:
-    """What clients lack, and what was not tried, each with its reason and whom it holds for."""
-    found: dict[tuple[str, str, str], dict[str, None]] = {}
-    for word, names in (("can't", "lacks"), ("not tried", "untried")):
-        for session in SESSIONS:
-            for feature, why in getattr(session, names).items():
-                found.setdefault((feature, word, why), {})[f"{session.client.name} ({session.era})"] = None
-    lines = [
-        f"- **{feature}**, {word}: {why}. {', '.join(who)}." for (feature, word, why), who in sorted(found.items())
-    ]
-    return "\n".join(["### What they can't, and what was not tried", "", *lines, ""])
+    """What clients lack, each with its reason and whom it holds for."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for session in SESSIONS:
+        for feature, why in session.lacks.items():
+            found.setdefault((feature, why), {})[f"{session.client.name} ({session.era})"] = None
+    lines = [f"- **{feature}**: {why}. {', '.join(who)}." for (feature, why), who in sorted(found.items())]
+    return "\n".join(["### What they can't", "", *lines, ""])
 
 
 def _harms(cells: Cells) -> str:
