@@ -55,6 +55,8 @@ def place(tmp_path: Path) -> Place:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if (of_file := item.get_closest_marker("state_file")) and postgres.is_chosen():
+        pytest.skip(f"of the store in a file: {of_file.args[0]}")
     if item.get_closest_marker("sandbox"):
         sandboxed.skip_if_missing()
 

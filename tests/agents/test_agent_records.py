@@ -18,7 +18,7 @@ from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.store import agent_records, runs
 from kairos_mcp.store.accounts import NewBranch, insert_branch_account, read_account, read_branch
 from kairos_mcp.store.agent_records import read_records
-from kairos_mcp.store.file_store import FileStore
+from kairos_mcp.store.database import Store
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
 
@@ -30,7 +30,7 @@ Task = dict[str, Any]
 class Teams:
     """Writes team runs that have ended, through the store's functions."""
 
-    def __init__(self, store: FileStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._count = 0
 
@@ -95,7 +95,7 @@ class Teams:
 
 @pytest.fixture
 async def teams(place: Place) -> Any:
-    store = FileStore(place.home, "process", "test")
+    store = place.store()
     yield Teams(store)
     await store.close()
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import apsw
 import pytest
 from support.app import ASK, ME, Place, rests
 from support.reviewers import (
@@ -43,9 +42,9 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, queries
 from kairos_mcp.store.approvals import LAPSED, MAX_PER_RUN, MAX_PER_WORKSPACE
-from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.session import Session
 from kairos_mcp.views.waiting import decision_command
 
 UNDECIDED = [(None, None, None, None)]
@@ -257,8 +256,8 @@ async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived
 async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_ones(place, principal, key, words):
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place, caller=Caller(principal))
-        with writing(place) as connection:
-            run = queries.run_by_id(connection, run_id)
+        with writing(place) as session:
+            run = queries.run_by_id(session, run_id)
     assert shlex.split(decision_command(replace(run, id="run-1"), key)) == ["kairos-mcp", *words]
 
 
@@ -296,27 +295,21 @@ async def test_a_key_that_waits_nowhere_names_those_that_wait(place):
 
 
 @contextmanager
-def writing(place: Place) -> Iterator[SqliteSession]:
+def writing(place: Place) -> Iterator[Session]:
     """A transaction as the writer runs a job in: what a job refuses is not rolled back, so it must refuse first."""
-    connection = SqliteSession(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        connection.set_busy_timeout(2_000)
-        connection.execute("begin immediate")
-        yield connection
-        connection.execute("commit")
-    finally:
-        connection.close()
+    with place.store().write_session() as session:
+        yield session
 
 
 async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place, caller=Caller("alice"))
         forged = Decision(KEY, "approve", digest(place, run_id), Actor("bob", "mcp", ""))
-        with writing(place) as connection:
-            run = queries.run_by_id(connection, run_id)
+        with writing(place) as session:
+            run = queries.run_by_id(session, run_id)
             with pytest.raises(NotWaiting):
-                decisions.decide_approvals(connection, run, [forged], 0, NOW)
-            assert decisions.only_open_decisions(connection, run, [forged], NOW) == []
+                decisions.decide_approvals(session, run, [forged], 0, NOW)
+            assert decisions.only_open_decisions(session, run, [forged], NOW) == []
         assert verdicts(place) == UNDECIDED
 
 
@@ -324,9 +317,9 @@ async def test_a_verdict_is_never_written_over(place):
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         yes, no = (Decision(KEY, said, digest(place, run_id), ME.actor) for said in ("approve", "deny"))
-        with writing(place) as connection:
-            run = queries.run_by_id(connection, run_id)
-            decisions.write_decisions(connection, run, [yes, no], NOW)
+        with writing(place) as session:
+            run = queries.run_by_id(session, run_id)
+            decisions.write_decisions(session, run, [yes, no], NOW)
         assert verdicts(place) == [("approve", "local", "mcp", None)]
         assert place.rows("select count(*) from deposit") == [(1,)]
 
@@ -335,10 +328,10 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
     async with open_asking_app(place) as app:
         run_id = await waiting(app, place)
         yes = Decision(KEY, "approve", digest(place, run_id), ME.actor)
-        with writing(place) as connection:
-            run, stray = queries.run_by_id(connection, run_id), SubmittedAnswer("round-7", ToolResult("x"))
+        with writing(place) as session:
+            run, stray = queries.run_by_id(session, run_id), SubmittedAnswer("round-7", ToolResult("x"))
             with pytest.raises(NotWaiting):
-                decisions.record_responses(connection, run, [stray], [yes], "caller", 0, NOW)
+                decisions.record_responses(session, run, [stray], [yes], "caller", 0, NOW)
         assert verdicts(place) == UNDECIDED
         assert place.rows("select count(*) from deposit") == [(0,)]
 
@@ -383,8 +376,8 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
         await app.answers.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
         assert _unasked_now(place) == ["round-1/call-6", "round-1/call-7"]
         place.rows("update approval set expires_at = 1 where key = 'round-1/call-3/approval'")
-        with writing(place) as connection:
-            assert decisions.expire_overdue(connection, at + 5) == 1
+        with writing(place) as session:
+            assert decisions.expire_overdue(session, at + 5) == 1
         assert _unasked_now(place) == ["round-1/call-7"]
         asked = "select asked_at, expires_at - asked_at from approval where key = 'round-1/call-6/approval'"
         assert place.rows(asked) == [(at + 5, LASTS_MS)]  # its time begins when it is asked
@@ -421,21 +414,11 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
     async with open_asking_app(place) as app:
         await waiting(app, place)
         at = now_in(place)
-        connection = SqliteSession(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
-            late = at + LASTS_MS
-            assert (decisions.has_overdue(connection, late - 1), decisions.has_overdue(connection, late)) == (
-                False,
-                True,
-            )
-            with connection:
-                assert (decisions.expire_overdue(connection, late), decisions.expire_overdue(connection, late)) == (
-                    1,
-                    0,
-                )
-            assert approvals.count_pending(connection, 1, at) == 0
-        finally:
-            connection.close()
+        late = at + LASTS_MS
+        with writing(place) as session:
+            assert [decisions.has_overdue(session, each) for each in (late - 1, late)] == [False, True]
+            assert [decisions.expire_overdue(session, late) for _ in range(2)] == [1, 0]
+            assert approvals.count_pending(session, 1, at) == 0
         assert verdicts(place) == [("expired", "", "clock", None)]
         assert place.rows("select kind, via from deposit") == [("verdict", "clock")]
         assert place.rows("select paused from run") == [(LAPSED,)]

@@ -17,6 +17,7 @@ from support.provider_server import WITHIN_S, Heard, Standin, silent, talks
 from kairos_mcp.cli.budget import budget
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store import integrity, queries
@@ -128,7 +129,7 @@ async def test_time_is_divided_among_branches_without_accounts_too(place: Place,
     async with open_team_app(settings, Team(tasks=4, limits=None)) as app:
         run_id = await start_run(app, tools=NARROW, limits=Limits(milliseconds=40_000))
         assert (await app.runs.report(run_id, ME)).stop_reason == "assistant_stop"
-    held = place.rows("select json_extract(held, '$[7]') from mark where path like 'task-%' order by id")
+    held = place.rows("select held ->> 7 from mark where path like 'task-%' order by id")
     assert held == [(10_000,)] * 4
 
 
@@ -166,7 +167,7 @@ async def test_killed_after_any_commit_the_tree_adds_up_and_the_run_goes_on(plac
     async with open_team_app(place.settings(*lines(), time_zone=ZONE), DEEP) as app:
         report = await rests(app, (await app.runs.start_planner(REQUEST, ME)).run_id)
         assert (report.status, report.rounds) == ("completed", 6)
-        assert integrity.find_damage(app._store.reader) == []
+        assert app._store.find_damage(Outcome) == []
         assert len(branches_of(place, report.run_id)) == 6
 
 
@@ -241,12 +242,13 @@ async def test_a_branchs_account_that_was_changed_stops_the_run(place: Place) ->
         run_id = await start_run(app, route="caller", limits=Limits(rounds=9))
         account = "scope = 'branch' and name = 'task-1'"
         place.rows(f"update account set held_rounds = 0 where {account}")
-        assert any("task-1 held rounds 0" in text for text in integrity.find_damage(app._store.reader))
-        run = queries.run_by_id(app._store.reader, run_id)
-        with pytest.raises(StoreCorrupt):
-            integrity.check_run_account(app._store.reader, run.n, run.account)
-        place.rows(f"update account set held_rounds = 1 where {account}")
-        integrity.check_run_account(app._store.reader, run.n, run.account)
+        assert any("task-1 held rounds 0" in text for text in app._store.find_damage(Outcome))
+        with place.session() as session:
+            run = queries.run_by_id(session, run_id)
+            with pytest.raises(StoreCorrupt):
+                integrity.check_run_account(session, run.n, run.account)
+            place.rows(f"update account set held_rounds = 1 where {account}")
+            integrity.check_run_account(session, run.n, run.account)
 
 
 async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

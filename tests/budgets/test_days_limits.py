@@ -242,7 +242,7 @@ async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Pla
     clock = Clock()
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
         run_id = await start_run(app, route="caller")
-    place.rows("update mark set digest = x'00'")
+    place.rows("update mark set digest = cast(path as blob)")
     async with App.open(place.settings(time_zone=ZONE), via="mcp") as app:
         await app.control.request(run_id, "cancel", ME)
         await wait_until_ended(app, run_id)
@@ -326,8 +326,8 @@ DAMAGE = {
     "less spent": "update account set spent_total_tokens = 1 where scope = 'day'",
     "nothing spent": "update account set spent_model_calls = 0 where scope = 'day'",
     "less held": "update account set held_model_calls = 0 where scope = 'day'",
-    "removed": "pragma foreign_keys = off; delete from account where scope = 'day';"
-    " insert into account(id, scope) select 1, 'day' where not exists (select 1 from account where id = 1);",
+    "removed": "delete from account where scope = 'day';"
+    " insert into account(id, scope) select 1, 'day' where not exists (select 1 from account where id = 1)",
 }
 
 
@@ -338,7 +338,8 @@ async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, dam
     async with app_at(settings, clock) as app:
         await start_run(app, "first")
         waiting = await start_run(app, "waiting", route="caller")
-    place.rows(damage)
+    for statement in damage.split(";"):
+        place.rows(statement)
     app = App(settings, "mcp", clock, lambda: "run-second")
     try:
         run_id = await start_run(app, "second")

@@ -4,10 +4,10 @@ what is left around it; and what those beside it may still use stays theirs."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from support.empty_store import empty_tables
 
 from kairos_mcp.budget.more_rounds import MAX_GRANTED_ROUNDS, MAX_GRANTS
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
@@ -17,17 +17,16 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.step_path import task_of
 from kairos_mcp.store.accounts import NewBranch, read_account
 from kairos_mcp.store.codec import encode_answer, encode_units
-from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_request, list_grants
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.schema import MIGRATIONS
+from kairos_mcp.store.session import Session
 
 SAMPLE, WHOLE_SWEEP = 100, 100_000
 OWN = 1
 MOST_ROUNDS = 30  # that the configuration allows
 INSERT_RUN = """
     insert into run(n, id, flow, version, spec, principal, via, client, start_digest, workspace, account, created_at,
-        route) values (1, 'run-1', 'planner', 1, '{}', 'local', 'mcp', '', x'', '', 1, 0, 'scripted')
+        route) values (1, 'run-1', 'planner', 1, '{}', 'local', 'mcp', '', ?, '', 1, 0, 'scripted')
 """
 ROUND = ReservationRequest(counts_of("round"), "round", external=True)
 
@@ -39,7 +38,7 @@ class History:
     `has_tries`: the loops are tries within their tasks; else each task is one, beside the others.
     """
 
-    connection: SqliteSession
+    session: Session
     chance: random.Random
     tasks: int
     has_tries: bool
@@ -52,7 +51,7 @@ class History:
     steps: int = 0
 
     def batch(self) -> ReservationBatch:
-        return ReservationBatch(self.connection, read_account(self.connection, OWN), self.branches)
+        return ReservationBatch(self.session, read_account(self.session, OWN), self.branches)
 
     def new_path(self, loop: str, name: str) -> str:
         self.steps += 1
@@ -86,7 +85,7 @@ class History:
         self.branches = dict(batch.branches)
         for branch in opened:
             number = self.branches[branch.path]
-            self.first_caps[number] = read_account(self.connection, number).caps.rounds or 0
+            self.first_caps[number] = read_account(self.session, number).caps.rounds or 0
 
     def a_loop(self) -> str | None:
         """One that runs; the run itself is one where there are no tasks."""
@@ -106,9 +105,9 @@ class History:
 
     def insert_call(self, path: str, number: int, result: ToolResult, by_route: str) -> None:
         insert_step = "insert into mark(run, path, kind, digest, fence, at) values (1, ?, 'call', ?, 0, 0)"
-        mark = self.connection.insert(insert_step, (path, b"%d" % number))
+        mark = self.session.insert(insert_step, (path, b"%d" % number))
         answer = mark, encode_answer(result), encode_units(counts_of("call")), by_route
-        self.connection.rows("insert into answer(mark, at, body, spent, by_route) values (?, 0, ?, ?, ?)", answer)
+        self.session.rows("insert into answer(mark, at, body, spent, by_route) values (?, 0, ?, ?, ?)", answer)
 
     def request(self, loop: str) -> None:
         """A loop asks for more; the transaction may be lost in a crash."""
@@ -117,12 +116,12 @@ class History:
         share = BranchShare(Limits(), 1) if self.has_tries else self.share_of_task(Limits())
         asked = RoundsRequest(self.chance.randint(1, 10), None, MOST_ROUNDS, share if loop else None, tuple(begun))
         before = self.left_of_each()
-        self.connection.execute("begin immediate")
+        self.session.rows("begin")
         batch = self.batch()
-        answer = answer_request(self.connection, 1, path, asked, batch, 0)
+        answer = answer_request(self.session, 1, path, asked, batch, 0)
         self.insert_call(path, 0, answer, BY_BUDGET)
         batch.write()
-        self.connection.execute("rollback" if crashes else "commit")
+        self.session.rows("rollback" if crashes else "commit")
         granted = 0 if crashes else answer.data["granted"]
         if granted:
             self.granted.setdefault(task_of(path), []).append(granted)
@@ -146,30 +145,29 @@ class History:
             assert sum(left[task] for task in self.loops) <= around[0] - (self.aside.rounds or 0)
 
     def check(self) -> None:
-        rows = list_grants(self.connection, 1)
+        rows = list_grants(self.session, 1)
         for task in {task_of(row.call) for row in rows} | self.granted.keys():
             found = [row.granted for row in rows if task_of(row.call) == task]
             assert found == self.granted.get(task, [])
             assert len(found) <= MAX_GRANTS
             assert sum(found) <= MAX_GRANTED_ROUNDS
-        caps = {number: read_account(self.connection, number).caps.rounds or 0 for number in self.first_caps}
+        caps = {number: read_account(self.session, number).caps.rounds or 0 for number in self.first_caps}
         assert sum(caps.values()) - sum(self.first_caps.values()) == sum(row.granted for row in rows)
         assert caps[OWN] <= max(self.first_caps[OWN], 0 if self.tasks else MOST_ROUNDS)
         for number in caps:
-            account = read_account(self.connection, number)
+            account = read_account(self.session, number)
             assert account.caps.rounds is None or account.spent.rounds + account.held.rounds <= account.caps.rounds
 
 
-def count_grants(connection: SqliteSession, seed: int) -> int:
+def count_grants(session: Session, seed: int) -> int:
     """Go through one history, held against the law at each request; return how often something was granted."""
     chance = random.Random(seed)
-    for table in ("deposit", "note", "answer", "mark", "run", "account"):
-        connection.execute(f"delete from {table}")
+    empty_tables(session, "deposit", "note", "answer", "mark", "run", "account")
     cap = chance.choice((None, 5, 20, 60, 200))
-    connection.rows("insert into account(id, scope, cap_rounds) values (1, 'run', ?)", (cap,))
-    connection.execute(INSERT_RUN)
+    assert session.insert("insert into account(scope, cap_rounds) values ('run', ?)", (cap,)) == OWN
+    session.rows(INSERT_RUN, (b"",))
     tasks, aside = chance.choice((0, 2, 5, 16)), Limits(rounds=chance.choice((None, 3)))
-    history = History(connection, chance, tasks, chance.random() < 0.5, aside, first_caps={OWN: cap or 0})
+    history = History(session, chance, tasks, chance.random() < 0.5, aside, first_caps={OWN: cap or 0})
     for _ in range(chance.randint(10, 60)):
         act, loop = chance.random(), history.a_loop()
         if tasks and act < 0.2:
@@ -185,20 +183,10 @@ def count_grants(connection: SqliteSession, seed: int) -> int:
     return sum(map(len, history.granted.values()))
 
 
-@pytest.fixture
-def connection() -> Iterator[SqliteSession]:
-    """An empty store in memory."""
-    connection = SqliteSession(":memory:")
-    for statements in MIGRATIONS:
-        connection.execute(statements)
-    yield connection
-    connection.close()
-
-
-def test_no_history_of_requests_and_crashes_passes_what_may_be_granted(connection: SqliteSession) -> None:
-    assert sum(count_grants(connection, seed) for seed in range(SAMPLE)) > SAMPLE / 2
+def test_no_history_of_requests_and_crashes_passes_what_may_be_granted(session: Session) -> None:
+    assert sum(count_grants(session, seed) for seed in range(SAMPLE)) > SAMPLE / 2
 
 
 @pytest.mark.slow
-def test_no_history_of_many_passes_what_may_be_granted(connection: SqliteSession) -> None:
-    assert sum(count_grants(connection, seed) for seed in range(WHOLE_SWEEP)) > WHOLE_SWEEP / 2
+def test_no_history_of_many_passes_what_may_be_granted(session: Session) -> None:
+    assert sum(count_grants(session, seed) for seed in range(WHOLE_SWEEP)) > WHOLE_SWEEP / 2

@@ -7,6 +7,7 @@ import random
 from dataclasses import asdict, dataclass, field, replace
 
 import pytest
+from support.empty_store import empty_tables
 
 from kairos_mcp.budget.reservation import (
     SHARED_SCOPES,
@@ -20,10 +21,8 @@ from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, s
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import NewBranch, SharedAccountIds, branches_above, read_account, unit_columns
-from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.schema import MIGRATIONS
-from kairos_mcp.store.session import CorruptRows
+from kairos_mcp.store.session import CorruptRows, Session
 
 PURPOSES = ("round", "round", "repair", "compact", "closing", "call")
 SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")
@@ -78,36 +77,28 @@ def some_caps(chance: random.Random, units: tuple[str, ...]) -> Limits:
     return Limits(**{unit: chance.randint(0, tops.get(unit, 60_000)) for unit in units if chance.random() < 0.5})
 
 
-@pytest.fixture
-def connection() -> SqliteSession:
-    """An empty store in memory."""
-    connection = SqliteSession(":memory:")
-    for statements in MIGRATIONS:
-        connection.execute(statements)
-    return connection
-
-
-def open_accounts(connection: SqliteSession, caps: list[Limits]) -> None:
+def open_accounts(session: Session, caps: list[Limits]) -> None:
     """An account for each of these caps, the first a run's own."""
-    connection.execute("delete from account")
+    empty_tables(session, "account")
     for number, each in enumerate(caps, OWN):
-        columns = f"id, scope, {', '.join(unit_columns('cap'))}"
+        columns = f"scope, {', '.join(unit_columns('cap'))}"
         scope = "run" if number == OWN else SHARED_SCOPES[number % 2]
-        connection.execute(
-            f"insert into account({columns}) values (?, ?{', ?' * 8})", (number, scope, *asdict(each).values())
+        inserted = session.insert(
+            f"insert into account({columns}) values (?{', ?' * 8})", (scope, *asdict(each).values())
         )
+        assert inserted == number
 
 
-def assert_history_adds_up(connection: SqliteSession, seed: int) -> None:
+def assert_history_adds_up(session: Session, seed: int) -> None:
     """One history: a few transactions, each of which opens branches, requests and settles."""
     chance = random.Random(seed)
     numbers = tuple(range(2, 2 + chance.randint(0, 3)))
     caps = [some_caps(chance, Units._fields), *(some_caps(chance, SHARED_UNITS) for _ in numbers)]
-    open_accounts(connection, caps)
+    open_accounts(session, caps)
     under_way: list[Held] = []
     books = Books()
     for _ in range(chance.randint(1, 6)):
-        batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+        batch = ReservationBatch(session, read_account(session, OWN), books.opened)
         if chance.random() < 0.5:
             begin(batch, chance, books)
         for _ in range(chance.randint(1, 5)):
@@ -119,14 +110,14 @@ def assert_history_adds_up(connection: SqliteSession, seed: int) -> None:
                 branch = chance.choice(("", *(f"{path}/" for path in books.opened)))
                 hold(batch, f"{branch}step", some_request(chance), numbers, under_way, books)
         batch.write()
-        agree(connection, books, numbers)
+        agree(session, books, numbers)
     for each in under_way:
-        batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+        batch = ReservationBatch(session, read_account(session, OWN), books.opened)
         batch.settle(each.path, each.units, NOTHING, each.shared)
         books.add(books.held, each.path, each.shared, NOTHING.minus(each.units))
         batch.write()
-    agree(connection, books, numbers)
-    assert all(set(read_account(connection, n).held) == {0} for n in (OWN, *numbers, *books.opened.values()))
+    agree(session, books, numbers)
+    assert all(set(read_account(session, n).held) == {0} for n in (OWN, *numbers, *books.opened.values()))
 
 
 def begin(batch: ReservationBatch, chance: random.Random, books: Books) -> None:
@@ -205,9 +196,9 @@ def settle(batch: ReservationBatch, each: Held, chance: random.Random, books: Bo
     books.add(books.spent, each.path, each.shared, spent)
 
 
-def agree(connection: SqliteSession, books: Books, numbers: SharedAccountIds) -> None:
+def agree(session: Session, books: Books, numbers: SharedAccountIds) -> None:
     for number in (OWN, *numbers, *books.opened.values()):
-        account = read_account(connection, number)
+        account = read_account(session, number)
         assert account.held == books.held.get(number, NOTHING)
         assert account.spent == books.spent.get(number, NOTHING)
         assert all(left is None or left >= 0 for left in account.remaining)
@@ -279,20 +270,20 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
 CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400, 1_000, 1, Price(1, 2))
 
 
-def open_branches(connection: SqliteSession, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
+def open_branches(session: Session, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
     """Branches with accounts of their own, outer ones first."""
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+    batch = ReservationBatch(session, read_account(session, OWN))
     batch.open_branches([NewBranch(path, BranchShare(caps, 1)) for path in paths])
     batch.write()
     return dict(batch.branches)
 
 
 def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_change(
-    connection: SqliteSession,
+    session: Session,
 ) -> None:
-    open_accounts(connection, [Limits(), Limits()])
-    known = open_branches(connection, "task", "task/try")
-    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+    open_accounts(session, [Limits(), Limits()])
+    known = open_branches(session, "task", "task/try")
+    batch = ReservationBatch(session, read_account(session, OWN), known)
     leaves = [batch.reserve("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
     held = [outcome.held for outcome in leaves if isinstance(outcome, Reservation)]
     assert len(held) == 3
@@ -303,35 +294,35 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
     batch.settle("task/try/step", held[1], spent[1], (2,))
     batch.write()
     for number in (OWN, *known.values()):
-        account = read_account(connection, number)
+        account = read_account(session, number)
         assert (account.held, account.spent) == (held[2], spent[0].plus(spent[1]))
-    day = read_account(connection, 2)
+    day = read_account(session, 2)
     assert (day.held, day.spent) == (shared_part(held[2]), shared_part(spent[0].plus(spent[1])))
     batch.write()  # said once: a second time changes nothing
-    assert (read_account(connection, 2).held, read_account(connection, 2).spent) == (day.held, day.spent)
+    assert (read_account(session, 2).held, read_account(session, 2).spent) == (day.held, day.spent)
 
 
-def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: SqliteSession) -> None:
-    open_accounts(connection, [Limits()])
-    known = open_branches(connection, "task")
-    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+def test_a_change_is_not_lost_because_one_of_nothing_follows(session: Session) -> None:
+    open_accounts(session, [Limits()])
+    known = open_branches(session, "task")
+    batch = ReservationBatch(session, read_account(session, OWN), known)
     batch.settle("task/step", NOTHING, Units(tool_calls=1), ())
     batch.settle("task/other", NOTHING, NOTHING, ())
     batch.write()
-    assert [read_account(connection, number).spent for number in (OWN, known["task"])] == [Units(tool_calls=1)] * 2
+    assert [read_account(session, number).spent for number in (OWN, known["task"])] == [Units(tool_calls=1)] * 2
 
 
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "nano_usd"])
 @pytest.mark.parametrize("excess", [0, 1])
 def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap(
-    connection: SqliteSession, unit: str, excess: int
+    session: Session, unit: str, excess: int
 ) -> None:
     """Of each unit alone: what was read, what was written, what it cost. What is only just held names nothing."""
     cap = Limits(**{unit: 1_000})
-    open_accounts(connection, [cap, cap])
-    known = open_branches(connection, "task", caps=cap)
-    connection.execute(f"update account set held_{unit} = 1000")
-    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+    open_accounts(session, [cap, cap])
+    known = open_branches(session, "task", caps=cap)
+    session.rows(f"update account set held_{unit} = 1000")
+    batch = ReservationBatch(session, read_account(session, OWN), known)
     batch.settle("task/step", Units(**{unit: 1_000}), Units(**{unit: 1_000 + excess}), (2,))
     batch.write()
     passed = [(account.id, name) for account, name in batch.exceeded_caps()]
@@ -339,48 +330,44 @@ def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap
 
 
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "nano_usd"])
-def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_cap(
-    connection: SqliteSession, unit: str
-) -> None:
+def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_cap(session: Session, unit: str) -> None:
     """It was named when it was taken there."""
-    open_accounts(connection, [Limits(**{unit: 1_000})])
-    connection.execute(f"update account set held_{unit} = 100, spent_{unit} = 2000")
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+    open_accounts(session, [Limits(**{unit: 1_000})])
+    session.rows(f"update account set held_{unit} = 100, spent_{unit} = 2000")
+    batch = ReservationBatch(session, read_account(session, OWN))
     batch.settle("step", Units(**{unit: 100}), Units(**{unit: 100}), ())
     batch.write()
     assert list(batch.exceeded_caps()) == []
 
 
-def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: SqliteSession) -> None:
-    open_accounts(connection, [Limits(output_tokens=1_000)])
-    connection.execute("update account set held_output_tokens = 10")
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(session: Session) -> None:
+    open_accounts(session, [Limits(output_tokens=1_000)])
+    session.rows("update account set held_output_tokens = 10")
+    batch = ReservationBatch(session, read_account(session, OWN))
     batch.settle("step", Units(output_tokens=10), Units(output_tokens=1_000), ())
     batch.write()
     assert list(batch.exceeded_caps()) == []
 
 
-def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: SqliteSession) -> None:
-    open_accounts(connection, [Limits(output_tokens=1_000)])
-    connection.execute("update account set held_output_tokens = 600")
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+def test_what_is_held_already_counts_when_a_report_is_looked_at(session: Session) -> None:
+    open_accounts(session, [Limits(output_tokens=1_000)])
+    session.rows("update account set held_output_tokens = 600")
+    batch = ReservationBatch(session, read_account(session, OWN))
     batch.settle("step", Units(output_tokens=100), Units(output_tokens=501), ())
     batch.write()
     assert [(account.id, unit) for account, unit in batch.exceeded_caps()] == [(OWN, "output_tokens")]
 
 
-def test_an_account_that_is_not_there_undoes_the_transaction(connection: SqliteSession) -> None:
-    open_accounts(connection, [Limits()])
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+def test_an_account_that_is_not_there_undoes_the_transaction(session: Session) -> None:
+    open_accounts(session, [Limits()])
+    batch = ReservationBatch(session, read_account(session, OWN))
     batch.settle("step", NOTHING, Units(model_calls=1), (99,))
     with pytest.raises(CorruptRows):
         batch.write()
     with pytest.raises(CorruptRows):
-        ReservationBatch(connection, read_account(connection, OWN)).reserve("step", CALL_OF_A_TASK, (98,))
+        ReservationBatch(session, read_account(session, OWN)).reserve("step", CALL_OF_A_TASK, (98,))
     with pytest.raises(CorruptRows):
-        ReservationBatch(connection, read_account(connection, OWN), {"task": 97}).reserve(
-            "task/step", CALL_OF_A_TASK, ()
-        )
+        ReservationBatch(session, read_account(session, OWN), {"task": 97}).reserve("task/step", CALL_OF_A_TASK, ())
 
 
 SPENT = Units(rounds=1, model_calls=1, input_tokens=80, output_tokens=40, total_tokens=120, nano_usd=500)
@@ -405,60 +392,58 @@ HELD = Units(rounds=1, model_calls=1, input_tokens=60, output_tokens=30, total_t
 )
 @pytest.mark.parametrize("whose", ["run", "branch", "day"])
 def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once_it_has_let_go(
-    connection: SqliteSession, whose: str, caps: dict[str, int], read: int, written: int, cost: int
+    session: Session, whose: str, caps: dict[str, int], read: int, written: int, cost: int
 ) -> None:
     """Of the tokens that it may have read and written, those that it read come first."""
     limits = Limits(**caps)
-    open_accounts(connection, [limits if whose == "run" else Limits(), limits if whose == "day" else Limits()])
-    known = open_branches(connection, "task", caps=limits if whose == "branch" else UNLIMITED)
+    open_accounts(session, [limits if whose == "run" else Limits(), limits if whose == "day" else Limits()])
+    known = open_branches(session, "task", caps=limits if whose == "branch" else UNLIMITED)
     for unit in SHARED_UNITS:
         held = getattr(HELD, unit)  # by this step; what the caps say is beside that of another one
-        connection.execute(
-            f"update account set held_{unit} = ?, spent_{unit} = 7, cap_{unit} = cap_{unit} + 7", (held,)
-        )
-    batch = ReservationBatch(connection, read_account(connection, OWN), known)
+        session.rows(f"update account set held_{unit} = ?, spent_{unit} = 7, cap_{unit} = cap_{unit} + 7", (held,))
+    batch = ReservationBatch(session, read_account(session, OWN), known)
     charged = batch.cap_to_remaining("task/step", HELD, SPENT, (2,))
     assert charged == Units(1, 1, read, written, read + written, cost)
-    assert read_account(connection, 2).held == shared_part(HELD)  # nothing has changed by the question
+    assert read_account(session, 2).held == shared_part(HELD)  # nothing has changed by the question
     assert charged == batch.cap_to_remaining("task/step", HELD, SPENT, (2,))
 
 
-def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: SqliteSession) -> None:
-    open_accounts(connection, [Limits(total_tokens=5, nano_usd=10, milliseconds=1, model_calls=1)])
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+def test_a_report_of_time_names_no_account_for_time_is_no_report(session: Session) -> None:
+    open_accounts(session, [Limits(total_tokens=5, nano_usd=10, milliseconds=1, model_calls=1)])
+    batch = ReservationBatch(session, read_account(session, OWN))
     batch.settle("step", NOTHING, Units(model_calls=3, milliseconds=9), ())
     batch.write()
     assert list(batch.exceeded_caps()) == []
 
 
-def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: SqliteSession) -> None:
+def test_what_shared_accounts_refuse_is_taken_from_none_of_them(session: Session) -> None:
     """The first has room, the second has not: what was taken of the first is given back."""
-    open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=300)])
+    open_accounts(session, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=300)])
     for _ in range(2):
-        batch = ReservationBatch(connection, read_account(connection, OWN))
+        batch = ReservationBatch(session, read_account(session, OWN))
         outcome = batch.reserve("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
         assert isinstance(outcome, Refused)
-        assert (outcome.limit, outcome.scope) == ("total_tokens", f"{WHOLE_PREFIX}{read_account(connection, 3).scope}")
+        assert (outcome.limit, outcome.scope) == ("total_tokens", f"{WHOLE_PREFIX}{read_account(session, 3).scope}")
         batch.write()
-        assert [set(read_account(connection, number).held) for number in (1, 2, 3)] == [{0}] * 3
+        assert [set(read_account(session, number).held) for number in (1, 2, 3)] == [{0}] * 3
 
 
-def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connection: SqliteSession) -> None:
-    open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=400)])
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(session: Session) -> None:
+    open_accounts(session, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=400)])
+    batch = ReservationBatch(session, read_account(session, OWN))
     outcome = batch.reserve("step", CALL_OF_A_TASK, (2, 3))
     assert isinstance(outcome, Reservation)
     assert outcome.max_tokens == 300
     batch.write()
-    assert [read_account(connection, number).held for number in (2, 3)] == [shared_part(outcome.held)] * 2
-    assert read_account(connection, OWN).held == outcome.held
+    assert [read_account(session, number).held for number in (2, 3)] == [shared_part(outcome.held)] * 2
+    assert read_account(session, OWN).held == outcome.held
 
 
 def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_at_once(
-    connection: SqliteSession,
+    session: Session,
 ) -> None:
-    open_accounts(connection, [Limits(), Limits(total_tokens=500, model_calls=2)])
-    batch = ReservationBatch(connection, read_account(connection, OWN))
+    open_accounts(session, [Limits(), Limits(total_tokens=500, model_calls=2)])
+    batch = ReservationBatch(session, read_account(session, OWN))
     first = batch.reserve("step", CALL_OF_A_TASK, (2,))
     assert isinstance(first, Reservation)
     assert isinstance(batch.reserve("other", CALL_OF_A_TASK, (2,)), Refused)
@@ -468,17 +453,17 @@ def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_
     assert second.max_tokens == 350
     assert isinstance(batch.reserve("third", CALL_OF_A_TASK._replace(input_bound=0, wanted_tokens=1), (2,)), Refused)
     batch.write()
-    day = read_account(connection, 2)
+    day = read_account(session, 2)
     assert (day.held, day.spent) == (shared_part(second.held), Units(0, 1, 10, 40, 50))
 
 
-def test_random_histories_never_pass_a_cap_and_add_up(connection: SqliteSession) -> None:
+def test_random_histories_never_pass_a_cap_and_add_up(session: Session) -> None:
     for seed in range(SAMPLE):
-        assert_history_adds_up(connection, seed)
+        assert_history_adds_up(session, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
-def test_100000_histories_never_pass_a_cap_and_add_up(connection: SqliteSession, part: int) -> None:
+def test_100000_histories_never_pass_a_cap_and_add_up(session: Session, part: int) -> None:
     for seed in range(part * WHOLE_SWEEP // 10, (part + 1) * WHOLE_SWEEP // 10):
-        assert_history_adds_up(connection, seed)
+        assert_history_adds_up(session, seed)

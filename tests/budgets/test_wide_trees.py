@@ -13,7 +13,6 @@ from test_reservations import (
     Books,
     Held,
     agree,
-    connection,
     hold,
     open_accounts,
     settle,
@@ -24,10 +23,8 @@ from test_reservations import (
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.store.accounts import NewBranch, read_account
-from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.reservations import ReservationBatch
-
-__all__ = ["connection"]  # a fixture
+from kairos_mcp.store.session import Session
 
 SAMPLE, WHOLE_SWEEP, PARTS = 200, 100_000, 20
 TASKS, DAYS = 16, (2, 3)
@@ -55,19 +52,19 @@ def open_tries(batch: ReservationBatch, chance: random.Random, books: Books) -> 
     books.opened = dict(batch.branches)
 
 
-def count_refused(connection: SqliteSession, seed: int) -> tuple[int, int]:
+def count_refused(session: Session, seed: int) -> tuple[int, int]:
     """Go through one history, held against the law throughout; return how many steps were let through and refused."""
     chance = random.Random(seed)
     caps = [
         scale(some_caps(chance, Units._fields), TASKS),
         *(scale(some_caps(chance, SHARED_UNITS), 8) for _ in DAYS),
     ]
-    open_accounts(connection, caps)
+    open_accounts(session, caps)
     under_way, books, asked, let_through = list[Held](), Books(), 0, 0
     for _ in range(chance.randint(2, 4)):
         before = list(under_way), Books(dict(books.held), dict(books.spent), dict(books.opened))
-        connection.execute("begin immediate")
-        batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+        session.rows("begin")
+        batch = ReservationBatch(session, read_account(session, OWN), books.opened)
         open_tries(batch, chance, books)
         tries = [path for path in books.opened if "/" in path]
         for _ in range(chance.randint(4, TASKS)):
@@ -80,31 +77,31 @@ def count_refused(connection: SqliteSession, seed: int) -> tuple[int, int]:
             let_through += len(under_way) - held
         batch.write()
         if chance.random() < 0.2:  # a crash: nothing of it was written
-            connection.execute("rollback")
+            session.rows("rollback")
             under_way, books = before
         else:
-            connection.execute("commit")
-        agree(connection, books, DAYS)
-    batch = ReservationBatch(connection, read_account(connection, OWN), books.opened)
+            session.rows("commit")
+        agree(session, books, DAYS)
+    batch = ReservationBatch(session, read_account(session, OWN), books.opened)
     for each in under_way:
         batch.settle(each.path, each.units, NOTHING, each.shared)
     batch.write()
     left = Books(spent=books.spent, opened=books.opened)
-    agree(connection, left, DAYS)
+    agree(session, left, DAYS)
     return let_through, asked - let_through
 
 
-def test_no_history_of_sixteen_tasks_and_their_tries_goes_over(connection: SqliteSession) -> None:
-    outcomes = [count_refused(connection, seed) for seed in range(SAMPLE)]
+def test_no_history_of_sixteen_tasks_and_their_tries_goes_over(session: Session) -> None:
+    outcomes = [count_refused(session, seed) for seed in range(SAMPLE)]
     assert sum(let_through for let_through, _ in outcomes) > SAMPLE
     assert sum(refused for _, refused in outcomes) > SAMPLE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_none_of_100000_histories_of_sixteen_tasks_goes_over(connection: SqliteSession, part: int) -> None:
+def test_none_of_100000_histories_of_sixteen_tasks_goes_over(session: Session, part: int) -> None:
     size = WHOLE_SWEEP // PARTS
-    outcomes = [count_refused(connection, seed) for seed in range(part * size, (part + 1) * size)]
+    outcomes = [count_refused(session, seed) for seed in range(part * size, (part + 1) * size)]
     let_through, refused = (sum(counts) for counts in zip(*outcomes, strict=True))
     print(f"{size} histories: {let_through} steps let through, {refused} refused")
     assert min(let_through, refused) > size

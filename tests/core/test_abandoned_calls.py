@@ -23,6 +23,7 @@ async def give_up_while_queued(app: App, call: Coroutine[Any, Any, object]) -> N
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
+        await app._store.submit(lambda _: None)  # committed after it
 
 
 async def test_a_run_goes_on_with_an_answer_whose_call_was_given_up(place: Place) -> None:

@@ -590,7 +590,7 @@ def open_app_with_clock(place: Place, at: list[int]) -> Any:
     @asynccontextmanager
     async def open_app() -> Any:
         ids = iter(
-            f"run-{place.rows('select count(*) from run')[0][0] if place.db.exists() else 0}-{n}" for n in range(9)
+            f"run-{place.rows('select count(*) from run')[0][0] if place.has_tables() else 0}-{n}" for n in range(9)
         )
         app = App(place.settings(), "mcp", lambda: at[0], lambda: next(ids))
         try:
@@ -616,7 +616,7 @@ async def test_a_run_goes_on_whatever_the_clock_says(place: Place, jump_ms: int)
 def let_reads_wait(app: App) -> None:
     """Have reads wait from now on, as behind a network: each in a thread, by a session of its own."""
     store = app._store
-    assert store.reader is not None  # migrated
+    store.open()
 
     async def read(function: Callable[[Session], Any], *, one_state: bool = False) -> Any:
         def read_alone() -> Any:

@@ -25,7 +25,8 @@ CHANGED = {
 
 async def start_waiting_run(app: App, route: str = "caller") -> tuple[RunRow, int]:
     """Start a run that waits and that this server has in memory; returns it and the server's number."""
-    run = queries.run_by_id(app._store.reader, await start_run(app, route=route))
+    run_id = await start_run(app, route=route)
+    run = await app._store.read(lambda session: queries.run_by_id(session, run_id))
     assert run.owner is None
     return run, await app._store.register_owner(1)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import apsw
 import pytest
 from support.app import (
     ME,
@@ -20,6 +20,7 @@ from support.app import (
     start_run,
     wait_for_step,
 )
+from support.commits import call_after_commits
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import counts_of
@@ -33,12 +34,13 @@ from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import RunCommit
 from kairos_mcp.store.inbox import SubmittedAnswer, drain_inbox, insert_submitted_answers, submit_request
-from kairos_mcp.store.lock_files import LockFile
+from kairos_mcp.store.session import Session
 
 
 async def start_owned_run(app: App) -> tuple[queries.RunRow, int, int]:
     """Start a run that waits and that a living server owns; returns it, its owner's number and its fence."""
-    run = queries.run_by_id(app._store.reader, await start_run(app, route="caller"))
+    run_id = await start_run(app, route="caller")
+    run = await app._store.read(lambda session: queries.run_by_id(session, run_id))
     mine = await app._store.register_owner(1)
     fence = await app._store.submit(lambda connection: runs.take_run(connection, run.n, mine, ()))
     assert fence is not None
@@ -71,7 +73,7 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
     async with App.open(place.settings(), via="mcp") as app:
         run, mine, _ = await start_owned_run(app)
 
-        def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
+        def bring(text: str, path: str = "round-1") -> Callable[[Session], int | None]:
             deposits = [SubmittedAnswer(path, Completion(text, finish="stop"))]
             return lambda connection: insert_submitted_answers(connection, run, deposits, "caller", mine, 1)
 
@@ -83,13 +85,13 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
         await app._store.submit(bring("first"))
         with pytest.raises(AlreadyAnswered):
             await app._store.submit(bring("second"))
-        assert place.rows("select count(*), json_extract(body, '$.content') from answer") == [(1, "first")]
+        assert place.rows("select json_extract(body, '$.content') from answer") == [("first",)]
 
 
 async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         run, mine, fence = await start_owned_run(app)
-        (waits,) = queries.open_steps(app._store.reader, run.n).values()
+        (waits,) = (await app._store.read(lambda session: queries.open_steps(session, run.n))).values()
         brought = [SubmittedAnswer("round-1", Completion("came", finish="stop"))]
         await app._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
@@ -114,14 +116,18 @@ async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(pl
 async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as app:
         _, mine, _ = await start_owned_run(app)
-        other = LockFile(app._store.home)
+        other = place.store()
+
+        async def list_dead() -> list[int]:
+            return await app._store.read(lambda session: ownership.dead_owners(session, app._store.owners, mine))
+
         try:
-            number = await app._store.submit(lambda c: other.register(c, "mcp", 1))
+            number = await other.register_owner(1)
             place.rows("update run set owner = ?", number)
-            assert ownership.dead_owners(app._store.reader, app._store.owners, mine) == []
+            assert await list_dead() == []
         finally:
-            other.close()
-        assert ownership.dead_owners(app._store.reader, app._store.owners, mine) == [number]
+            await other.close()
+        assert await list_dead() == [number]
 
 
 async def test_a_release_raises_the_fence(place: Place) -> None:
@@ -163,7 +169,7 @@ async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(p
         report = await rests(second, run_id)
         ended = ("completed", "done", "assistant_stop") if clock == "goes on" else ("completed", None, "timeout")
         assert (report.status, report.stop_reason) == (ended[0], ended[2]), report
-        ((lost,),) = place.rows("select json_extract(lost, '$[7]') from attempt") or ((None,),)
+        ((lost,),) = place.rows("select lost ->> 7 from attempt") or ((None,),)
         assert lost is None if clock == "is set back" else lost < 1_000 * WITHIN_S
 
 
@@ -177,10 +183,11 @@ class Forestalling:
     def __init__(self, app: App, place: Place, path: str) -> None:
         self._app, self._place, self._path = app, place, path
         self.when: list[tuple[str, bool]] = []
-        app._store.writer._connection.set_profile(self._ran)
+        self._loop = asyncio.get_running_loop()
+        call_after_commits(app, self._committed)
 
-    def _ran(self, statement: str, _nanoseconds: int) -> None:
-        if statement != "commit" or self.when:
+    def _committed(self) -> None:
+        if self.when:
             return
         found = self._place.rows(
             "select run from mark where path = ? and run not in (select run from deposit)", self._path
@@ -194,4 +201,7 @@ class Forestalling:
             *found[0],
             *ME.actor,
         )
-        self._app._pool.nudge(found[0][0], interrupt=True)
+        if threading.current_thread() is threading.main_thread():
+            self._app._pool.nudge(found[0][0], interrupt=True)
+        else:  # comes to the loop before the end of the commit does
+            self._loop.call_soon_threadsafe(lambda: self._app._pool.nudge(found[0][0], interrupt=True))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from support.app import Place
 
-from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.lock_files import LOCK_FOLDER, LockFile, is_alive, remove_dead_locks
 
 OWNS = """
@@ -78,7 +77,7 @@ def test_a_child_that_was_started_does_not_keep_a_dead_owner_alive(
 
 
 def test_no_descriptor_of_the_state_folder_is_given_to_a_child(place: Place) -> None:
-    store = FileStore(place.home, "process", "test")
+    store = place.store()
     assert store.ownership is not None
     assert store.writer is not None
     shown = "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if n != '3'])"
@@ -111,7 +110,7 @@ def test_a_lock_that_never_was_is_free(home: Path) -> None:
 async def test_servers_that_are_asked_twice_at_once_enter_once(place: Place) -> None:
     import asyncio
 
-    store = FileStore(place.home, "full", "test")
+    store = place.store(durability="full")
     with store.writer.active_run(), store.writer.active_run():
         numbers = await asyncio.gather(*(store.register_owner(1) for _ in range(3)))
     assert len(set(numbers)) == 1

@@ -19,6 +19,8 @@ from kairos_mcp.store.connection import connect
 from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.session import Session
 
+pytestmark = pytest.mark.state_file("it is about the file itself")
+
 
 def open_store(place: Place) -> FileStore:
     return FileStore(place.home, "process", "test")

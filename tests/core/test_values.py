@@ -18,7 +18,6 @@ from kairos_mcp.core.outcome import STATUS_OF, Outcome, make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 from kairos_mcp.store.codec import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
-from kairos_mcp.store.file_store import FileStore
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.sampled_from(odd)
@@ -160,10 +159,10 @@ def test_what_sqlite_is_given_it_gives_back(text: str, number: int, blob: bytes)
     assert found == (text, number, blob)
 
 
-async def test_an_answer_comes_back_through_the_file(place: Place) -> None:
+async def test_an_answer_comes_back_through_the_store(place: Place) -> None:
     answer = ToolResult("".join(odd), data={"huge": 10**40, "nothing": None, "deep": [[["\0"]]]})
-    store = FileStore(place.home, "process", "test")
-    await store.submit(lambda c: c.execute("insert into text(hash, body) values ('h', ?)", (encode_answer(answer),)))
-    ((body,),) = store.reader.execute("select body from text where hash = 'h'")
+    store = place.store()
+    await store.submit(lambda s: s.rows("insert into text(hash, body) values ('h', ?)", (encode_answer(answer),)))
+    ((body,),) = await store.read(lambda session: session.rows("select body from text where hash = 'h'"))
     await store.close()
     assert decode_answer(body) == answer

@@ -8,26 +8,32 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import apsw
 import pytest
 from support.app import Place
 
 from kairos_mcp.core.errors import BadArguments, FenceLost, StoreBusy
-from kairos_mcp.store.file_store import FileStore
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.session import Session
 
-Job = Callable[[apsw.Connection], Any]
+Job = Callable[[Session], Any]
 
 
 def keeps(name: str) -> Job:
-    return lambda connection: connection.execute("insert into text values (?, 'kept')", (name,))
+    return lambda session: session.rows("insert into text values (?, 'kept')", (name,))
 
 
 def stored_names(place: Place) -> list[str]:
     return [name for (name,) in place.rows("select hash from text order by rowid")]
 
 
+def open_store(place: Place, durability: Any = "process") -> Store:
+    store = place.store(durability=durability)
+    store.open()
+    return store
+
+
 @contextmanager
-def moving(store: FileStore, runs: int) -> Iterator[None]:
+def moving(store: Store, runs: int) -> Iterator[None]:
     """As while so many runs move."""
     with ExitStack() as stack:
         for _ in range(runs):
@@ -41,7 +47,7 @@ def durability(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_one_run_commits_each_job_at_once(place: Place, durability: Any) -> None:
-    store = FileStore(place.home, durability, "test")
+    store = open_store(place, durability)
     with moving(store, 1):
         for n in range(3):
             await store.submit(keeps(str(n)))
@@ -53,7 +59,7 @@ async def test_one_run_commits_each_job_at_once(place: Place, durability: Any) -
 async def test_what_several_runs_bring_together_is_one_commit_in_the_order_it_came(
     place: Place, durability: Any
 ) -> None:
-    store = FileStore(place.home, durability, "test")
+    store = open_store(place, durability)
     names = [f"{n:02}" for n in range(20)]
     with moving(store, 20):
         await asyncio.gather(*(store.submit(keeps(name)) for name in names))
@@ -64,10 +70,10 @@ async def test_what_several_runs_bring_together_is_one_commit_in_the_order_it_ca
 
 @pytest.mark.parametrize("refusal", [BadArguments("no"), FenceLost("run")])
 async def test_a_job_that_refuses_takes_no_other_with_it(place: Place, durability: Any, refusal: Exception) -> None:
-    def refuses(_: apsw.Connection) -> None:
+    def refuses(_: Session) -> None:
         raise refusal
 
-    store = FileStore(place.home, durability, "test")
+    store = open_store(place, durability)
     with moving(store, 3):
         first, second, third = await asyncio.gather(
             store.submit(keeps("one")), store.submit(refuses), store.submit(keeps("two")), return_exceptions=True
@@ -81,14 +87,14 @@ async def test_a_job_that_refuses_takes_no_other_with_it(place: Place, durabilit
 
 @pytest.mark.parametrize("breaks", [OverflowError, AssertionError, "constraint"])
 async def test_a_job_that_breaks_takes_no_other_with_it(place: Place, durability: Any, breaks: Any) -> None:
-    def break_half_way(connection: apsw.Connection) -> None:
-        connection.execute("insert into text values ('half', 'written')")
+    def break_half_way(session: Session) -> None:
+        session.rows("insert into text values ('half', 'written')")
         if breaks == "constraint":
-            connection.execute("insert into text values ('half', 'again')")
+            session.rows("insert into text values ('half', 'again')")
         else:
             raise breaks
 
-    store = FileStore(place.home, durability, "test")
+    store = open_store(place, durability)
     with moving(store, 3):
         async with asyncio.timeout(5):
             outcomes = await asyncio.gather(
@@ -104,11 +110,11 @@ async def test_a_job_that_breaks_takes_no_other_with_it(place: Place, durability
 
 
 async def test_a_job_that_breaks_alone_leaves_nothing_half_written(place: Place, durability: Any) -> None:
-    def break_half_way(connection: apsw.Connection) -> None:
-        connection.execute("insert into text values ('half', 'written')")
+    def break_half_way(session: Session) -> None:
+        session.rows("insert into text values ('half', 'written')")
         raise OverflowError
 
-    store = FileStore(place.home, durability, "test")
+    store = open_store(place, durability)
     with pytest.raises(OverflowError):
         await store.submit(break_half_way)
     await store.submit(keeps("one"))
@@ -117,7 +123,7 @@ async def test_a_job_that_breaks_alone_leaves_nothing_half_written(place: Place,
 
 
 async def test_one_who_gives_up_waiting_does_not_undo_what_was_asked(place: Place) -> None:
-    store = FileStore(place.home, "full", "test")
+    store = open_store(place, "full")
     with moving(store, 2):
         asked = asyncio.create_task(store.submit(keeps("one")))
         await asyncio.sleep(0)
@@ -128,7 +134,7 @@ async def test_one_who_gives_up_waiting_does_not_undo_what_was_asked(place: Plac
 
 
 async def test_closing_commits_what_was_asked_before(place: Place, durability: Any) -> None:
-    store = FileStore(place.home, durability, "test")
+    store = open_store(place, durability)
     with moving(store, 2):
         asked = [asyncio.create_task(store.submit(keeps(str(n)))) for n in range(5)]
         await asyncio.sleep(0)
@@ -138,14 +144,11 @@ async def test_closing_commits_what_was_asked_before(place: Place, durability: A
 
 
 @contextmanager
-def lock_store(place: Place) -> Iterator[apsw.Connection]:
-    """Write to the file as somebody else, as long as the block lasts."""
-    other = apsw.Connection(str(place.db))
-    other.execute("begin immediate")
-    try:
+def lock_store(place: Place) -> Iterator[ExitStack]:
+    """Write as somebody else, until what is returned is closed, or as long as the block lasts."""
+    with ExitStack() as other:
+        other.enter_context(place.store().write_session())
         yield other
-    finally:
-        other.close()
 
 
 async def longest_stall(until: asyncio.Future[Any] | asyncio.Task[Any]) -> float:
@@ -159,11 +162,10 @@ async def longest_stall(until: asyncio.Future[Any] | asyncio.Task[Any]) -> float
 
 
 async def test_a_lock_of_another_delays_the_commit_and_not_the_loop(place: Place, durability: Any) -> None:
-    store = FileStore(place.home, durability, "test")
-    assert store.writer is not None
+    store = open_store(place, durability)
     with lock_store(place) as other:
         asked = asyncio.create_task(store.submit(keeps("one")))
-        released = asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
+        released = asyncio.get_running_loop().call_later(0.3, other.close)
         async with asyncio.timeout(5):
             stall = await longest_stall(asked)
         assert released.when() <= asyncio.get_running_loop().time()
@@ -174,8 +176,7 @@ async def test_a_lock_of_another_delays_the_commit_and_not_the_loop(place: Place
 
 @pytest.mark.slow
 async def test_a_lock_held_for_long_ends_in_store_busy_after_five_seconds(place: Place) -> None:
-    store = FileStore(place.home, "full", "test")
-    assert store.writer is not None
+    store = open_store(place, "full")
     with lock_store(place):
         began = time.monotonic()
         asked = asyncio.create_task(store.submit(keeps("one")))
@@ -189,10 +190,11 @@ async def test_a_lock_held_for_long_ends_in_store_busy_after_five_seconds(place:
     await store.close()
 
 
+@pytest.mark.state_file("a database keeps its own log")
 async def test_the_log_is_written_back_as_it_grows(place: Place) -> None:
-    store = FileStore(place.home, "process", "test")
+    store = open_store(place)
     for n in range(40):
-        await store.submit(lambda c, n=n: c.execute("insert into text values (?, ?)", (str(n), "x" * 200_000)))
+        await store.submit(lambda session, n=n: session.rows("insert into text values (?, ?)", (str(n), "x" * 200_000)))
     async with asyncio.timeout(5):
         while place.db.stat().st_size < 1_000_000:  # noqa: ASYNC110 - another's file or count has no event
             await asyncio.sleep(0.01)

@@ -29,7 +29,6 @@ from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.codec import encode_units
-from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.diff import hash_of
 
@@ -188,12 +187,9 @@ async def test_another_principal_settles_nothing(place: Place) -> None:
         (item,) = (await rests(app, run_id)).waiting
         with pytest.raises(UnknownRun):
             await app.answers.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
-        run, said = (
-            queries.run_by_id(app._store.reader, run_id),
-            SettlementRequest("round-1/call-1", "reattempt", digest=item["digest"]),
-        )
-        with pytest.raises(NotWaiting):  # what the job itself refuses
-            settlements.must_record(app._store.reader, run, said, "bob")
+        said = SettlementRequest("round-1/call-1", "reattempt", digest=item["digest"])
+        with place.session() as session, pytest.raises(NotWaiting):  # what the job itself refuses
+            settlements.must_record(session, queries.run_by_id(session, run_id), said, "bob")
 
 
 def lose(place: Place) -> None:
@@ -205,13 +201,10 @@ def lose(place: Place) -> None:
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
-    connection = SqliteSession(str(place.db))
-    spent, held = integrity.sum_rows(connection, 1)
-    connection.execute(
-        f"update account set {', '.join(f'{name} = ?' for name in unit_columns('spent', 'held'))} where scope = 'run'",
-        (*spent, *held),
-    )
-    connection.close()
+    with place.session() as session:
+        spent, held = integrity.sum_rows(session, 1)
+        changed = ", ".join(f"{name} = ?" for name in unit_columns("spent", "held"))
+        session.rows(f"update account set {changed} where scope = 'run'", (*spent, *held))
 
 
 async def edited_once(place: Place) -> tuple[Any, str, Path]:

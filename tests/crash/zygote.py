@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from support.app import Place, asked_digests, assert_all_lawful, outcome_of, place_in
+from support.commits import call_after_commits, call_before_commits
 from support.journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
 from kairos_mcp.app.app import App
-from kairos_mcp.store import integrity
+from kairos_mcp.core.outcome import Outcome
 
 
 async def count_commits(place: Place, journey: Journey) -> int:
@@ -35,19 +36,8 @@ class Ending:
         self.loop, self.task = asyncio.get_running_loop(), asyncio.current_task()
 
     def watch(self, app: App) -> None:
-        connection = app._store.writer._connection
-        if self.way == "killed after":
-            connection.set_profile(self._ran)
-        else:
-            connection.set_commit_hook(self._before_commit)
-
-    def _ran(self, statement: str, _nanoseconds: int) -> None:
-        if statement == "commit":
-            self._count()
-
-    def _before_commit(self) -> bool:
-        self._count()
-        return False
+        call_at_commits = call_after_commits if self.way == "killed after" else call_before_commits
+        call_at_commits(app, self._count)
 
     def _count(self) -> None:
         self.left -= 1
@@ -72,7 +62,7 @@ async def recover_run(place: Place, journey: Journey) -> None:
     async with App.open(journey.settings(place), via="mcp") as app:
         await gone_through(app, place, journey)
         await assert_all_lawful(app)
-        assert integrity.find_damage(app._store.reader) == []
+        assert app._store.find_damage(Outcome) == []
 
 
 def in_a_child(work: Callable[[], Coroutine[Any, Any, None]], said: Path) -> int:
@@ -136,7 +126,7 @@ def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
                 "answers": len(after),
                 "settled": settled,
                 "attempts": place.rows("select count(*) from attempt")[0][0],
-                "integrity": place.rows("pragma integrity_check")[0][0],
+                "damage": place.store().find_damage(Outcome),
                 "said": (place.root / "2").read_text()[-1500:] if again else "",
             }
             print(json.dumps(report), flush=True)
@@ -173,7 +163,7 @@ def failed_in_a_tool(place: Place) -> int:
 
 def answers(place: Place) -> dict[str, tuple[Any, ...]]:
     """Every answer with the moment in which it was recorded: one that is given again is another."""
-    if not place.db.exists() or not place.rows("select 1 from sqlite_master where name = 'answer'"):
+    if not place.has_tables():
         return {}
     found = place.rows("select path, answer.at, body from answer join mark on mark.id = answer.mark")
     return {path: (at, body) for path, at, body in found}

@@ -363,6 +363,7 @@ def test_what_a_person_wrote_since_a_server_began_is_watched_and_may_be_changed_
     assert not call_server(server, "echo", text="x").is_error
 
 
+@pytest.mark.state_file("it looks for that file")
 def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_home(
     downstream: DownstreamServers,
 ) -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import apsw
 import pytest
 from support.app import ME, Place, open_checked_app, outcome_of
 from support.cycles import MANDATE, MENDED, PAGE, cycle, edit, noop, page
@@ -183,9 +182,7 @@ async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_d
 
 def set_back(place: Place, minutes: int) -> None:
     """As if the mandate had been saved so long ago."""
-    connection = apsw.Connection(str(place.db))
-    connection.execute(f"update mandate set saved_at = saved_at - {minutes * 60_000}")
-    connection.close()
+    place.rows(f"update mandate set saved_at = saved_at - {minutes * 60_000}")
 
 
 def test_a_mandate_is_shown_edited_and_removed_by_command(place, kairos, monkeypatch):

@@ -1,6 +1,5 @@
 """A completion whose attempt failed, or was lost, goes to whoever a reroute names."""
 
-import apsw
 import pytest
 from support.app import ME, WITHIN_S, Place, assert_lawful, place_in, wait_for_step
 
@@ -13,14 +12,6 @@ from kairos_mcp.core.run_spec import PlannerRequest
 @pytest.fixture
 def place(tmp_path):  # type: ignore[no-untyped-def]  # a fixture of pytest's
     return place_in(tmp_path)
-
-
-def rows(place: Place, statement: str) -> list[tuple[object, ...]]:
-    connection = apsw.Connection(str(place.db))
-    try:
-        return list(connection.execute(statement))
-    finally:
-        connection.close()
 
 
 BUSY = {"error": {"code": "provider_busy", "message": "Later.", "retryable": True}, "delay_s": 0.2}
@@ -41,7 +32,7 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         assert [item["key"] for item in report.waiting] == ["round-1"]
         assert report.remaining["rounds"] == 4
         assert_lawful(place, run.run_id)
-        assert rows(place, "select ended, handed_out from attempt order by id")[-1] == ("provider_busy", 1)
+        assert place.rows("select ended, handed_out from attempt order by id")[-1] == ("provider_busy", 1)
     async with App.open(place.settings(BUSY), via="test") as other:  # and from the rows alone
         assert [item["key"] for item in (await other.runs.report(run.run_id, ME)).waiting] == ["round-1"]
         await other.answers.submit(run.run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
@@ -50,9 +41,9 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         assert (report.status, report.summary, report.rounds) == ("completed", "Done.", 1)
         assert (await other.records.replay(run.run_id, ME)).identical
     assert_lawful(place, run.run_id)
-    spent, held = rows(
-        place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'"
-    )[0]
+    ((spent, held),) = place.rows(
+        "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'"
+    )
     assert (spent, held) == (1, 0)
 
 
@@ -69,7 +60,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
             await app.control.request(run_id, "reroute", ME, route="scripted")
         await app.control.request(run_id, "cancel", ME)
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
-    assert rows(place, "select body from deposit where kind = 'reroute'") == [("provider",)]
+    assert place.rows("select body from deposit where kind = 'reroute'") == [("provider",)]
 
 
 async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
@@ -86,4 +77,4 @@ async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
         await app.runs.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert (await app.runs.report(run.run_id, ME)).status == "cancelled"
     assert_lawful(place, run.run_id)
-    assert rows(place, "select held_rounds + held_model_calls + held_total_tokens from account") == [(0,), (0,)]
+    assert place.rows("select held_rounds + held_model_calls + held_total_tokens from account") == [(0,), (0,)]

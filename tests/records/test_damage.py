@@ -160,23 +160,23 @@ def test_an_index_that_does_not_fit_its_table_is_found(filled_place: Place, kair
 
 
 async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled_place: Place) -> None:
-    async with App.open(filled_place.settings(), via="mcp") as app:
+    with filled_place.session() as session:
         for run_id, n in filled_place.rows("select id, n from run"):
             books = Books.of(filled_place, run_id)
-            assert integrity.sum_rows(app._store.reader, n) == (books.spent_by_rows, books.held)
-            run = queries.run_by_id(app._store.reader, run_id)
-            integrity.check_run_account(app._store.reader, run.n, run.account)
+            assert integrity.sum_rows(session, n) == (books.spent_by_rows, books.held)
+            run = queries.run_by_id(session, run_id)
+            integrity.check_run_account(session, run.n, run.account)
 
 
 @pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if ACCOUNTS in statement])
 @pytest.mark.unreplayed
 async def test_a_damaged_ledger_refuses(filled_place: Place, what: str) -> None:
     filled_place.rows(DAMAGE[what][0])
-    async with App.open(filled_place.settings(), via="mcp") as app:
+    with filled_place.session() as session:
         ((run_id,),) = filled_place.rows("select id from run where key is null")
-        run = queries.run_by_id(app._store.reader, run_id)
+        run = queries.run_by_id(session, run_id)
         with pytest.raises(StoreCorrupt, match="not the sum"):
-            integrity.check_run_account(app._store.reader, run.n, run.account)
+            integrity.check_run_account(session, run.n, run.account)
 
 
 @pytest.mark.unreplayed

@@ -25,8 +25,9 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
     """A run as its rows tell it."""
     async with App.open(place.settings(*(lines or LINES)), via="mcp") as app:
         run_id = await start_run(app, **more)
-        run = queries.run_by_id(app._store.reader, run_id)
-        rows = queries.read_record(app._store.reader, run.n)
+        with place.session() as session:
+            run = queries.run_by_id(session, run_id)
+            rows = queries.read_record(session, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
         return Recording(run_id, await app._factory.load_spec(run), entries, run.outcome)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,28 +75,31 @@ class Replayed:
     """The rows of an ended run, inserted again one by one into a store of their own: the run as it was at any time."""
 
     def __init__(self, place: Place) -> None:
-        self._source = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READONLY)
+        self._place = place
         self.events = sorted(self._list_events(), key=lambda event: event[0])
 
     def _list_events(self) -> Iterator[tuple[tuple[int, int], Event]]:
-        for row in self._source.execute("select id, at from mark"):
-            yield (row[1], 2 * row[0]), ("mark", row[:1])
-        for row in self._source.execute("select mark, max(answer.at, mark.at) from answer join mark on id = mark"):
-            yield (row[1], 2 * row[0] + 1), ("answer", row[:1])
+        for mark, at in self._place.rows("select id, at from mark"):
+            yield (at, 2 * mark), ("mark", (mark,))
+        for mark, *times in self._place.rows("select mark, answer.at, mark.at from answer join mark on id = mark"):
+            yield (max(times), 2 * mark + 1), ("answer", (mark,))
+
+    def _rows(self, table: str, condition: str = "", *bindings: int) -> list[tuple[Any, ...]]:
+        return self._place.rows(f"select {', '.join(self._place.columns(table))} from {table} {condition}", *bindings)
 
     def begin(self) -> SqliteSession:
         session = SqliteSession(":memory:")
         migrate(session)
         session.execute("pragma foreign_keys = off")
         for table in ("account", "run", "text", "approval", "attempt"):
-            for row in self._source.execute(f"select * from {table}"):
+            for row in self._rows(table):
                 session.rows(f"insert or ignore into {table} values ({', '.join('?' * len(row))})", row)
         return session
 
     def go_on(self, session: SqliteSession, events: Sequence[tuple[tuple[int, int], Event]]) -> None:
         for _, (table, key) in events:
             name = "id" if table == "mark" else "mark"
-            (row,) = self._source.execute(f"select * from {table} where {name} = ?", key)
+            (row,) = self._rows(table, f"where {name} = ?", *key)
             session.rows(f"insert into {table} values ({', '.join('?' * len(row))})", row)
 
 

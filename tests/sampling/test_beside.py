@@ -36,7 +36,6 @@ from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
-from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer
 from kairos_mcp.store.queries import RunRow
 
@@ -134,14 +133,11 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         ((run_id,),) = place.rows("select id from run")
         await app.client_requests.store_reply(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
         before = bodies(place, run_id)
-        connection = SqliteSession(str(place.db))
-        try:
-            run = queries.run_by_id(connection, run_id)
+        with place.session() as session:
+            run = queries.run_by_id(session, run_id)
             late = [SubmittedAnswer("task-1/round-1", Completion("late"))]
-            recorded = open_completions.deposit_still_open(connection, run, late, owner=ownership.ANY_SERVER, at=0)
+            recorded = open_completions.deposit_still_open(session, run, late, owner=ownership.ANY_SERVER, at=0)
             assert recorded == RecordedAnswers()
-        finally:
-            connection.close()
         assert bodies(place, run_id) == before
 
 

@@ -8,7 +8,6 @@ from support.app import ASK, Place, asks, open_checked_app, rests, says, start_r
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import tool_memory
-from kairos_mcp.store.connection import SqliteSession
 
 KEY = "zebra-9124-quagga-5577-okapi"  # of no known shape: no mask would take it out
 LONG = "".join(f"line {n}\n" for n in range(40))  # so that no diff shows what stands below it
@@ -67,12 +66,11 @@ async def test_a_call_that_has_its_answer_keeps_nothing_more(place: Place) -> No
     keys_in(place)
     async with open_checked_app(settings) as app:
         run_id = await start_run(app, tools=TOOLS, caller_tools=(ASK,))
-    connection = SqliteSession(str(place.db))
-    connection.execute("begin; update run set owner = 1, fence = 9")
-    with pytest.raises(Stale):
-        tool_memory.keep_text(connection, 1, run_id, 1, 9, tool_memory.intent_name("round-1/call-1"), KEY)
-    tool_memory.keep_text(
-        connection, 1, run_id, 1, 9, tool_memory.intent_name("round-2/call-1"), KEY
-    )  # this one has none yet
-    connection.execute("rollback")
-    connection.close()
+    with place.session() as session:
+        session.rows("begin")
+        session.rows("update run set owner = 1, fence = 9")
+        with pytest.raises(Stale):
+            tool_memory.keep_text(session, 1, run_id, 1, 9, tool_memory.intent_name("round-1/call-1"), KEY)
+        # The other one has no answer yet.
+        tool_memory.keep_text(session, 1, run_id, 1, 9, tool_memory.intent_name("round-2/call-1"), KEY)
+        session.rows("rollback")

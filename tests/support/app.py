@@ -86,9 +86,22 @@ class Place:
         finally:
             fresh.close()
 
-    def store(self) -> Store:
+    def add_trigger(self, statement: str) -> None:
+        """Add a trigger, which is written as SQLite has it."""
+        statements = [statement] if postgres.database_of(self.root) is None else postgres.translate_trigger(statement)
+        for each in statements:
+            self.rows(each)
+
+    def store(self, **changes: Any) -> Store:
         """The store as another process has it, which nothing keeps open."""
-        return make_store(self.settings(), "test", None, salvage=False)
+        return make_store(self.settings(**changes), "test", None, salvage=False)
+
+    def has_tables(self) -> bool:
+        """Whether a server has opened the store."""
+        if (database := postgres.database_of(self.root)) is None:
+            return self.db.exists() and bool(self.rows("select 1 from sqlite_master where name = 'answer'"))
+        with postgres.open_session(database) as session:
+            return session.row("select to_regclass('answer')") != (None,)
 
     @contextmanager
     def session(self) -> Iterator[Session]:

@@ -134,8 +134,8 @@ def branches_of(place: Place, run_id: str) -> dict[str, BranchBook]:
     """The accounts of a run's branches by path, outer ones first."""
     columns = ", ".join(f"account.{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields)
     found = place.rows(
-        "with recursive inner(id) as (select account from run where id = ? union all select account.id from account"
-        f" join inner on parent = inner.id) select name, {columns} from account join inner on inner.id = account.id"
+        "with recursive inside(id) as (select account from run where id = ? union all select account.id from account"
+        f" join inside on parent = inside.id) select name, {columns} from account join inside on inside.id = account.id"
         " where scope = 'branch' order by account.id",
         run_id,
     )

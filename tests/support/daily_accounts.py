@@ -137,28 +137,28 @@ def units_in(text: str) -> Units:
 
 
 def watch_peaks(place: Place) -> None:
-    """From now on the file itself notes each commit that takes a day, a mandate or a branch past one of its caps."""
+    """From now on the store itself notes each commit that takes a day, a mandate or a branch past one of its caps."""
     over = " or ".join(
         f"new.held_{unit} + new.spent_{unit} > new.cap_{unit} and new.held_{unit} + new.spent_{unit}"
         f" > old.held_{unit} + old.spent_{unit}"
         for unit in Units._fields
     )
     place.rows("create table passed(account integer)")
-    place.rows(
+    place.add_trigger(
         "create trigger peak after update on account when new.scope in ('day', 'mandate', 'branch') and"
         f" ({over}) begin insert into passed values (new.id); end"
     )
 
 
 def watch_reservations(place: Place) -> None:
-    """From now on the file itself notes each commit that holds more of an account than its caps have room for."""
+    """From now on the store itself notes each commit that holds more of an account than its caps have room for."""
     units = [unit for unit in Units._fields if unit != "milliseconds"]  # a closing call has half a minute of its own
     over = " or ".join(
         f"new.held_{unit} > old.held_{unit} and new.held_{unit} + new.spent_{unit} > new.cap_{unit}" for unit in units
     )
     place.rows("create table reserved_over(account integer)")
     noted = "begin insert into reserved_over values (new.id); end"
-    place.rows(f"create trigger reserving after update on account when {over} {noted}")
+    place.add_trigger(f"create trigger reserving after update on account when {over} {noted}")
 
 
 def reserved_over(place: Place) -> int:

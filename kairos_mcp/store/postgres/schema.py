@@ -70,6 +70,10 @@ FUNCTIONS = (
         select strpos(body, part) > 0 $$
     """,
     """
+    create function substr(body text, start bigint, count bigint) returns text
+        language sql immutable parallel safe as $$ select substr(body, start::integer, count::integer) $$
+    """,
+    """
     create function iif(is_so boolean, one bigint, other bigint) returns bigint
         language sql immutable parallel safe as $$ select case when is_so then one else other end $$
     """,
