@@ -8,6 +8,7 @@ by the marker `unreplayed`. Where the kernel allows no sandbox, tests marked `sa
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,20 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
         _assert_replays(db)
     for named in place.glob(f"**/{postgres.NAMED_IN}"):
         _assert_replays_in_database(named.read_text())
+
+
+@pytest.fixture(scope="session")
+def postgres_server(testrun_uid: str) -> str:
+    """A PostgreSQL server, one for all workers; where it is."""
+    # Not below the folder of pytest: another session of it closes the folder above to the server's own user.
+    return postgres.start_server(Path(tempfile.gettempdir()) / f"kairos-tests-{testrun_uid}")
+
+
+@pytest.fixture
+def kept_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of a test with `both_stores`."""
+    if request.param == "database":
+        monkeypatch.setenv(postgres.CHOICE, request.getfixturevalue("postgres_server"))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from support.app import ME, Place, outcome_of, place_in, rests, says, start_run, wait_for_step
 from support.branches import DEEP, Team, branches_of, lines, looks, open_team_app, team_app
 from support.daily_accounts import ZONE, Clock, count_passed_caps, days_of, usage_of, watch_peaks
+from support.postgres import both_stores
 from support.provider_server import WITHIN_S, Heard, Standin, silent, talks
 
 from kairos_mcp.cli.budget import budget
@@ -193,6 +194,7 @@ async def test_a_lost_attempt_in_a_branch_stays_charged_to_every_account_above(p
             assert book.spent.model_calls == 2
 
 
+@both_stores
 async def test_a_cancelled_run_holds_nothing_in_any_branch(place: Place) -> None:
     async with open_team_app(place.settings(time_zone=ZONE), Team(3, tries=1)) as app:
         run_id = await start_run(app, route="caller", limits=Limits(rounds=9))

@@ -24,6 +24,7 @@ from support.app import (
     wait_for_step,
 )
 from support.commits import call_before_commits, leave_commits, make_full_disk_error
+from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING
@@ -53,6 +54,7 @@ def orphan(place: Place, run_id: str, *, paused: bool = False) -> None:
 # -- two apps ----------------------------------------------------------------------------------------------------
 
 
+@both_stores
 async def test_an_answer_left_through_another_host_reaches_the_owner(place: Place) -> None:
     settings = place.settings()
     async with open_checked_app(settings) as one, App.open(settings, via="mcp") as other:
@@ -358,6 +360,7 @@ async def cancel_within_commit(app: App, place: Place, run_id: str) -> None:
     await app.control.request(run_id, "cancel", ME)
 
 
+@both_stores
 @pytest.mark.parametrize("limits", [Limits()])
 async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_one_works(
     place: Place, limits: Limits
@@ -376,6 +379,7 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
 # -- the guards of the record ------------------------------------------------------------------------------------
 
 
+@both_stores
 async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done", delay_s=0.5))
     async with open_checked_app(settings) as first, App.open(settings, via="mcp") as second:

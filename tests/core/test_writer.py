@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.app import Place
+from support.postgres import both_stores
 
 from kairos_mcp.core.errors import BadArguments, FenceLost, StoreBusy
 from kairos_mcp.store.database import Store
@@ -122,6 +123,7 @@ async def test_a_job_that_breaks_alone_leaves_nothing_half_written(place: Place,
     await store.close()
 
 
+@both_stores
 async def test_one_who_gives_up_waiting_does_not_undo_what_was_asked(place: Place) -> None:
     store = open_store(place, "full")
     with moving(store, 2):

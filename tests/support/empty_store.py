@@ -22,7 +22,7 @@ def open_empty_store() -> Iterator[Session]:
         return
     from kairos_mcp.store.postgres.schema import make_tables
 
-    with postgres.open_session(postgres.make_schema(os.environ["KAIROS_TEST_STORE"])) as session:
+    with postgres.open_session(postgres.make_schema(os.environ[postgres.CHOICE])) as session:
         make_tables(session)
         yield session
 

