@@ -38,6 +38,7 @@ NOT_COMPARED = frozenset(
     )
 )
 DIGEST_CHARS = 16
+PAUSED_BY_REQUEST = "somebody asked for it"  # why a run is paused, as it is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class Control(Operations):
                     self._refuse_unpriced(run, chosen, "day.usd")
                 return chosen, notes[0] if notes else None
             case "pause":
-                return "asked", None
+                return PAUSED_BY_REQUEST, None
             case _:
                 return "", None
 

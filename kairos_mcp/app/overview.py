@@ -59,7 +59,9 @@ class Overview(Operations):
         if (known := self._ended.get(run_id)) is not None:
             return known
         run = await self._find(run_id)
-        row = _make_row(run, await self._runs.report(run_id, person_on_page(run.principal), full=False))
+        report = await self._runs.report(run_id, person_on_page(run.principal), full=False)
+        waits = await self._store.read(lambda session: find_runs.waits_for_person(session, run.n))
+        row = _make_row(run, report, waits_for_person=waits)
         if run.outcome is not None:
             self._ended[run_id] = row
             while len(self._ended) > MAX_KEPT:
@@ -118,16 +120,16 @@ class Overview(Operations):
         return len(await self._list_waiting())
 
     async def list_waiting(self) -> list[JsonObject]:
-        """Return the runs that wait for a person, oldest first, each with what is to be decided about, whole."""
+        """Return the runs that wait for a person, oldest first: each with what is to be decided about, whole, and with
+        why it stands still."""
         found: list[JsonObject] = []
         for run_id in await self._list_waiting():
             run = await self._find(run_id)
             report = await self._runs.report(run_id, person_on_page(run.principal))
             items = [item for item in report.waiting if item["kind"] in DECIDED_BY_PERSONS]
             offered = await self._store.read(partial(_add_offers, run=run, items=items))
-            found.append(
-                {"run": _make_row(run, report), "items": offered, "next": report.next, "notes": report.degraded}
-            )
+            row = _make_row(run, report, waits_for_person=True)
+            found.append({"run": row, "items": offered, "next": report.next, "held_up_by": list(report.held_up_by)})
         return found
 
     async def _list_waiting(self) -> list[str]:
@@ -157,7 +159,7 @@ def _describe_offer(session: Session, run: RunRow, key: str) -> JsonObject | Non
     return {"covers": covers.describe(row.tool), "pattern": pattern}
 
 
-def _make_row(run: RunRow, report: RunReport) -> JsonObject:
+def _make_row(run: RunRow, report: RunReport, *, waits_for_person: bool) -> JsonObject:
     """Return the entry of a run in a list. Times in milliseconds since 1970."""
     usage, goal, agent = report.usage, report.goal, None
     try:
@@ -189,6 +191,7 @@ def _make_row(run: RunRow, report: RunReport) -> JsonObject:
         "client": run.client,
         "agent": agent,
         "waiting": [{"key": item["key"], "kind": item["kind"]} for item in report.waiting],
+        "waits_for_person": waits_for_person,
     }
 
 

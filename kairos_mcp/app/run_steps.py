@@ -97,7 +97,7 @@ class RunSteps(Operations):
         with queries.name_run_in_errors(run):
             spec: Spec = decode(Spec, run.spec)
         page = self._context.page_link(run.id, caller)
-        return show_run(run, found.as_json(), spec) | ({} if page is None else {"page": page})
+        return show_run(run, found, spec) | ({} if page is None else {"page": page})
 
     async def _wait_for_change(
         self, run_id: str, seq: int, wait_s: float, caller: Caller, on_heartbeat: OnHeartbeat | None

@@ -7,7 +7,7 @@ whoever goes on with the run, as a command stores it; the page's process goes on
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import ValidationError
@@ -25,6 +25,7 @@ from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.app.start import StartResult
+    from kairos_mcp.core.identity import Caller
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 Folder = Annotated[str, Field(min_length=1, max_length=4_096)]
@@ -57,21 +58,34 @@ class _Act(BaseModel):
 
 
 class _OfRun(_Act):
+    """An act on a run, in the name of whose run it is. `moves`: somebody has to go on with it then."""
+
     run: Id
+    moves: ClassVar[bool] = True
 
-    async def _report_stored(self, app: App, what: str) -> ActResult:
-        return ActResult(f"{what} {await app.control.describe_driver(self.run)}", self.run, moves=True)
+    async def carry_out(self, app: App) -> ActResult:
+        said = await self.change(app, await app.overview.find_caller(self.run))
+        if not self.moves:
+            return ActResult(said, self.run)
+        return ActResult(f"{said} {await app.control.describe_driver(self.run)}", self.run, moves=True)
+
+    async def change(self, app: App, caller: Caller) -> str:
+        """Store what the person wants; return what has become of it, in a sentence."""
+        raise NotImplementedError
 
 
-class Approve(_OfRun):
-    act: Literal["approve"]
+class Decide(_OfRun):
+    """`name`: of the tool, typed to approve what can't be undone."""
+
+    act: Literal["approve", "deny"]
     key: Id
     digest: Digest
     feedback: Text | None = None
+    name: Id | None = None
     always: Literal["run", "project"] | None = None
     pattern: Text | None = None
 
-    async def carry_out(self, app: App) -> ActResult:
+    async def change(self, app: App, caller: Caller) -> str:
         from kairos_mcp.core.command_patterns import parse_pattern
         from kairos_mcp.store.rules import RuleRequest
 
@@ -79,25 +93,15 @@ class Approve(_OfRun):
             raise BadArguments("A pattern goes with a remembered approval.", "Say for how long.")
         argv = parse_pattern(self.pattern) if self.pattern is not None else None
         rule = None if self.always is None else RuleRequest(self.always, argv)
-        caller = await app.overview.find_caller(self.run)
+        asked = await app.answers.find_approval(self.run, self.key, caller)
+        if self.act == "approve" and asked.effect == "irreversible" and self.name != asked.tool:
+            raise BadArguments("This can't be undone, and the tool's name was not typed.", f"Type {asked.tool}.")
         await app.answers.decide(
-            self.run, self.key, "approve", self.feedback or None, caller, digest=self.digest, rule=rule, drive=False
+            self.run, self.key, self.act, self.feedback or None, caller, digest=self.digest, rule=rule, drive=False
         )
-        return await self._report_stored(app, "Approved." if rule is None else "Approved, and allowed from now on.")
-
-
-class Deny(_OfRun):
-    act: Literal["deny"]
-    key: Id
-    digest: Digest
-    feedback: Text | None = None
-
-    async def carry_out(self, app: App) -> ActResult:
-        caller = await app.overview.find_caller(self.run)
-        await app.answers.decide(
-            self.run, self.key, "deny", self.feedback or None, caller, digest=self.digest, drive=False
-        )
-        return await self._report_stored(app, "Denied.")
+        if self.act == "deny":
+            return "Denied."
+        return "Approved." if rule is None else "Approved, and allowed from now on."
 
 
 class Settle(_OfRun):
@@ -107,58 +111,57 @@ class Settle(_OfRun):
     settlement: Settlement
     note: Text | None = None
 
-    async def carry_out(self, app: App) -> ActResult:
-        caller = await app.overview.find_caller(self.run)
+    async def change(self, app: App, caller: Caller) -> str:
         await app.answers.settle(
             self.run, self.key, self.settlement, caller, note=self.note or None, digest=self.digest, drive=False
         )
-        return await self._report_stored(app, "Settled.")
+        return "Settled."
 
 
 class Answer(_OfRun):
     act: Literal["answer"]
     answers: Annotated[dict[str, JsonObject], Field(min_length=1, max_length=64)]
 
-    async def carry_out(self, app: App) -> ActResult:
-        await app.answers.submit(self.run, self.answers, await app.overview.find_caller(self.run), drive=False)
-        return await self._report_stored(app, "Answered.")
+    async def change(self, app: App, caller: Caller) -> str:
+        await app.answers.submit(self.run, self.answers, caller, drive=False)
+        return "Answered."
 
 
-class Control(_OfRun):
-    act: Literal["pause", "resume", "cancel"]
+class Stop(_OfRun):
+    act: Literal["pause", "cancel"]
+    moves: ClassVar[bool] = False
 
-    async def carry_out(self, app: App) -> ActResult:
-        caller = await app.overview.find_caller(self.run)
-        match self.act:
-            case "resume":
-                await app.control.resume(self.run, caller, drive=False)
-                return await self._report_stored(app, "Resumed.")
-            case "pause":
-                await app.control.request(self.run, "pause", caller, drive=False)
-                return ActResult("It pauses once what is under way has ended.", self.run)
-            case "cancel":
-                await app.control.request(self.run, "cancel", caller)
-                return ActResult("It ends now; what was done stays.", self.run)
+    async def change(self, app: App, caller: Caller) -> str:
+        await app.control.request(self.run, self.act, caller, drive=False)
+        if self.act == "pause":
+            return "It pauses once what is under way has ended."
+        return "It ends now; what was done stays."
+
+
+class Resume(_OfRun):
+    act: Literal["resume"]
+
+    async def change(self, app: App, caller: Caller) -> str:
+        await app.control.resume(self.run, caller, drive=False)
+        return "Resumed."
 
 
 class Extend(_OfRun):
     act: Literal["extend"]
     limits: RunLimits
 
-    async def carry_out(self, app: App) -> ActResult:
-        caller = await app.overview.find_caller(self.run)
+    async def change(self, app: App, caller: Caller) -> str:
         await app.control.request(self.run, "extend", caller, limits=self.limits, drive=False)
-        return await self._report_stored(app, "Extended.")
+        return "Extended."
 
 
 class Reroute(_OfRun):
     act: Literal["reroute"]
     route: Route
 
-    async def carry_out(self, app: App) -> ActResult:
-        caller = await app.overview.find_caller(self.run)
+    async def change(self, app: App, caller: Caller) -> str:
         await app.control.request(self.run, "reroute", caller, route=self.route, drive=False)
-        return await self._report_stored(app, "Rerouted.")
+        return "Rerouted."
 
 
 class _Start(_Act):
@@ -238,11 +241,16 @@ class SaveMandate(_Act):
         return ActResult(" ".join([f"Saved as {saved['mandate_id']}.", *saved["degraded"]]))
 
 
-class EditMandate(_Act):
-    act: Literal["mandate_edit"]
+class _OfMandate(_Act):
+    """An act on a mandate, as it was shown: `digest`."""
+
     id: Id
     workspace: Folder | None = None
     digest: Digest
+
+
+class EditMandate(_OfMandate):
+    act: Literal["mandate_edit"]
     mandate: JsonObject
 
     async def carry_out(self, app: App) -> ActResult:
@@ -252,11 +260,8 @@ class EditMandate(_Act):
         return ActResult(" ".join(["Saved." if saved["changed"] else "Nothing changed.", *saved["degraded"]]))
 
 
-class RemoveMandate(_Act):
+class RemoveMandate(_OfMandate):
     act: Literal["mandate_remove"]
-    id: Id
-    workspace: Folder | None = None
-    digest: Digest
 
     async def carry_out(self, app: App) -> ActResult:
         await app.mandates.remove(self.id, person_on_page(), workspace=self.workspace, shown=self.digest)
@@ -286,7 +291,7 @@ class RemoveRule(_Act):
 
 
 Act = (
-    Approve | Deny | Settle | Answer | Control | Extend | Reroute | Start | Fork | StartTeam | RunMandate | SaveMandate
+    Decide | Settle | Answer | Stop | Resume | Extend | Reroute | Start | Fork | StartTeam | RunMandate | SaveMandate
     | EditMandate | RemoveMandate | DecideTool | RemoveRule
 )  # fmt: skip
 _ACTS: TypeAdapter[Act] = TypeAdapter(Annotated[Act, Field(discriminator="act")])

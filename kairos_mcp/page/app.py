@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -70,6 +71,7 @@ class Page:
             "search": _search,
             "run": _run,
             "text": _text,
+            "export": _export,
             "item": _item,
             "waits": _waits,
             "budget": _budget,
@@ -212,6 +214,14 @@ async def _text(app: App, request: Request) -> JsonObject:
     run_id, cursor = _query(request, "run"), request.query_params.get("cursor")
     query = TraceQuery(ref=_query(request, "ref"), cursor=cursor, max_chars=TEXT_CHARS)
     return await app.records.trace(run_id, query, await app.overview.find_caller(run_id))
+
+
+async def _export(app: App, request: Request) -> Response:
+    """The run as a file, as `kairos-mcp export` writes it: read as fast as the browser takes it."""
+    run_id = _query(request, "run")
+    lines = await app.records.export(run_id, await app.overview.find_caller(run_id))
+    headers = {"content-disposition": f'attachment; filename="{quote(run_id)}.jsonl"'}
+    return StreamingResponse(lines, headers=headers, media_type="application/jsonl")
 
 
 async def _item(app: App, request: Request) -> JsonObject:

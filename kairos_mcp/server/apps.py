@@ -2,7 +2,7 @@
 
 A host that shows apps (the extension io.modelcontextprotocol/ui) is told of it with the tools that start or show runs.
 The document loads nothing and asks the host alone: it reads by run_trace, and leads to the page for what a person
-decides.
+decides. Where the settings let whoever calls decide, it does so by run_continue, as a model might.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ OF_RESOURCE: dict[str, Any] = {
     }
 }
 LIBRARY = "vendor/preact-htm.js"
-MODULES = ("format.js", "steps.js", "view.js", "app.js")  # each after those that it imports
-_STYLE = "#app{display:block;min-height:0;padding:14px 16px}.group{content-visibility:visible}.run h1{font-size:17px}"
+MODULES = ("format.js", "steps.js", "status.js", "waiting.js", "view.js", "app.js")  # each after those that it imports
+_STYLE = "#app{padding:14px 16px}.group{content-visibility:visible}.run h1{font-size:17px}"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "[^"]+";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|let|function|async function|class) )", re.MULTILINE)
-_JS_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
+_JS_COMMENT = re.compile(r"^ *//[^\n]*\n|^/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
+_JS_INDENT = re.compile(r"^ +", re.MULTILINE)  # of lines: in a template too it is but white space
 _CSS_SPACE = re.compile(r"(?:/\*.*?\*/|\s)+", re.DOTALL)
 _EXPORTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
 
@@ -65,7 +66,7 @@ def make_document() -> str:
     assert "</script" not in script.lower()
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-        f"<title>Kairos run</title><style>{_CSS_SPACE.sub(' ', _read('page.css'))}{_STYLE}</style></head>"
+        f"<title>Kairos run</title><style>{_CSS_SPACE.sub(' ', _read('run.css'))}{_STYLE}</style></head>"
         f'<body><div id="app"></div><script>{script}</script></body></html>'
     )
 
@@ -76,7 +77,7 @@ def _read(name: str) -> str:
 
 def _as_part(module: str) -> str:
     """Return a module as a part of one script: the others stand before it, so it imports and exports nothing."""
-    return _JS_COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", module)))
+    return _JS_INDENT.sub("", _JS_COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", module))))
 
 
 def _as_library(module: str) -> str:

@@ -53,6 +53,11 @@ def list_waiting_for_person(session: Session, principal: str | None, workspaces:
     return [run_id for (run_id,) in session.rows(statement, bindings)]
 
 
+def waits_for_person(session: Session, run: int) -> bool:
+    """Whether the run with this number is one of those that wait for a person."""
+    return session.row(f"{_WAITS} and run.n = ?", (run,)) is not None
+
+
 def count_waiting_for_caller(session: Session, principal: str, workspaces: Sequence[str] | None) -> int:
     """Count a principal's runs in these workspaces ('' for none; None: in all) that wait for an answer in the place of
     a model."""

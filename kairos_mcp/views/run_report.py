@@ -76,10 +76,12 @@ class RunReport:
     degraded: tuple[str, ...]
     next: JsonObject | None
     phase: TeamPhase | None = None
+    held_up_by: tuple[str, ...] = ()  # those of `degraded` that say why it stands still
 
     def as_json(self) -> JsonObject:
-        """Return the report as JSON; `phase` only of a team that has not ended."""
+        """Return the report as callers get it; `phase` only of a team that has not ended."""
         fields = asdict(self)
+        del fields["held_up_by"]
         if self.phase is None:
             del fields["phase"]
         return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
@@ -223,6 +225,7 @@ def make_report(
             view.page,
         ),
         phase=team.phase if team is not None and outcome is None else None,
+        held_up_by=tuple(_held_up_by(session, run, view, waits)),
     )
 
 
@@ -280,6 +283,7 @@ def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> R
         next=next_call(session, run, status, (), view.decides, view.trouble, None, NOTHING_WAITS)
         if run.outcome is None
         else None,
+        held_up_by=tuple(_held_up_by(session, run, view, NOTHING_WAITS)),
     )
 
 
@@ -374,15 +378,23 @@ def _remaining_limits(account: Account) -> JsonObject:
     return limits_to_json(account.remaining)
 
 
-def _held_up_calls(session: Session, run: RunRow, waits: WaitingItems) -> list[str]:
-    """Return notes about calls that need an approval which nobody is asked for now."""
-    texts = [
+def _held_up_by(session: Session, run: RunRow, view: ServerView, waits: WaitingItems) -> list[str]:
+    """Return the notes that say why a run stands still: an error, calls that need an approval which nobody is asked for
+    now, what no server has, what a pause is for."""
+    if run.outcome is not None:
+        return []
+    texts = [] if view.trouble is None else [f"The run stands still: {view.trouble}"]
+    texts += [
         f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
     ]
     if waits.unasked:
         number = count_of(len(waits.unasked), "call")
         room = f"{approvals.MAX_PER_RUN} of a run and {approvals.MAX_PER_WORKSPACE} of a workspace are asked at a time"
         texts.append(f"{number} of this run not asked about yet: {room}; the next is when one was decided.")
+    if view.lacks:
+        texts.append(f"No server goes on with this run: it needs one with {' and '.join(view.lacks)}.")
+    if run.resume_at is not None:
+        texts.append(f"Paused: {run.paused}")
     return texts
 
 
@@ -402,13 +414,9 @@ def _degraded_notes(
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
     if view.changed_file is not None:
         texts.append(f"{view.changed_file} was changed after this server began: a restart makes it count.")
-    if view.trouble is not None:
-        texts.append(f"The run stands still: {view.trouble}" if run.outcome is None else str(view.trouble))
-    texts += _held_up_calls(session, run, waits)
-    if view.lacks:
-        texts.append(f"No server goes on with this run: it needs one with {' and '.join(view.lacks)}.")
-    if run.resume_at is not None and run.outcome is None:
-        texts.append(f"Paused: {run.paused}")
+    if view.trouble is not None and run.outcome is not None:
+        texts.append(str(view.trouble))
+    texts += _held_up_by(session, run, view, waits)
     if not since and run.route != "provider" and report_queries.has_private_content(session, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:

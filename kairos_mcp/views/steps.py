@@ -22,6 +22,7 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecisionRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.views.mandate_view import find_tool_name
+from kairos_mcp.views.run_report import RunReport
 
 TEXT_CHARS = 4_000  # of a step's text, and of each text in its arguments: `run_trace ref=PATH` has all of it
 ARGUMENTS_CHARS = 12_000  # of all arguments of a call
@@ -183,17 +184,20 @@ def fit_step(step: JsonObject, chars: int) -> JsonObject:
 DECIDED_BY_PERSONS = ("approval", "settle")  # the kinds of what waits
 
 
-def show_run(run: RunRow, report: JsonObject, spec: Spec) -> JsonObject:
+def show_run(run: RunRow, report: RunReport, spec: Spec) -> JsonObject:
     """Return a run's report as it is shown beside its steps: the goal whole, what a person decides whole, of all else
-    that waits the key and kind, and no calls, which are steps."""
+    that waits the key and kind, and no calls, which are steps; why it stands still apart from the other notes."""
+    whole = report.as_json()
     waiting = [
         item if item["kind"] in DECIDED_BY_PERSONS else {"key": item["key"], "kind": item["kind"]}
-        for item in report["waiting"]
+        for item in report.waiting
     ]
-    shown = {name: value for name, value in report.items() if name != "calls"}
+    shown = {name: value for name, value in whole.items() if name != "calls"}
     return shown | {
         "goal": truncate(spec.goal, TEXT_CHARS),
         "waiting": waiting,
+        "held_up_by": list(report.held_up_by),
+        "degraded": [note for note in report.degraded if note not in report.held_up_by],
         "started_at": run.created_at,
         "ended_at": run.ended_at,
         "client": run.client,

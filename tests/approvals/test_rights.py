@@ -118,7 +118,7 @@ async def approval(place: Place, way: DecisionWay, setting: ApprovalsSetting) ->
         if way == "command":
             assert kairos(place, "approve", "--no-drive", run_id, KEY).returncode == 0
         elif way == "page":
-            decide_on_page(place, setting, "approve", run_id)
+            decide_on_page(place, setting, "approve", run_id, name="ask_person")
         elif way == "dialog":
             await answers(client, "run_continue", run_id=run_id, wait_s=1)
         else:

@@ -385,7 +385,7 @@ async def test_an_outage_while_somebody_pauses_the_run_leaves_their_pause(place:
     async with app_at(settings, Clock()) as app:
         run_id = (await app.runs.start_planner(PlannerRequest("look", key="k"), ME)).run_id
         await rests(app, run_id)
-        assert place.rows("select paused, resume_at from run") == [("asked", None)]
+        assert place.rows("select paused, resume_at from run") == [("somebody asked for it", None)]
         await asyncio.gather(*requests)
 
 

@@ -2637,6 +2637,12 @@ ON_THE_PAGE = (
     ),
     Guard(
         "page/acts.py",
+        ' and asked.effect == "irreversible" and self.name != asked.tool:',
+        " and False:",
+        ON_PAGE + "what_can_t_be_undone_is_approved_by_its_name",
+    ),
+    Guard(
+        "page/acts.py",
         "    if choice.route not in OWN_ROUTES:",
         "    if False:",
         ON_PAGE + "nothing_is_started_where_nobody_would_answer",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from approvals.test_commands import ran
 from support.app import ME, Place, reads, rests, says
 from support.page import Visitor, served_page
 from support.page_runs import ask_to_write, writes
+from support.reviewers import open_asking_app, waiting
 from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
@@ -63,6 +66,63 @@ def test_a_denial_brings_its_words_to_the_model(place: Place) -> None:
         steps = {step["path"]: step for step in desk.read(f"run?run={run_id}")["steps"]}
         assert "Use notes.txt instead." in steps["round-1/call-1"]["text"]
         assert not (place.workspace / "new.txt").exists()
+
+
+def test_what_can_t_be_undone_is_approved_by_its_name(place: Place) -> None:
+    async def ask() -> str:
+        async with open_asking_app(place) as app:
+            return await waiting(app, place)
+
+    run_id = asyncio.run(ask())
+    with served_page(place.home, "--workspace", str(place.workspace)) as desk:
+        item = desk.waiting(run_id)
+        assert (item["name"], item["effect"]) == ("ask_person", "irreversible")
+        shown = {"run": run_id, "key": item["key"], "digest": item["digest"]}
+        for typed in ({}, {"name": "ask"}):
+            refused = desk.acts("approve", **shown, **typed)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_arguments")
+        assert verdicts(place)[0][0] is None
+        desk.does("approve", **shown, name="ask_person")
+        assert verdicts(place)[0][0] == "approve"
+
+
+def test_a_run_is_downloaded_as_the_command_exports_it(place: Place, tmp_path: Path) -> None:
+    run_id = asyncio.run(ask_to_write(place, goal="make <it>"))
+    with served_page(place.home) as desk:
+        answer = desk.get(f"api/export?run={run_id}")
+        stranger = Visitor(desk.url, place.home).get(f"api/export?run={run_id}")
+        assert (stranger.status_code, desk.get("api/export?run=run-0").status_code) == (401, 404)
+    assert answer.headers["content-disposition"] == f'attachment; filename="{run_id}.jsonl"'
+    assert (answer.headers["content-type"], answer.headers["x-content-type-options"]) == (
+        "application/jsonl",
+        "nosniff",
+    )
+    assert ran("export", run_id, "--home", str(place.home)).stdout == answer.text
+    (tmp_path / "run.jsonl").write_bytes(answer.content)
+    assert ran("replay", str(tmp_path / "run.jsonl")).returncode == 0
+
+
+def test_the_list_the_count_and_the_inbox_name_the_same_runs(place: Place) -> None:
+    """Those that the command `inbox` names: an approval waits, in a run that moves or is paused; or a pause alone."""
+    asked, both, paused, ended = (asyncio.run(ask_to_write(place, goal=f"make {n}")) for n in range(4))
+    with served_page(place.home, "--workspace", str(place.workspace)) as desk:
+        for run_id in (both, paused):
+            desk.does("pause", run=run_id)
+        desk.does("deny", run=paused, key=KEY, digest=desk.waiting(paused)["digest"])
+        desk.does("cancel", run=ended)
+        rows = {row["run_id"]: row for row in desk.read("runs")["rows"]}
+        assert {run_id for run_id, row in rows.items() if row["waits_for_person"]} == {asked, both, paused}
+        assert [rows[run_id]["status"] for run_id in (asked, both, paused)] == ["input_required", "paused", "paused"]
+        waits = desk.read("waits")
+        assert waits["count"] == 3
+        assert {each["run"]["run_id"]: len(each["items"]) for each in waits["runs"]} == {asked: 1, both: 1, paused: 0}
+        with desk.line() as events:
+            assert next(data["waits"] for event, data, _ in events if event == "runs") == 3
+        shown = desk.read(f"run?run={paused}")["run"]
+        assert shown["next"]["why"] == "It was paused: somebody asked for it"
+        assert shown["held_up_by"] == []  # no note of another matter
+        desk.does("resume", run=paused)
+        assert desk.read("waits")["count"] == 2
 
 
 @pytest.mark.parametrize("scope", ["run", "project"])

@@ -21,7 +21,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.server import apps
 from kairos_mcp.server.mcp_server import build_server, list_tools
 
-MOST_BYTES = 72 * 1024
+MOST_BYTES = 64 * 1024
 
 
 class ShowsApps(ClientExtension):

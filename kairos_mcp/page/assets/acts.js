@@ -3,102 +3,20 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, get } from "./connection.js";
 import { formatPath, revealHidden } from "./format.js";
-import { hasEnded } from "./view.js";
+import { hasEnded, isDecidedByPerson } from "./status.js";
+import { DecisionForm, Failure, useRequest } from "./waiting.js";
 
-const ARMED_MS = 700; // what slid under a finger is not pressed
-const MAX_FEEDBACK = 2000;
+/** An act of the page with its state; `onDone(answer)` once the server has carried it out. */
+export const useAct = (onDone) => useRequest(async (name, fields) => onDone(await act(name, fields)));
 
-/** An act with its state: `perform(name, fields)`, whether it is under way, and how it failed. `onDone(answer)`. */
-export function useAct(onDone) {
-  const [isBusy, setIsBusy] = useState(false);
-  const [failure, setFailure] = useState(null);
-  const perform = async (name, fields) => {
-    setIsBusy(true);
-    setFailure(null);
-    try {
-      await onDone(await act(name, fields));
-    } catch (raised) {
-      setFailure(raised);
-    }
-    setIsBusy(false);
-  };
-  return { perform, isBusy, failure };
-}
-
-export const Failure = ({ failure }) =>
-  failure && html`<p class="failure" role="alert">${failure.message} <span>${failure.hint}</span></p>`;
-
-/** Whether what is shown has been there for a moment; it begins anew with each `key`. */
-export function useArmed(key) {
-  const [armed, setArmed] = useState(null);
-  useEffect(() => {
-    const timer = setTimeout(() => setArmed(key), ARMED_MS);
-    return () => clearTimeout(timer);
-  }, [key]);
-  return armed === key;
-}
-
+/** How an item that waits is decided or answered, or by whom. */
 export function Decision({ run, item, onDone }) {
-  const props = { run, item, onDone, key: item.digest || item.key };
-  if (item.kind === "approval") return html`<${Approval} ...${props} />`;
-  if (item.kind === "settle") return html`<${Settlement} ...${props} />`;
-  if (run.route === "caller") return html`<${CallerAnswer} ...${props} />`;
+  const props = { run, item, key: item.digest || item.key };
+  if (isDecidedByPerson(item)) {
+    return html`<${DecisionForm} ...${props} decide=${async (name, fields) => onDone(await act(name, fields))} />`;
+  }
+  if (run.route === "caller") return html`<${CallerAnswer} ...${props} onDone=${onDone} />`;
   return html`<p class="quiet">It is answered by whoever called, or by a client's model; nobody else is asked.</p>`;
-}
-
-function Approval({ run, item, onDone }) {
-  const [feedback, setFeedback] = useState("");
-  const [remember, setRemember] = useState("");
-  const [pattern, setPattern] = useState(item.always?.pattern || "");
-  const { perform, isBusy, failure } = useAct(onDone);
-  const armed = useArmed(item.digest);
-  const id = `${run.run_id}-${item.key}`;
-  const shown = { run: run.run_id, key: item.key, digest: item.digest };
-  const rule = remember ? { always: remember, ...(item.always.pattern != null && { pattern }) } : {};
-  return html`<div class="decision">
-    <label for="why-${id}">Comment <span class="quiet">for the model; say why if you deny</span></label>
-    <input id="why-${id}" value=${feedback} maxlength=${MAX_FEEDBACK}
-      onInput=${(event) => setFeedback(event.target.value)} autocomplete="off" />
-    <div class="buttons">
-      <button class="yes" data-approve disabled=${isBusy || !armed}
-        onClick=${() => perform("approve", { ...shown, ...rule, ...(feedback && { feedback }) })}>Approve</button>
-      <button class="no" disabled=${isBusy || !armed}
-        onClick=${() => perform("deny", { ...shown, feedback })}>Deny</button>
-      ${item.always && html`<select aria-label="For how long the approval holds" value=${remember}
-        onChange=${(event) => setRemember(event.target.value)}>
-        <option value="">this time only</option>
-        <option value="run">always in this run</option>
-        <option value="project">always in this project</option>
-      </select>`}
-      <span class="digest" title="Your decision holds for exactly what is shown above, which has this digest">
-        ${(item.digest || "").slice(0, 12)}</span>
-    </div>
-    ${remember && html`<p class="quiet">From then on nobody is asked about ${revealHidden(item.always.covers)}.</p>`}
-    ${remember && item.always.pattern != null && html`<label for="pattern-${id}">Commands like this${" "}
-      <span class="quiet">… at the end stands for any further arguments</span></label>
-      <input id="pattern-${id}" class="mono" value=${pattern} onInput=${(event) => setPattern(event.target.value)}
-        autocomplete="off" spellcheck="false" />`}
-    <${Failure} failure=${failure} />
-  </div>`;
-}
-
-function Settlement({ run, item, onDone }) {
-  const [note, setNote] = useState("");
-  const { perform, isBusy, failure } = useAct(onDone);
-  const armed = useArmed(item.digest);
-  const id = `${run.run_id}-${item.key}`;
-  const shown = { run: run.run_id, key: item.key, digest: item.digest };
-  const settle = (settlement) => perform("settle", { ...shown, settlement, ...(note && { note }) });
-  return html`<div class="decision">
-    <label for="note-${id}">Note <span class="quiet">optional, for the model</span></label>
-    <input id="note-${id}" value=${note} maxlength=${MAX_FEEDBACK} onInput=${(event) => setNote(event.target.value)}
-      autocomplete="off" />
-    <div class="buttons">
-      <button data-approve disabled=${isBusy || !armed} onClick=${() => settle("already_done")}>It took effect</button>
-      <button disabled=${isBusy || !armed} onClick=${() => settle("reattempt")}>It did not: make it again</button>
-    </div>
-    <${Failure} failure=${failure} />
-  </div>`;
 }
 
 /** What a request says: its conversation, or the arguments of a call. */
@@ -241,6 +159,7 @@ export function Controls({ run, timeline, onDone }) {
     ${!ended && button("extend", "Extend")}
     ${!ended && button("reroute", "Reroute")}
     ${canFork && button("fork", "Fork")}
+    <a class="small button" href="api/export?run=${run.run_id}" download>Download</a>
     ${!ended && button("cancel", "Cancel run")}
     ${!open && html`<${Failure} failure=${failure} />`}
     ${open && html`<${DIALOGS[open]} run=${run} timeline=${timeline} perform=${perform} isBusy=${isBusy}

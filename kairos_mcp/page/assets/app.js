@@ -1,9 +1,12 @@
 // The same view inside a host's conversation (MCP Apps, 2026-01-26): it talks JSON-RPC with the host by postMessage.
-// It shows; whoever decides does so on the page, or by the command that it names.
+// It shows. A person decides on the page or by a command, which it names; here only where the settings trust the host with
+// that (`approvals = "host"`), by a call that the host may ask them to confirm.
 
 import { html, render } from "./vendor/preact-htm.js";
+import { hasEnded, isDecidedByPerson } from "./status.js";
 import { addSteps, emptyTimeline } from "./steps.js";
-import { hasEnded, isDecidedByPerson, RunView } from "./view.js";
+import { RunView } from "./view.js";
+import { DecisionForm } from "./waiting.js";
 
 const PROTOCOL = "2026-01-26";
 const INLINE_GROUPS = 3; // the newest ones; full screen shows all
@@ -28,8 +31,9 @@ const ask = (method, params = {}) =>
   });
 const callTool = async (name, values) => {
   const result = await ask("tools/call", { name, arguments: values });
-  if (result.isError || !result.structuredContent) throw new Error("the call failed");
-  return result.structuredContent;
+  const content = result.structuredContent;
+  if (result.isError || !content) throw Object.assign(new Error(content?.message || "The call failed."), content);
+  return content;
 };
 
 addEventListener("message", ({ source, data }) => {
@@ -119,14 +123,25 @@ async function readNews(id) {
   } while (cursor);
 }
 
-function decisionElsewhere(item) {
-  const { page } = shown.run;
+/** How an item is decided: here, where the next call of whoever calls may decide it; else elsewhere. */
+function decisionOf(item) {
+  const { run } = shown;
   if (!isDecidedByPerson(item)) return null;
-  if (!page || !host.openLinks) return html`<p class="elsewhere">A person decides, in a terminal: <code>
+  if (run.next?.arguments.answers?.[item.key]) {
+    return html`<${DecisionForm} key=${item.digest} run=${run} item=${item} decide=${decide} />`;
+  }
+  if (!run.page || !host.openLinks) return html`<p class="elsewhere">A person decides, in a terminal: <code>
     ${item.command || "kairos-mcp inbox"}</code></p>`;
   return html`<p class="elsewhere"><button class="button"
-    onClick=${() => ask("ui/open-link", { url: page }).catch(() => {})}>Look and decide on the page ↗</button>
+    onClick=${() => ask("ui/open-link", { url: run.page }).catch(() => {})}>Look and decide on the page ↗</button>
     <span class="quiet">Nothing in this conversation can.</span></p>`;
+}
+
+async function decide(act, { run, key, digest, settlement, feedback, note }) {
+  const answer = act === "settle"
+    ? { settlement, digest, ...(note && { note }) }
+    : { decision: act, digest, ...(feedback && { feedback }) };
+  await callTool("run_continue", { run_id: run, answers: { [key]: answer }, wait_s: 0 });
 }
 
 async function enlarge() {
@@ -141,7 +156,7 @@ function draw() {
   const canEnlarge = !isFull && context.availableDisplayModes?.includes("fullscreen");
   return render(html`<${RunView} run=${shown.run} timeline=${shown.timeline}
     newest=${isFull ? undefined : INLINE_GROUPS} at=${shown.at}
-    onOpen=${(path) => { shown.at = path; draw(); }} decision=${decisionElsewhere} isLive=${isFollowing}
+    onOpen=${(path) => { shown.at = path; draw(); }} decision=${decisionOf} isLive=${isFollowing}
     controls=${canEnlarge && html`<div class="controls"><button class="small" onClick=${enlarge}>Larger</button>
       </div>`} />`, root);
 }

@@ -3,9 +3,9 @@
 import { html, useMemo, useState } from "./vendor/preact-htm.js";
 import { StackedBars } from "./charts.js";
 import { useFetched } from "./connection.js";
-import { Failure } from "./acts.js";
 import { folderName, formatCount, formatDuration, formatMoney } from "./format.js";
 import { Meter } from "./view.js";
+import { Failure } from "./waiting.js";
 
 const DAY_MS = 86_400_000;
 const UNITS = { usd: ["dollars", formatMoney, 0.01], total_tokens: ["tokens", formatCount, 1] };

@@ -1,22 +1,36 @@
 // The inbox of what waits for a person, and the form that starts something.
 
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
-import { Decision, Failure, Field, useAct } from "./acts.js";
+import { Decision, Field, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
 import { folderName, formatAgo, formatMoney, joinFacts, plural, revealHidden } from "./format.js";
 import { DefinitionCard } from "./tools.js";
-import { WaitingCard } from "./view.js";
+import { HeldUp } from "./view.js";
+import { Failure, useArmed, WaitingCard } from "./waiting.js";
 
 const factsOf = (run) =>
   joinFacts(run.mandate, folderName(run.workspace), run.model || run.route, formatMoney(run.usd), formatAgo(run.started_at));
+
+/** A run that stands still until a person resumes it, or ends it. */
+function PausedCard({ run, pause, onDone }) {
+  const { perform, isBusy, failure } = useAct(onDone);
+  const isReady = useArmed(run.run_id) && !isBusy;
+  return html`<section class="waiting" aria-label="Waits"><${HeldUp} ...${pause} />
+    <div class="buttons"><button data-approve disabled=${!isReady}
+      onClick=${() => perform("resume", { run: run.run_id })}>Resume</button>
+      <a class="text" href="#/runs/${run.run_id}">look at the run</a></div>
+    <${Failure} failure=${failure} /></section>`;
+}
 
 /** The inbox: one item after another, the oldest first. The one on the screen stays until it is decided. */
 export function InboxPage({ onDone }) {
   const { value, failure, reload } = useFetched("api/waits");
   const [current, setCurrent] = useState(null);
   const items = useMemo(() => [
-    ...(value?.runs || []).flatMap(({ run, items: own }) =>
-      own.map((item) => ({ id: [run.run_id, item.key, item.digest].join("/"), run, item }))),
+    ...(value?.runs || []).flatMap(({ run, items: own, held_up_by: reasons, next }) => [
+      ...own.map((item) => ({ id: [run.run_id, item.key, item.digest].join("/"), run, item })),
+      ...(run.status === "paused" ? [{ id: `${run.run_id}/paused`, run, pause: { reasons, next } }] : []),
+    ]),
     ...(value?.definitions || []).map((definition) => ({ id: `${definition.address}/${definition.hash}`, definition })),
   ], [value]);
   const shown = items.find(({ id }) => id === current) || items[0];
@@ -34,12 +48,13 @@ export function InboxPage({ onDone }) {
       ${revealHidden(shown.run.goal)}</a>
       <span class="quiet">
         ${factsOf(shown.run)}</span></p>
-      <${WaitingCard} key=${shown.id} item=${shown.item}><${Decision} run=${shown.run} item=${shown.item}
-        onDone=${done} /><//>`}
+      ${shown.item ? html`<${WaitingCard} key=${shown.id} item=${shown.item}><${Decision} run=${shown.run}
+        item=${shown.item} onDone=${done} /><//>` : html`<${PausedCard} key=${shown.id} run=${shown.run}
+        pause=${shown.pause} onDone=${done} />`}`}
     ${shown.definition && html`<${DefinitionCard} key=${shown.id} definition=${shown.definition} onDone=${done} />`}
     ${rest.length > 0 && html`<h2 class="after">Then</h2><ul class="then">
       ${rest.map(({ id, run, item, definition }) => html`<li key=${id}><button onClick=${() => setCurrent(id)}>
-      <code>${item ? item.name || item.kind : definition.address}</code><span>
+      <code>${definition ? definition.address : item ? item.name || item.kind : "paused"}</code><span>
         ${run ? revealHidden(run.goal) : "a tool’s definition"}</span></button></li>`)}</ul>`}`;
 }
 

@@ -1,10 +1,12 @@
 // Mandates: their list, and one with its schedule, cycles, lessons and what one may do with it.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { Dialog, Failure, useAct } from "./acts.js";
+import { Dialog, useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
 import { folderName, formatAgo, formatMoment, formatMoney, joinFacts, revealHidden } from "./format.js";
-import { Meter, STATUS } from "./view.js";
+import { STATUS } from "./status.js";
+import { Meter } from "./view.js";
+import { Failure } from "./waiting.js";
 
 const STATES = {
   created: ["○", "never run"], active: ["●", "active"], paused_at_checkpoint: ["◆", "waits at a checkpoint"],

@@ -4,7 +4,7 @@ import { html, render, useCallback, useEffect, useMemo, useRef, useState } from 
 import { enter, follow, get, useEvents } from "./connection.js";
 import { joinFacts } from "./format.js";
 import { RunsPage } from "./runs.js";
-import { hasEnded, isDecidedByPerson } from "./view.js";
+import { hasEnded } from "./status.js";
 
 const PAGES = [
   ["runs", "Runs"],
@@ -161,10 +161,10 @@ function App({ me }) {
     k: () => moveFocus(-1),
     u: () => (location.hash = "#/runs"),
     w: () => {
-      const waiting = (rows || []).filter((row) => row.waiting.some(isDecidedByPerson));
+      const waiting = (rows || []).filter((row) => row.waits_for_person);
       location.hash = waiting.length === 1 ? `#/runs/${waiting[0].run_id}` : "#/waits";
     },
-    a: () => document.querySelector("[data-approve]")?.focus(),
+    a: () => document.querySelector(".typed, [data-approve]")?.focus(),
     "/": () => document.getElementById("search")?.focus(),
     "?": () => setIsHelpOpen(true),
   });

@@ -4,7 +4,8 @@ import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from 
 import { follow, get, useEvents } from "./connection.js";
 import { formatCount, formatMoney, formatPath } from "./format.js";
 import { addSteps, emptyTimeline, newestStep } from "./steps.js";
-import { hasEnded, isDecidedByPerson, RunView, StatusPill } from "./view.js";
+import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
+import { RunView } from "./view.js";
 import { Controls, Decision } from "./acts.js";
 
 const AT_END_PX = 120; // so near to the end of the page the reader is taken along

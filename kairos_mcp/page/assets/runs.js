@@ -3,15 +3,15 @@
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { get } from "./connection.js";
 import { folderName, formatAgo, formatCount, formatMoney, plural, revealHidden } from "./format.js";
-import { hasEnded, isDecidedByPerson, StatusPill } from "./view.js";
+import { hasEnded, StatusPill } from "./status.js";
 
 const PAGE_SIZE = 60;
 const SEARCH_MS = 200; // after the last key
 
 const KINDS = [
   ["all", () => true],
-  ["waiting", (row) => row.status === "input_required"],
-  ["working", (row) => row.status === "working"],
+  ["for you", (row) => row.waits_for_person],
+  ["working", (row) => ["working", "input_required"].includes(row.status) && !row.waits_for_person],
   ["paused", (row) => row.status === "paused"],
   ["ended", hasEnded],
 ];
@@ -61,10 +61,10 @@ function useSearch(text) {
 }
 
 function CallOut({ rows }) {
-  const waiting = rows.filter((row) => row.waiting.some(isDecidedByPerson));
+  const waiting = rows.filter((row) => row.waits_for_person);
   if (!waiting.length) return null;
   return html`<a class="call-out" href="#/waits">
-    <b>◆ ${waiting.length === 1 ? "One run waits" : `${waiting.length} runs wait`} for your decision</b>
+    <b>◆ ${waiting.length === 1 ? "One run waits" : `${waiting.length} runs wait`} for you</b>
     <span>${revealHidden(waiting.at(-1).goal)}</span></a>`;
 }
 
@@ -107,7 +107,7 @@ export function RunsPage({ rows, query, onOlder }) {
       ${found && html`<p class="quiet" role="status">
         Found “${text.trim()}” in ${plural(found.rows.length, "run")} of the newest ${found.searched}.</p>`}
       ${shown.length ? html`<${RunList} rows=${shown} />` : !found && html`<p class="empty small">
-        ${show === "waiting" ? "Nothing waits." : "None here."}</p>`}
+        ${show === "for you" ? "Nothing waits for you." : "None here."}</p>`}
       ${!found && hasMore && rows.length >= PAGE_SIZE && html`<button class="earlier"
         onClick=${older}>Show older runs</button>`}`}`;
 }

@@ -1,10 +1,10 @@
 // The tools that loops may call, with the definitions that wait for a person; and the agents of a team.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { Failure, useAct, useArmed } from "./acts.js";
+import { useAct } from "./acts.js";
 import { useFetched } from "./connection.js";
 import { formatAgo, formatCount, formatMoney, joinFacts, plural, revealHidden, timeOf } from "./format.js";
-import { EffectChip, Preview } from "./view.js";
+import { EffectChip, Failure, Preview, useArmed } from "./waiting.js";
 
 /** A definition that waits: what it is, how it differs from the approved one, and the two buttons. */
 export function DefinitionCard({ definition, onDone }) {

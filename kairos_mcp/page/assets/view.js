@@ -3,23 +3,10 @@
 
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { folderName, formatAgo, formatArguments, formatCount, formatDuration, formatMoment, formatMoney, formatPath, joinFacts, plural, revealHidden, sentenceOf, timeOf } from "./format.js";
+import { hasEnded, isDecidedByPerson, StatusPill } from "./status.js";
 import { newestStep, sectionsOf, totalsOf } from "./steps.js";
+import { WaitingCard } from "./waiting.js";
 
-export const STATUS = {
-  working: ["●", "working"],
-  input_required: ["◆", "waiting"],
-  paused: ["❚❚", "paused"],
-  completed: ["✓", "completed"],
-  failed: ["✕", "failed"],
-  cancelled: ["–", "cancelled"],
-};
-const STOP_REASONS = {
-  assistant_stop: "",
-  team_done: "",
-  goal_achieved: "goal achieved",
-  max_rounds: "out of rounds",
-  budget: "out of budget",
-};
 const TASK_SIGNS = {
   waiting: "○", working: "●", done: "✓", partial: "◐", failed: "✕", blocked: "⊘", cancelled: "–",
 };
@@ -35,74 +22,8 @@ const ACTIVITIES = {
   compact: "shortens the conversation",
   pause: "pauses",
 };
-export const EFFECTS = {
-  read: "reads only",
-  idempotent: "may be repeated",
-  checked: "changes, can be verified",
-  irreversible: "can’t be undone",
-};
-export const PERSON_DECIDES = ["approval", "settle"];
 const GIST_CHARS = 240; // of arguments or words in one line
 export const NEWEST_GROUPS = 400; // of a long run; more on a click
-
-export const isDecidedByPerson = (item) => PERSON_DECIDES.includes(item.kind);
-export const hasEnded = (run) => ["completed", "failed", "cancelled"].includes(run.status);
-
-export function StatusPill({ run }) {
-  const [sign, word] = STATUS[run.status] || ["·", run.status];
-  const waitsForYou = run.status === "input_required" && run.waiting.some(isDecidedByPerson);
-  const reason = STOP_REASONS[run.stop_reason] ?? run.stop_reason?.replaceAll("_", " ");
-  return html`<span class="pill ${run.status}">
-    <i aria-hidden="true">${sign}</i>${waitsForYou ? "waits for you" : word}${reason && html`<small>${reason}</small>`}
-  </span>`;
-}
-
-export const EffectChip = ({ effect }) => html`<span class="effect ${effect}">${EFFECTS[effect] || effect}</span>`;
-
-const HEAD = /^(---|\+\+\+) |^(before|after) ([0-9a-f]|sha256:|no file)|^\\ /; // names of files, hashes, `\ No newline`
-
-/** Lines of a preview as {kind, left, right, text}: whatever is in it is shown, hunks with their line numbers. */
-function previewLines(preview) {
-  const lines = [];
-  let left = 0, right = 0, oldLines = 0, newLines = 0; // line numbers, and how many lines of the hunk are to come
-  for (const text of revealHidden(preview).replace(/\n+$/, "").split("\n")) {
-    const hunk = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(text);
-    const sign = text[0];
-    if (oldLines > 0 || newLines > 0) {
-      if (sign === "\\") lines.push({ kind: "head", text });
-      else if (sign === "+") lines.push({ kind: "add", left: "", right: right++, text }), newLines--;
-      else if (sign === "-") lines.push({ kind: "del", left: left++, right: "", text }), oldLines--;
-      else lines.push({ kind: "same", left: left++, right: right++, text }), oldLines--, newLines--;
-    } else if (hunk) {
-      [left, oldLines, right, newLines] = hunk.slice(1).map((number) => (number === undefined ? 1 : Number(number)));
-      lines.push({ kind: "hunk", text });
-    } else if (text.startsWith("! ")) lines.push({ kind: "warn", text });
-    else if (HEAD.test(text)) lines.push({ kind: "head", text });
-    else lines.push({ kind: "title", text });
-  }
-  return lines;
-}
-
-export function Preview({ text }) {
-  const lines = previewLines(text);
-  const count = (kind) => lines.filter((line) => line.kind === kind).length;
-  const counts = [["add", "+", count("add")], ["del", "−", count("del")]];
-  const changed = counts[0][2] + counts[1][2];
-  return html`<figure class="preview">
-    <div class="diff" tabindex="0" role="group" aria-label="What would happen"><table><tbody>
-      ${lines.map(({ kind, left, right, text: line }) => {
-        const isChange = kind === "add" || kind === "del" || kind === "same";
-        return html`<tr class=${kind}><td>${left}</td><td>${right}</td><td>
-          ${isChange && html`<span class="sign">${line[0] || " "}</span>`}${isChange ? line.slice(1) : line}
-        </td></tr>`;
-      })}
-    </tbody></table></div>
-    ${changed > 0 && html`<figcaption>
-      ${counts.map(([kind, sign, n]) => n > 0 && html`<span class=${kind}>${sign}${n}</span> `)}
-      ${changed === 1 ? "line" : "lines"}
-    </figcaption>`}
-  </figure>`;
-}
 
 export function Meter({ label, used, limit, left, format = formatCount, note }) {
   const part = limit ? Math.min(1, used / limit) : 0;
@@ -277,41 +198,13 @@ export function Timeline({ timeline, plan = [], at, onOpen, readAll, newest = NE
   </section>`;
 }
 
-/** What waits, item by item; `children` is how it is decided, or by whom. */
-export function WaitingCard({ item, children }) {
-  const expires = timeOf(item.expires_at);
-  const title = {
-    approval: html`May it call <code>${item.name}</code>?`,
-    settle: html`Nobody knows how <code>${item.name}</code> ended`,
-    completion: "The calling model is to answer",
-    tool_call: html`The caller is to carry out <code>${item.name || "a call"}</code>`,
-  }[item.kind];
-  return html`<section class="waiting ${item.kind}" aria-label="Waits">
-    <header>
-      <h2><i aria-hidden="true">◆</i> ${title}</h2>
-      ${item.effect && html`<${EffectChip} effect=${item.effect} />`}
-      ${item.agent && html`<span class="quiet">for ${item.agent}</span>`}
-      ${expires && html`<span class="quiet until">open for ${formatDuration(Math.max(0, expires - Date.now()))}</span>`}
-    </header>
-    ${item.about && html`<p class="quiet">${revealHidden(item.about)}</p>`}
-    ${item.preview && html`<${Preview} text=${item.preview} />`}
-    ${item.kind === "settle" && html`<p>A server ended while this call was under way. Look whether it took effect.</p>
-      <pre tabindex="0">${revealHidden(JSON.stringify(item.arguments, null, 2) || "")}</pre>`}
-    ${children}
-  </section>`;
-}
+/** Why a run stands still, and how it goes on. */
+export const HeldUp = ({ reasons, next }) => html`<section class="still"><h2>Why it stands still</h2>
+  ${reasons.map((reason) => html`<p>${revealHidden(reason)}</p>`)}
+  ${next?.why && html`<p>${revealHidden(next.why)}</p>`}</section>`;
 
-function Reasons({ run }) {
-  const notes = run.degraded || [];
-  if (run.status === "paused" && (notes.length || run.next)) {
-    return html`<section class="still"><h2>Why it stands still</h2>
-      ${notes.map((note) => html`<p>${revealHidden(note)}</p>`)}${run.next?.why && html`<p class="quiet">
-        ${revealHidden(run.next.why)}</p>`}</section>`;
-  }
-  if (!notes.length) return null;
-  return html`<details class="notes"><summary>${plural(notes.length, "note")}</summary>
-    <ul>${notes.map((note) => html`<li>${revealHidden(note)}</li>`)}</ul></details>`;
-}
+const Notes = ({ notes }) => html`<details class="notes"><summary>${plural(notes.length, "note")}</summary>
+  <ul>${notes.map((note) => html`<li>${revealHidden(note)}</li>`)}</ul></details>`;
 
 /** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run. */
 export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, newest }) {
@@ -330,7 +223,8 @@ export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, 
     ${run.waiting.map((item) => html`<${WaitingCard} key=${item.key} item=${item}>${decision(item)}<//>`)}
     ${run.summary && html`<section class="summary"><h2>What it came to</h2><p>${revealHidden(run.summary)}</p>
       </section>`}
-    <${Reasons} run=${run} />
+    ${run.status === "paused" && html`<${HeldUp} reasons=${run.held_up_by} next=${run.next} />`}
+    ${run.degraded.length > 0 && html`<${Notes} notes=${run.degraded} />`}
     <${Timeline} timeline=${timeline} plan=${run.plan} at=${at} onOpen=${onOpen} readAll=${readAll} newest=${newest} />
   </article>`;
 }

@@ -1,0 +1,177 @@
+// What waits for a person, and how they decide about it: the same on the page and, where its host may decide, in the app.
+// A decision names the digest of what is shown, and can't be made before that has been on the screen for a moment.
+
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { formatDuration, revealHidden, timeOf } from "./format.js";
+
+const EFFECTS = {
+  read: "reads only",
+  idempotent: "may be repeated",
+  checked: "changes, can be verified",
+  irreversible: "can’t be undone",
+};
+
+const ARMED_MS = 700; // what slid under a finger is not pressed
+const MAX_FEEDBACK = 2000;
+
+export const EffectChip = ({ effect }) => html`<span class="effect ${effect}">${EFFECTS[effect] || effect}</span>`;
+
+const HEAD = /^(---|\+\+\+) |^(before|after) ([0-9a-f]|sha256:|no file)|^\\ /; // names of files, hashes, `\ No newline`
+
+/** Lines of a preview as {kind, left, right, text}: whatever is in it is shown, hunks with their line numbers. */
+function previewLines(preview) {
+  const lines = [];
+  let left = 0, right = 0, oldLines = 0, newLines = 0; // line numbers, and how many lines of the hunk are to come
+  for (const text of revealHidden(preview).replace(/\n+$/, "").split("\n")) {
+    const hunk = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(text);
+    const sign = text[0];
+    if (oldLines > 0 || newLines > 0) {
+      if (sign === "\\") lines.push({ kind: "head", text });
+      else if (sign === "+") lines.push({ kind: "add", left: "", right: right++, text }), newLines--;
+      else if (sign === "-") lines.push({ kind: "del", left: left++, right: "", text }), oldLines--;
+      else lines.push({ kind: "same", left: left++, right: right++, text }), oldLines--, newLines--;
+    } else if (hunk) {
+      [left, oldLines, right, newLines] = hunk.slice(1).map((number) => (number === undefined ? 1 : Number(number)));
+      lines.push({ kind: "hunk", text });
+    } else if (text.startsWith("! ")) lines.push({ kind: "warn", text });
+    else if (HEAD.test(text)) lines.push({ kind: "head", text });
+    else lines.push({ kind: "title", text });
+  }
+  return lines;
+}
+
+export function Preview({ text }) {
+  const lines = previewLines(text);
+  const count = (kind) => lines.filter((line) => line.kind === kind).length;
+  const counts = [["add", "+", count("add")], ["del", "−", count("del")]];
+  const changed = counts[0][2] + counts[1][2];
+  return html`<figure class="preview">
+    <div class="diff" tabindex="0" role="group" aria-label="What would happen"><table><tbody>
+      ${lines.map(({ kind, left, right, text: line }) => {
+        const isChange = kind === "add" || kind === "del" || kind === "same";
+        return html`<tr class=${kind}><td>${left}</td><td>${right}</td><td>
+          ${isChange && html`<span class="sign">${line[0] || " "}</span>`}${isChange ? line.slice(1) : line}
+        </td></tr>`;
+      })}
+    </tbody></table></div>
+    ${changed > 0 && html`<figcaption>
+      ${counts.map(([kind, sign, n]) => n > 0 && html`<span class=${kind}>${sign}${n}</span> `)}
+      ${changed === 1 ? "line" : "lines"}
+    </figcaption>`}
+  </figure>`;
+}
+
+/** What waits, item by item; `children` is how it is decided, or by whom. */
+export function WaitingCard({ item, children }) {
+  const expires = timeOf(item.expires_at);
+  const title = {
+    approval: html`May it call <code>${item.name}</code>?`,
+    settle: html`Nobody knows how <code>${item.name}</code> ended`,
+    completion: "The calling model is to answer",
+    tool_call: html`The caller is to carry out <code>${item.name || "a call"}</code>`,
+  }[item.kind];
+  return html`<section class="waiting ${item.kind}" aria-label="Waits">
+    <header>
+      <h2><i aria-hidden="true">◆</i> ${title}</h2>
+      ${item.effect && html`<${EffectChip} effect=${item.effect} />`}
+      ${item.agent && html`<span class="quiet">for ${item.agent}</span>`}
+      ${expires && html`<span class="quiet until">open for ${formatDuration(Math.max(0, expires - Date.now()))}</span>`}
+    </header>
+    ${item.about && html`<p class="quiet">${revealHidden(item.about)}</p>`}
+    ${item.preview && html`<${Preview} text=${item.preview} />`}
+    ${item.kind === "settle" && html`<p>A server ended while this call was under way. Look whether it took effect.</p>
+      <pre tabindex="0">${revealHidden(JSON.stringify(item.arguments, null, 2) || "")}</pre>`}
+    ${children}
+  </section>`;
+}
+
+/** An act with its state: `perform(...given)` calls `carryOut`; whether it is under way, and how it failed. */
+export function useRequest(carryOut) {
+  const [isBusy, setIsBusy] = useState(false);
+  const [failure, setFailure] = useState(null);
+  const perform = async (...given) => {
+    setIsBusy(true);
+    setFailure(null);
+    try {
+      await carryOut(...given);
+    } catch (raised) {
+      setFailure(raised);
+    }
+    setIsBusy(false);
+  };
+  return { perform, isBusy, failure };
+}
+
+export const Failure = ({ failure }) =>
+  failure && html`<p class="failure" role="alert">${failure.message} <span>${failure.hint}</span></p>`;
+
+/** Whether what is shown has been there for a moment; it begins anew with each `key`. */
+export function useArmed(key) {
+  const [armed, setArmed] = useState(null);
+  useEffect(() => {
+    const timer = setTimeout(() => setArmed(key), ARMED_MS);
+    return () => clearTimeout(timer);
+  }, [key]);
+  return armed === key;
+}
+
+/** The form of a decision. `decide(act, fields)` carries it out: `approve`, `deny` or `settle` what `fields` names. */
+export function DecisionForm({ run, item, decide }) {
+  const [note, setNote] = useState("");
+  const { perform, isBusy, failure } = useRequest(decide);
+  const isReady = useArmed(item.digest) && !isBusy;
+  const id = `note-${run.run_id}-${item.key}`;
+  const shown = { run: run.run_id, key: item.key, digest: item.digest };
+  const [label, hint, Buttons] = item.kind === "settle"
+    ? ["Note", "optional, for the model", SettlementButtons]
+    : ["Comment", "for the model; say why if you deny", ApprovalButtons];
+  return html`<div class="decision">
+    <label for=${id}>${label} <span class="quiet">${hint}</span></label>
+    <input id=${id} value=${note} maxlength=${MAX_FEEDBACK} onInput=${(event) => setNote(event.target.value)}
+      autocomplete="off" />
+    <${Buttons} id=${id} item=${item} isReady=${isReady} note=${note}
+      perform=${(act, fields) => perform(act, { ...shown, ...fields })} />
+    <${Failure} failure=${failure} />
+  </div>`;
+}
+
+/** Approve, where it can't be undone only once the tool's name was typed; deny; and for how long it is to hold. */
+function ApprovalButtons({ id, item, isReady, note, perform }) {
+  const [typed, setTyped] = useState("");
+  const [remember, setRemember] = useState("");
+  const [pattern, setPattern] = useState(item.always?.pattern || "");
+  const isFinal = item.effect === "irreversible";
+  const rule = remember && { always: remember, ...(item.always.pattern != null && { pattern }) };
+  return html`
+    ${isFinal && html`<label for="name-${id}">This can’t be undone. To approve, type its name: <code>${item.name}</code>
+      </label>
+      <input id="name-${id}" class="mono typed" value=${typed} onInput=${(event) => setTyped(event.target.value)}
+        autocomplete="off" autocapitalize="off" spellcheck="false" />`}
+    <div class="buttons">
+      <button class="yes" data-approve disabled=${!isReady || (isFinal && typed !== item.name)}
+        onClick=${() => perform("approve", { ...rule, ...(note && { feedback: note }), ...(isFinal && { name: typed }) })}>
+        Approve</button>
+      <button class="no" disabled=${!isReady} onClick=${() => perform("deny", { feedback: note })}>Deny</button>
+      ${item.always && html`<select aria-label="For how long the approval holds" value=${remember}
+        onChange=${(event) => setRemember(event.target.value)}>
+        <option value="">this time only</option>
+        <option value="run">always in this run</option>
+        <option value="project">always in this project</option>
+      </select>`}
+      <span class="digest" title="Your decision holds for exactly what is shown above, which has this digest">
+        ${(item.digest || "").slice(0, 12)}</span>
+    </div>
+    ${remember && html`<p class="quiet">From then on nobody is asked about ${revealHidden(item.always.covers)}.</p>`}
+    ${remember && item.always.pattern != null && html`<label for="pattern-${id}">Commands like this${" "}
+      <span class="quiet">… at the end stands for any further arguments</span></label>
+      <input id="pattern-${id}" class="mono" value=${pattern} onInput=${(event) => setPattern(event.target.value)}
+        autocomplete="off" spellcheck="false" />`}`;
+}
+
+function SettlementButtons({ isReady, note, perform }) {
+  const settle = (settlement) => perform("settle", { settlement, ...(note && { note }) });
+  return html`<div class="buttons">
+    <button data-approve disabled=${!isReady} onClick=${() => settle("already_done")}>It took effect</button>
+    <button disabled=${!isReady} onClick=${() => settle("reattempt")}>It did not: make it again</button>
+  </div>`;
+}
