@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.views.steps import ShownSteps
 
-LOOK_S = 0.05  # between two looks
+LOOK_S = 0.05  # between two looks for one viewer
+DOUBLED_BY = 50  # viewers, for whom looks come half as often: what is sent to each is most of what a look costs
 RUN_S = 0.2  # between two frames of a run beside its steps, at most
 LIST_S = 0.5  # between two frames of the list, at most
 REST_S = 5.0  # between two looks at what changes without a commit: whether a server still lives
@@ -66,8 +67,18 @@ def make_frame(event: str, data: Any, seq: int | None = None) -> Frame:
 class Viewer:
     """An open page, by its line. Frames wait here until they are sent; `is_dropped`: it left too many unread."""
 
-    frames: asyncio.Queue[Frame] = field(default_factory=lambda: asyncio.Queue(UNREAD_FRAMES))
+    frames: list[Frame] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
     is_dropped: bool = False
+
+    async def take_frames(self) -> list[Frame]:
+        """Return what one look has found, once it has found something; a sign of life where that takes long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ALIVE_S):
+                await self.news.wait()
+        self.news.clear()
+        found, self.frames = self.frames, []
+        return found or [ALIVE]
 
 
 @dataclass(slots=True, eq=False)
@@ -129,14 +140,11 @@ class Live:
         viewer = Viewer()
         try:
             frames = self._enter(app, viewer, run, after)
-            sent = [frame.compressed if compress else frame.plain for frame in frames]
-            yield b"".join([GZIP_BEGINNING, *sent] if compress else sent)
+            if compress:
+                yield GZIP_BEGINNING
             while not viewer.is_dropped:
-                frame = ALIVE
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(ALIVE_S):
-                        frame = await viewer.frames.get()
-                yield frame.compressed if compress else frame.plain
+                yield b"".join(frame.compressed if compress else frame.plain for frame in frames)
+                frames = await viewer.take_frames()
         finally:
             self._leave(viewer)
 
@@ -165,11 +173,10 @@ class Live:
 
     async def _look_again_and_again(self, app: App) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            try:
+            await asyncio.sleep(LOOK_S * (1 + len(self._viewers) / DOUBLED_BY))
+            with suppress(KairosError, OSError):  # the store is busy or gone; the next request that needs it reports it
                 await self._look(app)
-            except (KairosError, OSError):
-                continue  # the store is busy or gone; the next request that needs it reports that
+            self._wake_viewers()
 
     async def _look(self, app: App) -> None:
         now, version = time.monotonic(), await app.overview.read_version()
@@ -225,10 +232,16 @@ class Live:
 
     def _tell(self, viewers: Collection[Viewer], frame: Frame) -> None:
         for viewer in viewers:
-            try:
-                viewer.frames.put_nowait(frame)
-            except asyncio.QueueFull:
+            if len(viewer.frames) < UNREAD_FRAMES:
+                viewer.frames.append(frame)
+            else:
                 viewer.is_dropped = True
+
+    def _wake_viewers(self) -> None:
+        """Have what a look has found sent, to each viewer at once."""
+        for viewer in self._viewers:
+            if viewer.frames:
+                viewer.news.set()
 
 
 async def _read_run(app: App, run_id: str) -> WatchedRun:

@@ -28,7 +28,7 @@ HOST = """<!doctype html><meta charset="utf-8"><title>host</title><body>
 <script type="module">
 const frame = document.querySelector("iframe");
 const { document: content, input, result, theme } = await (await fetch("/opened")).json();
-window.links = []; window.contexts = []; window.calls = [];
+window.links = []; window.contexts = []; window.calls = []; window.declines = []; // tools that its user declines
 const answers = {
   "ui/initialize": () => ({ protocolVersion: "2026-01-26", hostInfo: { name: "mini", version: "1" },
     hostCapabilities: { openLinks: {}, updateModelContext: {}, serverTools: {} },
@@ -36,6 +36,7 @@ const answers = {
       styles: { variables: { "--color-text-primary": "rgb(1, 2, 3)" } } } }),
   "tools/call": async (params) => {
     window.calls.push(params.name);
+    if (window.declines.includes(params.name)) throw new Error("The user declined this call.");
     return (await fetch("/call", { method: "POST", body: JSON.stringify(params) })).json();
   },
   "ui/open-link": ({ url }) => (window.links.push(url), {}),
@@ -52,7 +53,8 @@ addEventListener("message", async ({ source, data }) => {
   }
   if (data.id === undefined || data.method === undefined) return;
   const answer = answers[data.method];
-  const reply = answer ? { result: await answer(data.params) } : { error: { code: -32601, message: "no" } };
+  const reply = await Promise.resolve(data.params).then(answer ?? (() => { throw new Error("Unknown method"); }))
+    .then((found) => ({ result: found }), ({ message }) => ({ error: { code: -32000, message } }));
   source.postMessage({ jsonrpc: "2.0", id: data.id, ...reply }, "*");
 });
 frame.srcdoc = content;

@@ -17,6 +17,7 @@ ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 LINES = [looks(n, delay_s=0.2) for n in range(1, 6)] + [asks_to_edit(), says("The guide leads to install.md now.")]
 TOOLS = ["read_file", "search_files", "edit_file"]
 GOAL = "Mend the link in the guide"
+APPROVE = "[data-approve]:not([disabled])"
 
 
 @pytest.fixture
@@ -58,6 +59,30 @@ def test_a_run_is_seen_in_the_conversation_and_decided_on_the_page(
         wait_until(page, "contexts.length === 1")
         assert page.evaluate("contexts[0].content[0].text").startswith(f"Run {run_id} is completed.")
         assert set(page.evaluate("calls")) <= {"run_trace", "run_status"}
+        page.close()
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_where_the_settings_trust_the_host_it_is_decided_in_the_conversation(
+    era: str, site: Place, script: dict[str, str], new_context: Callable[..., Any]
+) -> None:
+    with open_host(site, ERAS[era], **script, KAIROS_APPROVALS="host") as host:
+        host.open_app("planner_run", {"goal": GOAL, "tools": TOOLS, "limits": {"rounds": 9}, "wait_s": 0})
+        page = new_context().new_page()
+        page.goto(host.address)
+        app = page.frame_locator("iframe")
+        page.evaluate("declines.push('run_continue')")
+        app.locator(APPROVE).click()
+        app.locator(".failure:has-text('The user declined this call.')").wait_for()
+        assert site.rows("select verdict from approval") == [(None,)]
+        page.evaluate("declines.pop()")
+        app.locator(".decision input").fill("As it should be.")
+        app.locator(APPROVE).click()
+        app.locator(".pill.completed").wait_for()
+        assert "(install.md)" in (site.workspace / EDITED).read_text()
+        assert site.rows("select verdict, through, feedback from approval") == [("approve", "mcp", "As it should be.")]
+        assert page.evaluate("calls").count("run_continue") == 2
+        assert page.evaluate("links") == []
         page.close()
 
 

@@ -137,6 +137,7 @@ async def test_a_viewer_that_reads_nothing_is_dropped_and_the_others_are_not(pla
             await take(line)
         for n in range(UNREAD_FRAMES + 1):
             live._tell(live._viewers, live_module.make_frame("runs", {"n": n}))
+            live._wake_viewers()
             assert (await take(quick))[0][1] == {"n": n}
         async with asyncio.timeout(10):
             assert len([chunk async for chunk in slow]) <= UNREAD_FRAMES
