@@ -6,19 +6,22 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from subprocess import DEVNULL
 from typing import Any
 
 import pytest
 from support.app import Place
+from support.forked_program import start
+from support.waiting import wait_until
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from tests.browser.gallery import TOOL
-from tests.browser.served_page import run_until_rest, says, serve_page, start_run, wait_for_rows
+from tests.browser.served_page import environ_of, run_until_rest, says, serve_page, start_run, wait_for_rows
 
 APPROVE = "[data-approve]:not([disabled])"
 GOAL = "Touch the mark"
-SLEEPS = {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["sleep", "2"]}}]}
+SLEEPS = {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["sh", "-c", "touch begun; sleep 2"]}}]}
 TOUCHES = {"tool_calls": [{"name": "run_command", "arguments": {"argv": ["touch", "mark"]}}]}
 MANDATE = '{"id": "links", "goal": "Every page has a title."}'
 PLAN = {
@@ -48,7 +51,7 @@ def commands_are_asked_about(site: Place) -> None:
 
 @pytest.fixture
 def commands_are_allowed(site: Place) -> None:
-    allow_commands(site, "[[gate]]", 'tool = "run_command"', 'verdict = "allow"')
+    allow_commands(site, "[[gate]]", 'tools = "run_command"', 'verdict = "allow"')
 
 
 @pytest.mark.usefixtures("commands_are_asked_about")
@@ -70,9 +73,11 @@ def test_what_can_t_be_undone_is_approved_once_its_name_is_typed(site: Place, en
 @pytest.mark.usefixtures("commands_are_allowed")
 def test_a_call_that_its_server_did_not_survive_is_settled(site: Place, enter: Callable[..., Any]) -> None:
     process = start_run(site, GOAL, [SLEEPS, says("It slept.")], "run_command")
-    wait_for_rows(site, "select 1 from mark where kind = 'call'")
+    wait_until((site.workspace / "begun").exists)
     process.kill()
     process.wait(10)
+    ((run_id,),) = site.rows("select id from run")
+    start(("resume", run_id), cwd=site.workspace, env=environ_of(site), stdout=DEVNULL, stderr=DEVNULL).wait(60)
     page = enter("#/waits")
     page.wait_for_selector("h2:has-text('Nobody knows how run_command ended')")
     page.fill(".decision input", "It was only a pause.")
