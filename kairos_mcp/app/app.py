@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from kairos_mcp.app.agents import Agents
 from kairos_mcp.app.answers import Answers
@@ -39,6 +40,7 @@ from kairos_mcp.app.spending import Spending
 from kairos_mcp.app.tasks import Tasks
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.app.watch import Watch
+from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.models.model import SpokenText
@@ -47,6 +49,9 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.views import health
+
+if TYPE_CHECKING:
+    from kairos_mcp.store.postgres.database import PostgresStore
 
 
 class App:
@@ -141,6 +146,10 @@ class App:
         """Raise the error that a write to the state file would meet now, if any."""
         self._store.check_writable()
 
+    async def sealing_key(self) -> bytes:
+        """Return the key with which is sealed what clients carry between two calls. Raises as `Store.sealing_key`."""
+        return await self._store.sealing_key()
+
     async def check_ready(self) -> None:
         """Raise the error that a call would meet now: the state file can't be opened, read or written. Makes it where
         there is none."""
@@ -158,9 +167,21 @@ class App:
 
 
 def make_store(settings: Settings, via: str, serves: ServedRuns | None, *, salvage: bool) -> Store:
-    """Make the store that the settings name; nothing is opened before it is needed."""
+    """Make the store that the settings name; nothing is opened before it is needed. Raises ConfigError."""
     if settings.store is None:
         return FileStore(settings.home, settings.durability, via, salvage=salvage, served_runs=serves)
-    from kairos_mcp.store.postgres.database import PostgresStore  # at first use: its driver is an extra
+    return make_database(settings, via, serves)
 
-    return PostgresStore(settings.home, settings.store, via, served_runs=serves)
+
+def make_database(settings: Settings, via: str, serves: ServedRuns | None = None) -> PostgresStore:
+    """Make the store in a database that the settings name. Raises ConfigError."""
+    if settings.store is None:
+        raise ConfigError(
+            "The store is a file of the state folder.",
+            'Name a database: store = "postgresql://kairos@db.example.com/kairos" in the settings, or KAIROS_STORE.',
+        )
+    try:
+        from kairos_mcp.store.postgres.database import PostgresStore  # at first use: its driver is an extra
+    except ImportError as error:
+        raise ConfigError("The driver for PostgreSQL is missing.", "pip install 'kairos-mcp[postgres]'") from error
+    return PostgresStore(settings.home, settings.store, via, password=settings.store_password, served_runs=serves)

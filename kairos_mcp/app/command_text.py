@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM_NAME = "kairos-mcp"
-COMMAND_GROUPS = ("mandate", "rules", "token", "tools")  # their commands have two words, and options stand behind both
+COMMAND_GROUPS = (
+    "mandate",
+    "rules",
+    "store",
+    "token",
+    "tools",
+)  # their commands have two words, and options stand behind both
 WITHOUT_STATE = ("--help", "--version", "serve")  # what needs no state folder, or is given its own
 _COMMANDS_OF_TOOLS = (
     (r"run_status without run_ids", "runs"),

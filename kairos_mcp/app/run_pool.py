@@ -397,13 +397,19 @@ class RunPool:
         self.watch()
 
     async def _watch_store(self) -> None:
+        is_away = False
         while True:
             busy = self._moving or self.change_signal.urgent_listeners
             await self._store.wait_for_news(POLL_S if busy else IDLE_POLL_S)
             try:
                 await self._check_store()
             except (KairosError, OSError):
-                continue  # the store is busy or gone; the next request that needs it reports that
+                is_away = True  # the store is busy or gone; the next request that needs it reports that
+                continue
+            if is_away:
+                is_away = False
+                for n in list(self._stalled):
+                    self.retry_run(n)
 
     async def _check_store(self) -> None:
         if not self._store.is_open:

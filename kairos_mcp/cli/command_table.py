@@ -24,6 +24,7 @@ from kairos_mcp.cli import (
     run,
     runs,
     server,
+    store,
     tokens,
     tools,
     ui,
@@ -77,11 +78,13 @@ MANDATE: Commands = {
     "remove": mandates.remove,
     "run": mandates.run,
 }
+STORE: Commands = {"migrate": store.migrate, "copy": store.copy}
 RULES: Commands = {"list": rules.list_rules, "remove": rules.remove}
 GROUPS = {
     "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),
     "rules": ("Remembered approvals: what was allowed from then on.", RULES),
+    "store": ("The database in place of a state file: its tables, and what is copied into it.", STORE),
     "mandate": ("Mandates: standing goals that an agent works on in cycles.", MANDATE),
 }
 

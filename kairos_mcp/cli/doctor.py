@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.cli.doctor_checks import Finding, check_environment
+from kairos_mcp.cli.doctor_database import check_database
 from kairos_mcp.cli.doctor_programs import check_interpreters, check_servers
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.options import AllFlags, AsJson
@@ -66,8 +67,15 @@ def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
 
 
 def _check_store(settings: Settings) -> Iterator[Finding]:
-    """Check the state file, and list what the sources of tools report. A missing file is not created for that."""
+    """Check the database or the state file, and list what the sources of tools report. Nothing is created for that."""
     from kairos_mcp.store.integrity import FILE_DAMAGE
+
+    if settings.store is not None:
+        try:
+            yield from check_database(settings)
+        except KairosError as error:
+            yield Finding("database", "bad", error.message, error.hint)
+            return
 
     async def check(app: App) -> JsonObject:
         health = await app.health(thorough=True)

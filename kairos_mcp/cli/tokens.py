@@ -16,14 +16,14 @@ from kairos_mcp.cli.terminal import emit, print_line, print_note
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.tokens import AccessToken, TokenStore
+    from kairos_mcp.server.tokens import AccessToken, Tokens
 
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for; the principal of its runs.")]
 
 
 def add(name: TokenName, *, as_json: AsJson = False, flags: StateFlags) -> int:
     """Make a token and show it, once."""
-    token = _token_store(flags).add(name)
+    token = _read_tokens(flags).add(name)
     emit({"name": name, "token": token}, [token], as_json=as_json)
     if not as_json:  # on stderr, so that a pipe gets the token alone
         print_note("This is shown once. Clients send it as `Authorization: Bearer TOKEN`.")
@@ -32,7 +32,7 @@ def add(name: TokenName, *, as_json: AsJson = False, flags: StateFlags) -> int:
 
 def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
     """List the tokens that give access."""
-    tokens = _token_store(flags).list_tokens()
+    tokens = _read_tokens(flags).list_tokens()
     value = {"tokens": [{"name": token.name, "made_at": token.made_at} for token in tokens]}
     emit(value, _list_lines(flags, tokens), as_json=as_json)
     return COMPLETED
@@ -40,7 +40,7 @@ def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
 
 def revoke(name: TokenName, *, flags: StateFlags) -> int:
     """Revoke a token: it gives no access from the next request on."""
-    tokens = _token_store(flags)
+    tokens = _read_tokens(flags)
     tokens.revoke(name)
     print_line(f"{name} is revoked; its runs are kept, and belong to whoever gets a token of that name.")
     if not tokens.any():
@@ -56,7 +56,7 @@ def _list_lines(flags: Flags, tokens: list[AccessToken]) -> Iterator[str]:
         yield f"{token.name:<40} {made:%Y-%m-%d %H:%M} UTC"
 
 
-def _token_store(flags: Flags) -> TokenStore:
-    from kairos_mcp.server.tokens import TokenStore
+def _read_tokens(flags: Flags) -> Tokens:
+    from kairos_mcp.server.tokens import make_tokens
 
-    return TokenStore(read_settings(flags).home)
+    return make_tokens(read_settings(flags))

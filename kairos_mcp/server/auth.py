@@ -14,11 +14,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.server.call import SCOPES, Scope, has_scope, set_principal, set_scopes
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_guard import TOOL, header, refuse
-from kairos_mcp.server.tokens import TokenStore
+from kairos_mcp.server.tokens import Tokens
 
 
 class KeysUnavailable(Exception):
@@ -43,22 +44,23 @@ class AccessRule:
     That lasts until the server ends: revoking the last one must not give access to everybody.
     """
 
-    def __init__(self, tokens: TokenStore, *, needs_token: bool, oauth: TokenVerifier | None = None) -> None:
+    def __init__(self, tokens: Tokens, *, needs_token: bool, oauth: TokenVerifier | None = None) -> None:
         self._tokens = tokens
         self._oauth = oauth
         self._needs_token = needs_token or oauth is not None
 
     async def admit(self, authorization: str) -> Admission | None:
         """Return as whom a request with this Authorization header is admitted; None if it is refused. Raises
-        KeysUnavailable."""
-        self._needs_token = self._needs_token or self._tokens.any()
+        KeysUnavailable, the store's errors."""
+        scheme, _, text = authorization.partition(" ")
+        token = text.strip() if scheme.lower() == "bearer" else ""
+        name, has_tokens = await self._tokens.look_up(token)
+        self._needs_token = self._needs_token or has_tokens
         if not self._needs_token:
             return Admission(LOCAL)
-        scheme, _, text = authorization.partition(" ")
-        if scheme.lower() != "bearer":
+        if not token:
             return None
-        token = text.strip()
-        if (name := self._tokens.find_principal(token)) is not None:
+        if name is not None:
             return Admission(name, SCOPES, AccessToken(token="", client_id=name, scopes=list(SCOPES)))
         found = None if self._oauth is None else await self._oauth.verify_token(token)
         if found is None:
@@ -153,6 +155,8 @@ class Authentication:
         except KeysUnavailable:
             text = "The authorization server's keys can't be had, so no token of it can be verified."
             return refuse(503, text, headers={"retry-after": "10"})
+        except KairosError:
+            return refuse(503, "The store of tokens can't be read; try again.", headers={"retry-after": "10"})
         if admission is None:
             return self._challenge.refuse_token(has_token=bool(authorization))
         if wait_s := self._rates.wait_s(admission.principal):

@@ -40,7 +40,7 @@ from kairos_mcp.server.http_sessions import HttpSessions
 from kairos_mcp.server.http_shutdown import CountedCalls, OrderlyClose, Shutdown
 from kairos_mcp.server.http_transports import SseTransport, StreamableTransport
 from kairos_mcp.server.mcp_server import build_server, open_when_needed
-from kairos_mcp.server.tokens import TokenStore
+from kairos_mcp.server.tokens import Tokens, make_tokens
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store.page_files import published_page
 
@@ -80,7 +80,7 @@ def serve(
 
     `build` makes the MCP server: what the conformance suite is run against is ours with more tools."""
     bounds = bounds or RequestBounds.from_settings(settings)
-    tokens = TokenStore(settings.home)
+    tokens = make_tokens(settings)
     with bind_socket(options) as bound:
         address, port = bound.getsockname()[:2]
         is_public = not ip_address(address).is_loopback
@@ -104,7 +104,10 @@ def serve(
         paths = ("/mcp", "/sse") if options.transport == "http" else ("/sse",)
         endpoints = " and ".join(url + path for path in paths)
         page = f"{url}{PAGE}/" if has_page else None
-        anyio.run(_serve, settings, build, app, bounds, bound, endpoints, page)
+        try:
+            anyio.run(_serve, settings, build, app, bounds, bound, endpoints, page)
+        finally:
+            anyio.run(tokens.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class Access:
     routes: Sequence[Route] = ()
 
 
-def _access(settings: Settings, tokens: TokenStore, *, is_public: bool) -> Access:
+def _access(settings: Settings, tokens: Tokens, *, is_public: bool) -> Access:
     if settings.oauth is None:
         return Access(AccessRule(tokens, needs_token=is_public), Challenge())
     from kairos_mcp.server.oauth import OAuthVerifier, metadata_routes, metadata_url

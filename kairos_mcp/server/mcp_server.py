@@ -110,7 +110,11 @@ def build_server(
     server.add_request_handler("logging/setLevel", wire.SetLevelRequestParams, features.set_level)
     _add_tasks(server, get_app, policy)
     state_s = settings.approval_hours * 3600.0 if policy.state_s is None else policy.state_s
-    server.middleware.append(RequestStateSealer(settings.home, state_s))
+
+    async def read_key() -> bytes:
+        return await (await get_app()).sealing_key()
+
+    server.middleware.append(RequestStateSealer(read_key, state_s))
     return server
 
 

@@ -1,27 +1,25 @@
 """Seal what a client carries between two calls: a pointer to the run, never its content.
 
-The SDK's boundary does it, with a key of this state folder, so that any server on it can take the next call. It is
-imported at the first call, since that takes longer than a start may.
+The SDK's boundary does it, with a key of the store, so that any server on it can take the next call. It is imported at
+the first call, since that takes longer than a start may.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
+from kairos_mcp.core.errors import KairosError
 from kairos_mcp.server.call import current_principal
+from kairos_mcp.store.key_file import KEY_BYTES
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-KEY_FILE = "request-state.key"
-KEY_BYTES = 32
 Boundary = Callable[["ServerRequestContext[Any, Any]", "CallNext"], Any]
 REFUSED_TEXT = (
     "Invalid or expired requestState: it was changed, is not for this call, or is older than 8 hours. The run is kept:"
@@ -31,10 +29,11 @@ REFUSED_TEXT = (
 
 class RequestStateSealer:
     """Middleware: seals each outgoing requestState and opens each incoming one. One that can't be opened is refused
-    with -32602 and a text that says how to go on. `lives_s`: how long a state is valid."""
+    with -32602 and a text that says how to go on. `read_key`: reads the store's key. `lives_s`: how long a state is
+    valid."""
 
-    def __init__(self, home: Path, lives_s: float) -> None:
-        self._home = home
+    def __init__(self, read_key: Callable[[], Awaitable[bytes]], lives_s: float) -> None:
+        self._read_key = read_key
         self._lives_s = lives_s
         self._boundary: Boundary | None = None
 
@@ -49,21 +48,21 @@ class RequestStateSealer:
             return await call_next(inner)
 
         try:
-            result: HandlerResult = await self._get_boundary()(ctx, call_opened)
+            result: HandlerResult = await (await self._get_boundary())(ctx, call_opened)
         except MCPError:
             if not was_opened:
                 raise MCPError(wire.INVALID_PARAMS, REFUSED_TEXT) from None
             raise
         return result
 
-    def _get_boundary(self) -> Boundary:
-        """The boundary with this state folder's key. If the folder can't be written there is no run to point to: then a
+    async def _get_boundary(self) -> Boundary:
+        """The boundary with the store's key. If the store can't be written there is no run to point to: then a
         temporary key will do, and the call itself reports what is wrong."""
         if self._boundary is not None:
             return self._boundary
         try:
-            boundary = self._boundary = make_boundary(state_key(self._home), self._lives_s)
-        except OSError:
+            boundary = self._boundary = make_boundary(await self._read_key(), self._lives_s)
+        except (OSError, KairosError):
             boundary = make_boundary(os.urandom(KEY_BYTES), self._lives_s)
         return boundary
 
@@ -74,29 +73,3 @@ def make_boundary(key: bytes, lives_s: float) -> Boundary:
 
     security = RequestStateSecurity(keys=[key], ttl=lives_s, bind_principal=lambda _: current_principal())
     return RequestStateBoundary(security, default_audience="kairos-mcp")
-
-
-def state_key(home: Path) -> bytes:
-    """Read the key of this state folder, or make it: of several processes that do, the first one wins. Raises OSError.
-
-    A damaged key is replaced: what was sealed with it is refused, with the text that says how to go on.
-    """
-    path = home / KEY_FILE
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    exists = path.exists()
-    if exists and len(key := path.read_bytes()) == KEY_BYTES:
-        return key
-    fresh = home / f".{KEY_FILE}-{secrets.token_hex(8)}"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, os.urandom(KEY_BYTES))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    try:
-        (os.replace if exists else os.link)(fresh, path)
-    except FileExistsError:
-        pass  # another process was first
-    finally:
-        fresh.unlink(missing_ok=True)
-    return path.read_bytes()

@@ -1,8 +1,9 @@
 """Bearer tokens for clients over HTTP. A token is shown once, when it is made; only its hash is stored.
 
-Each is a file of its own in the state folder (`tokens/NAME`, mode 0600), not a row: a request from outside
-reaches the store only once it is admitted, a copy of the state file carries no credential, and adding and
-revoking are one step of the file system each, seen by every running server at the next request.
+In a state folder each is a file of its own (`tokens/NAME`, mode 0600), not a row: a request from outside reaches the
+store only once it is admitted, a copy of the state file carries no credential, and adding and revoking are one step of
+the file system each, seen by every running server at the next request. Where a database is the store they are rows of
+it, since servers on several machines share no folder.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import hmac
 import os
 import re
 import secrets
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from kairos_mcp.app.app import make_store
 from kairos_mcp.core.errors import BadArguments, StoreUnavailable
 from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.session import Session
 
 PREFIX = "kairos"  # so that scanners for leaked secrets can recognise one
 SECRET_BYTES = 32  # so many random bytes need no salt and no slow hash
@@ -33,11 +39,8 @@ class AccessToken:
     made_at: int
 
 
-class TokenStore:
-    """The tokens of one state folder. Nothing is created before the first is added."""
-
-    def __init__(self, home: Path) -> None:
-        self._folder = home / "tokens"
+class Tokens(ABC):
+    """The tokens of one store, each a name with the hash of its secret."""
 
     def add(self, name: str) -> str:
         """Make a token and return its text, which is stored nowhere. Raises BadArguments, StoreUnavailable."""
@@ -47,26 +50,59 @@ class TokenStore:
                 f"Use up to 40 lower-case letters, digits and -; {LOCAL!r} is you at this machine.",
             )
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError as error:
+        if not self._insert(name, _hash(secret)):
             raise BadArguments(
                 f"There is a token {name!r} already.",
                 f"Take another name, or `kairos-mcp token revoke {name}`.",
-            ) from error
-        except OSError as error:
-            raise StoreUnavailable(
-                f"The state folder can't be written: {error.strerror}.", "Check its permissions, or --home."
-            ) from error
-        with os.fdopen(handle, "w") as file:
-            file.write(_hash(secret))
-            file.flush()
-            os.fsync(file.fileno())
+            )
         return f"{PREFIX}.{name}.{secret}"
 
+    @abstractmethod
     def list_tokens(self) -> list[AccessToken]:
         """The tokens that are valid now, by name."""
+
+    def revoke(self, name: str) -> None:
+        """Make a token invalid, from the next request on. Raises BadArguments if there is none of that name."""
+        if not self._delete(name):
+            raise BadArguments(f"There is no token {name[:80]!r}.", "`kairos-mcp token list` names them.")
+
+    def find_principal(self, text: str) -> str | None:
+        """The principal of a token; None for one that is revoked, wrong or was never made, which look the same."""
+        name, secret = _split(text)
+        return name if name and _is_secret(secret, self._find_hash(name)) else None
+
+    @abstractmethod
+    def any(self) -> bool:
+        """Whether there is a token; also if that can't be read, so that nobody gets in without one."""
+
+    async def look_up(self, text: str) -> tuple[str | None, bool]:
+        """Return the principal of a token, and whether there is any token at all. Raises the store's errors."""
+        return self.find_principal(text), self.any()
+
+    async def close(self) -> None:  # noqa: B027 - files need nothing
+        """Close what was opened."""
+
+    @abstractmethod
+    def _insert(self, name: str, hashed: str) -> bool:
+        """Store a token, which is durable then; False where there is one of that name."""
+
+    @abstractmethod
+    def _delete(self, name: str) -> bool:
+        """Remove a token; False where there is none of that name."""
+
+    @abstractmethod
+    def _find_hash(self, name: str) -> bytes | None:
+        """Return the hash that is stored of a token."""
+
+
+class TokenStore(Tokens):
+    """The tokens of one state folder. Nothing is created before the first is added."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "tokens"
+
+    def list_tokens(self) -> list[AccessToken]:
+        """As in Tokens."""
         found = []
         for name in self._names():
             try:
@@ -76,35 +112,44 @@ class TokenStore:
             found.append(AccessToken(name, made_at))
         return found
 
-    def revoke(self, name: str) -> None:
-        """Make a token invalid, from the next request on. Raises BadArguments if there is none of that name."""
-        if name not in self._names():
-            raise BadArguments(f"There is no token {name[:80]!r}.", "`kairos-mcp token list` names them.")
-        (self._folder / name).unlink(missing_ok=True)
+    def any(self) -> bool:
+        """As in Tokens."""
+        try:
+            return bool(self._names())
+        except OSError:
+            return True
 
-    def find_principal(self, text: str) -> str | None:
-        """The principal of a token; None for one that is revoked, wrong or was never made, which look the same."""
-        prefix, _, rest = text.partition(".")
-        name, _, secret = rest.partition(".")
-        if prefix != PREFIX or not _NAME.fullmatch(name):
-            return None
+    def _insert(self, name: str, hashed: str) -> bool:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise StoreUnavailable(
+                f"The state folder can't be written: {error.strerror}.", "Check its permissions, or --home."
+            ) from error
+        with os.fdopen(handle, "w") as file:
+            file.write(hashed)
+            file.flush()
+            os.fsync(file.fileno())
+        return True
+
+    def _delete(self, name: str) -> bool:
+        if name not in self._names():
+            return False
+        (self._folder / name).unlink(missing_ok=True)
+        return True
+
+    def _find_hash(self, name: str) -> bytes | None:
         try:
             handle = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             return None
         try:
-            stored = os.read(handle, HASH_CHARS)
+            return os.read(handle, HASH_CHARS)
         finally:
             os.close(handle)
-        hashed = _hash(secret).encode()
-        return name if hmac.compare_digest(stored, hashed) else None
-
-    def any(self) -> bool:
-        """Whether there is a token; also if the folder can't be read, so that nobody gets in without one."""
-        try:
-            return bool(self._names())
-        except OSError:
-            return True
 
     def _names(self) -> list[str]:
         try:
@@ -113,5 +158,74 @@ class TokenStore:
             return []
 
 
+class TokenRows(Tokens):
+    """The tokens of a database, as rows: all servers on it admit the same."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list_tokens(self) -> list[AccessToken]:
+        """As in Tokens."""
+        with self._store.read_session() as session:
+            return [AccessToken(*found) for found in session.rows("select name, made_at from token order by name")]
+
+    def any(self) -> bool:
+        """As in Tokens."""
+        try:
+            return bool(self.list_tokens())
+        except StoreUnavailable:
+            return True
+
+    async def look_up(self, text: str) -> tuple[str | None, bool]:
+        """As in Tokens; in one look."""
+
+        def look(session: Session) -> tuple[bytes | None, bool]:
+            return _find_row(session, name), session.row("select 1 from token limit 1") is not None
+
+        name, secret = _split(text)
+        stored, has_tokens = await self._store.read(look)
+        return name if _is_secret(secret, stored) else None, has_tokens
+
+    async def close(self) -> None:
+        """As in Tokens."""
+        await self._store.close()
+
+    def _insert(self, name: str, hashed: str) -> bool:
+        new = "insert into token(name, hash, made_at) values (?, ?, ?) on conflict do nothing"
+        with self._store.write_session() as session:
+            return bool(session.change(new, (name, hashed, self._store.now())))
+
+    def _delete(self, name: str) -> bool:
+        with self._store.write_session() as session:
+            return bool(session.change("delete from token where name = ?", (name,)))
+
+    def _find_hash(self, name: str) -> bytes | None:
+        with self._store.read_session() as session:
+            return _find_row(session, name)
+
+
 def _hash(secret: str) -> str:
     return sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return the name and the secret of a token; no name where it is none."""
+    prefix, _, rest = text.partition(".")
+    name, _, secret = rest.partition(".")
+    return (name, secret) if prefix == PREFIX and _NAME.fullmatch(name) else ("", "")
+
+
+def _is_secret(secret: str, stored: bytes | None) -> bool:
+    return stored is not None and hmac.compare_digest(stored, _hash(secret).encode())
+
+
+def _find_row(session: Session, name: str) -> bytes | None:
+    found = session.row("select hash from token where name = ?", (name,))
+    return None if found is None else str(found[0]).encode()
+
+
+def make_tokens(settings: Settings) -> Tokens:
+    """Return the tokens of the store that the settings name. Raises ConfigError."""
+    if settings.store is None:
+        return TokenStore(settings.home)
+    return TokenRows(make_store(settings, "tokens", None, salvage=False))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -45,6 +46,14 @@ def _check_reference(text: str) -> str:
     return text
 
 
+def _check_address(text: str) -> str:
+    """Refuse a password in the address of a database; the error does not quote it."""
+    parts = urlsplit(text)
+    if parts.password or "password" in parse_qs(parts.query):
+        raise PydanticCustomError("password", "a password does not belong into it: store_password refers to one")
+    return text
+
+
 def _to_servers(tables: dict[str, ServerTable]) -> tuple[ServerSetting, ...]:
     return tuple(table.to_setting(name) for name, table in sorted(tables.items()))
 
@@ -54,6 +63,10 @@ class _SettingsFile(StrictTable):
 
     workspaces: list[Text] | None = None
     durability: Durability | None = None
+    store: (
+        Annotated[str, Field(pattern=r"^postgres(ql)?://\S*$", max_length=2_000), AfterValidator(_check_address)] | None
+    ) = None
+    store_password: Annotated[str, AfterValidator(_check_reference)] | None = None
     route: Route | None = None
     script: Text | None = None
     model: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]*:\S+$")] | None = None
@@ -171,6 +184,7 @@ def _relative_to_file(file: Path, text: str) -> str:
 
 _FORMS = {
     "model": 'a provider and its model, as "openai:gpt-5"',
+    "store": 'the address of a PostgreSQL database, as "postgresql://kairos@db.example.com/kairos"',
     "base_url": 'an address without a query, as "http://127.0.0.1:8080/v1"',
     "url": 'an address, as "https://mcp.example.com/mcp"',
     "command_writes": 'a path from the root of the workspace, or a name, as "docs/AGENTS.md"',

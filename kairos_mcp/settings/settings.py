@@ -102,7 +102,8 @@ class Flags:
 class Settings:
     """All settings. `origins`: where each comes from, limits one by one (`limits.usd`).
 
-    `store`: the PostgreSQL database that keeps the rows; None: a file of the state folder does.
+    `store`: the PostgreSQL database that keeps the rows; None: a file of the state folder does. `store_password`: where
+    its password is kept.
     `limits`: the most that a caller may ask for; `default_rounds`: for one who asks for nothing. `read_bytes`: the
     largest part of a file that one call reads. `shown_chars`: how much of a tool's output a model is shown; the rest is
     kept under a ref. `config_dirs`: searched for prompts and agents, the last one first. `skills`: further folders of
@@ -119,6 +120,7 @@ class Settings:
     workspaces: tuple[Path, ...] = ()
     durability: Durability = "full"
     store: str | None = None
+    store_password: str | None = None
     route: Route = "auto"
     script: Path | None = None
     tools: str = "all"
@@ -256,9 +258,9 @@ def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]
 
 
 CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in DAY_CAPS))
-_NOT_IN_FILE = ("home", "config_dirs", "store", "limits", "day", "config_file", "config_hash", "origins")
+_NOT_IN_FILE = ("home", "config_dirs", "limits", "day", "config_file", "config_hash", "origins")
 SETTINGS = (*(each.name for each in fields(Settings) if each.name not in _NOT_IN_FILE), *CAP_NAMES)
-"""Every setting that a file may hold, limits one by one; not `home`, which holds the file, nor `store` yet."""
+"""Every setting that a file may hold, limits one by one; not `home`, which holds the file."""
 
 FILE_ONLY = frozenset(
     (

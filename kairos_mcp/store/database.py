@@ -115,6 +115,13 @@ class Store(ABC):
         return time.time_ns() // 1_000_000
 
     @abstractmethod
+    async def sealing_key(self) -> bytes:
+        """Return the key with which is sealed what clients carry between two calls, made at the first use.
+
+        All servers on the store have the same. Raises OSError, the store's errors.
+        """
+
+    @abstractmethod
     async def measure(self) -> int:
         """Return how many bytes the store takes."""
 

@@ -19,6 +19,7 @@ from kairos_mcp.store import integrity, ownership, schema
 from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
+from kairos_mcp.store.key_file import state_key
 from kairos_mcp.store.lock_files import LockFile, LockFiles, remove_dead_locks
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.session import Session
@@ -128,6 +129,10 @@ class FileStore(Store):
         """As in Store; commits of this process count too, since another connection makes them."""
         seen, self._seen_version = self._seen_version, self.reader.read_version()
         return seen != self._seen_version
+
+    async def sealing_key(self) -> bytes:
+        """As in Store; a file of the folder."""
+        return state_key(self.home)
 
     async def measure(self) -> int:
         """Return the bytes of the file and of its write-ahead log, where the newest rows are."""

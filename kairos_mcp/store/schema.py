@@ -373,6 +373,32 @@ def list_references() -> Mapping[str, list[tuple[str, str]]]:
     return found
 
 
+class Table(NamedTuple):
+    """A table: its columns, and the one whose integers are given by the store. `is_ordered`: its rows keep the order in
+    which they were inserted."""
+
+    name: str
+    columns: list[str]
+    key: str | None
+    is_ordered: bool
+
+
+def list_tables() -> list[Table]:
+    """Return the tables of this version."""
+    with _fresh_tables() as fresh:
+        made = fresh.rows("select name, sql from sqlite_master where type = 'table' order by rowid")
+        columns = {name: fresh.rows("select name from pragma_table_info(?)", (name,)) for name, _ in made}
+    return [
+        Table(
+            name,
+            [column for (column,) in columns[name]],
+            integer_key(name) if f"{integer_key(name)} integer primary key" in sql else None,
+            not sql.endswith("without rowid"),
+        )
+        for name, sql in made
+    ]
+
+
 def integer_key(table: str) -> str:
     """Return the column with the integer key of a table that others refer to."""
     return "n" if table == "run" else "id"

@@ -1528,8 +1528,8 @@ OUTSIDE = (
     ),
     Guard(
         "server/request_state.py",
-        "make_boundary(state_key(self._home), self._lives_s)",
-        "make_boundary(state_key(self._home), 1e9)",
+        "make_boundary(await self._read_key(), self._lives_s)",
+        "make_boundary(await self._read_key(), 1e9)",
         ROUNDS + "a_state_ends_with_its_time_and_outlives_a_restart",
     ),
     Guard(

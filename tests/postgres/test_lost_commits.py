@@ -162,13 +162,3 @@ async def test_a_read_of_one_state_sees_nothing_that_is_written_meanwhile(databa
     assert await store.read(lambda session: session.rows("select count(*) from owner")) == [(2,)]
     for each in (store, other):
         await each.close()
-
-
-async def test_processes_that_come_at_once_make_one_schema(database: str, tmp_path: Path) -> None:
-    stores = [open_store(database, tmp_path) for _ in range(4)]
-    found = await asyncio.gather(
-        *(store.read(lambda session: session.row("select count(*) from run")) for store in stores)
-    )
-    for store in stores:
-        await store.close()
-    assert found == [(0,)] * 4

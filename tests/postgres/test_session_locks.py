@@ -25,8 +25,10 @@ WITHIN_S = 15.0
 END_SESSION = "select pg_terminate_backend(cast(? as integer), 5000)"
 SERVER = f"""
 import sys
+from functools import partial
 from kairos_mcp.store.postgres.ownership import SessionLock
-lock = SessionLock(sys.argv[1], None, lambda _: None, {LEASE_S})
+from kairos_mcp.store.postgres.session import connect
+lock = SessionLock(partial(connect, sys.argv[1]), None, lambda _: None, {LEASE_S})
 print(lock.lock, flush=True)
 sys.stdin.read()
 lock.close()
@@ -61,10 +63,6 @@ def open_store(database: str, tmp_path: Path) -> Any:
 
 
 def test_a_server_that_ends_lets_go_and_leaves_no_row(database: str, tmp_path: Path) -> None:
-    with postgres.open_session(database) as session:
-        from kairos_mcp.store.postgres.schema import make_tables
-
-        make_tables(session)
     with another_server(database) as (process, lock):
         assert living(database, lock)
         process.communicate("")
@@ -73,62 +71,52 @@ def test_a_server_that_ends_lets_go_and_leaves_no_row(database: str, tmp_path: P
         assert session.rows("select lock from lease") == []
 
 
-@pytest.fixture
-def tables(database: str) -> str:
-    from kairos_mcp.store.postgres.schema import make_tables
-
-    with postgres.open_session(database) as session:
-        make_tables(session)
-    return database
-
-
-def test_a_killed_server_is_dead_at_once_though_its_lease_is_not_over(tables: str) -> None:
-    with another_server(tables) as (process, lock):
+def test_a_killed_server_is_dead_at_once_though_its_lease_is_not_over(database: str) -> None:
+    with another_server(database) as (process, lock):
         killed_at = time.monotonic()
         process.kill()
-        wait_until(lambda: not living(tables, lock), WITHIN_S)
+        wait_until(lambda: not living(database, lock), WITHIN_S)
         assert time.monotonic() - killed_at < LEASE_S / 2
 
 
-def test_a_server_that_stands_still_is_dead_once_its_lease_is_over_and_lives_when_it_goes_on(tables: str) -> None:
-    with another_server(tables) as (process, lock):
+def test_a_server_that_stands_still_is_dead_once_its_lease_is_over_and_lives_when_it_goes_on(database: str) -> None:
+    with another_server(database) as (process, lock):
         stopped_at = time.monotonic()
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: not living(tables, lock), WITHIN_S)
+        wait_until(lambda: not living(database, lock), WITHIN_S)
         assert LEASE_S / 2 < time.monotonic() - stopped_at < LEASE_S + 1
         process.send_signal(signal.SIGCONT)
-        wait_until(lambda: living(tables, lock), WITHIN_S)
+        wait_until(lambda: living(database, lock), WITHIN_S)
 
 
 async def test_a_lost_session_is_dead_until_there_is_another_and_may_not_act_meanwhile(
-    tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kairos_mcp.store.postgres import ownership
-
-    store, connect = open_store(tables, tmp_path), ownership.connect
+    store = open_store(database, tmp_path)
     await store.register_owner(1)
     lock = store.ownership
     assert store.may_act
 
-    def refuse(_where: str) -> Any:
+    def refuse() -> Any:
         raise StoreUnavailable("The database is not there.", "")
 
-    monkeypatch.setattr(ownership, "connect", refuse)
-    with postgres.open_session(tables) as session:
+    connect = lock._connect
+    monkeypatch.setattr(lock, "_connect", refuse)
+    with postgres.open_session(database) as session:
         session.rows(END_SESSION, (lock._connection.info.backend_pid,))
-    assert not living(tables, lock.lock)
+    assert not living(database, lock.lock)
     await asyncio.to_thread(wait_until, lambda: not store.may_act, 1)
     await store.has_news()
-    monkeypatch.setattr(ownership, "connect", connect)
+    monkeypatch.setattr(lock, "_connect", connect)
     await asyncio.to_thread(wait_until, lambda: store.may_act, WITHIN_S)
-    assert living(tables, lock.lock)
+    assert living(database, lock.lock)
     await store.wait_for_news(1)
     assert await store.has_news()  # what others committed meanwhile was not heard
     await store.close()
 
 
-async def test_what_others_commit_is_heard_and_what_this_process_commits_is_not(tables: str, tmp_path: Path) -> None:
-    store, other = open_store(tables, tmp_path), open_store(tables, tmp_path)
+async def test_what_others_commit_is_heard_and_what_this_process_commits_is_not(database: str, tmp_path: Path) -> None:
+    store, other = open_store(database, tmp_path), open_store(database, tmp_path)
     await store.register_owner(1)
     await store.has_news()
 
@@ -148,9 +136,9 @@ async def test_what_others_commit_is_heard_and_what_this_process_commits_is_not(
 
 
 async def test_the_database_s_clock_is_the_store_s(
-    tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(tables, tmp_path)
+    store = open_store(database, tmp_path)
     await store.read(lambda session: session.row("select 1"))
     true_ms = time.time() * 1000
     monkeypatch.setattr(time, "time_ns", lambda: 1)
@@ -162,10 +150,10 @@ async def test_the_database_s_clock_is_the_store_s(
 
 
 async def test_the_version_of_the_rows_rises_with_each_commit_and_with_nothing_else(
-    tables: str, tmp_path: Path
+    database: str, tmp_path: Path
 ) -> None:
     """Within a job nobody else has written where it is still what it was: so texts are removed that nobody uses."""
-    store, other = open_store(tables, tmp_path), open_store(tables, tmp_path)
+    store, other = open_store(database, tmp_path), open_store(database, tmp_path)
     with ExitStack() as stack:
         watch = stack.enter_context(store.read_session())
         seen = watch.read_version()
@@ -175,12 +163,12 @@ async def test_the_version_of_the_rows_rises_with_each_commit_and_with_nothing_e
         await each.close()
 
 
-async def test_a_store_goes_on_after_its_connections_were_lost(tables: str, tmp_path: Path) -> None:
-    store = open_store(tables, tmp_path)
+async def test_a_store_goes_on_after_its_connections_were_lost(database: str, tmp_path: Path) -> None:
+    store = open_store(database, tmp_path)
     for n in range(3):
         await store.submit(lambda session, n=n: session.rows("insert into text values (?, '')", (str(n),)))
         assert await store.read(lambda session: session.row("select count(*) from text")) == (n + 1,)
-        with postgres.open_session(tables) as session:
+        with postgres.open_session(database) as session:
             for pid in (store.writer.backend, *(idle.connection.info.backend_pid for idle in store._idle)):
                 session.rows(END_SESSION, (pid,))
     await store.close()

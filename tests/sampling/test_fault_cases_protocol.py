@@ -33,7 +33,7 @@ from support.sampling_lines import reply
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import encode_text_turn
-from kairos_mcp.server.request_state import KEY_FILE
+from kairos_mcp.store.key_file import KEY_FILE
 
 GO = {"goal": "go"}
 DONE = '{"final": "done"}'

@@ -20,10 +20,7 @@ def open_empty_store() -> Iterator[Session]:
         yield session
         session.close()
         return
-    from kairos_mcp.store.postgres.schema import make_tables
-
     with postgres.open_session(postgres.make_schema(os.environ[postgres.CHOICE])) as session:
-        make_tables(session)
         yield session
 
 

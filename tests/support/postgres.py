@@ -68,13 +68,23 @@ def _skip_if_unreadable(path: Path) -> None:
 
 
 def make_schema(server: str) -> str:
-    """Make an empty schema and return where it is."""
+    """Make a schema with the tables of this version and return where it is."""
+    from kairos_mcp.store.postgres.schema import migrate
+
+    where = make_empty_schema(server)
+    with open_session(where) as session:
+        migrate(session)
+    return where
+
+
+def make_empty_schema(server: str) -> str:
+    """Make a schema without tables and return where it is."""
     import psycopg
 
     name = f"test_{secrets.token_hex(6)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"create schema {name}")
-    return psycopg.conninfo.make_conninfo(server, options=f"-csearch_path={name}")
+    return f"{server}{'&' if '?' in server else '?'}options=-csearch_path%3D{name}"
 
 
 def database_of(root: Path) -> str | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -19,8 +20,11 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store import integrity
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
+from kairos_mcp.store.key_file import KEY_BYTES
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema
+from kairos_mcp.store.postgres.check import ServerCheck, check_server
+from kairos_mcp.store.postgres.copy import Copied, copy_folder
 from kairos_mcp.store.postgres.ownership import SessionLock, SessionLocks
 from kairos_mcp.store.postgres.session import Connection, PostgresSession, ReadingSession, connect, translate_errors
 from kairos_mcp.store.postgres.writer import PostgresWriter, begin, commit, undo
@@ -36,11 +40,17 @@ RESTART_STEP_S = 0.2
 
 
 class PostgresStore(Store):
-    """The store in the database, and in the schema, that `where` names. The state folder keeps what is no row."""
+    """The store in the database, and in the schema, that `where` names. The state folder keeps what is no row.
 
-    def __init__(self, home: Path, where: str, via: str, *, served_runs: ServedRuns | None = None) -> None:
+    `password`: where the password is kept (`env:NAME`, `file:PATH`); None: libpq finds it, if one is needed.
+    """
+
+    def __init__(
+        self, home: Path, where: str, via: str, *, password: str | None = None, served_runs: ServedRuns | None = None
+    ) -> None:
         super().__init__(home, via, served_runs)
         self._where = where
+        self._connect = partial(connect, where, password)
         self._idle: list[ReadingSession] = []
         self._opening = Lock()
         self._registering = asyncio.Lock()
@@ -67,7 +77,7 @@ class PostgresStore(Store):
         return self._is_open
 
     def open(self) -> None:
-        """Make the tables where there are none. Raises the store's errors."""
+        """Look at the version of the tables. Raises the store's errors, also where there are none."""
         if not self._is_open:
             with self._opening:
                 self._open_once()
@@ -76,10 +86,10 @@ class PostgresStore(Store):
         if self._is_open:
             return
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        session = PostgresSession(connect(self._where))
+        session = PostgresSession(self._connect())
         try:
             with translate_errors():
-                schema.make_tables(session)
+                schema.check_version(session)
                 self._ahead_ms = _measure_clock(session)
         finally:
             session.close()
@@ -90,7 +100,7 @@ class PostgresStore(Store):
         deadline = time.monotonic() + RESTART_S
         while True:
             try:
-                return connect(self._where)
+                return self._connect()
             except KairosError:
                 if time.monotonic() > deadline:
                     raise
@@ -140,7 +150,7 @@ class PostgresStore(Store):
         return SessionLocks()
 
     def _make_ownership(self) -> SessionLock:
-        return SessionLock(self._where, self._served_runs, self._hear)
+        return SessionLock(self._connect, self._served_runs, self._hear)
 
     async def register_owner(self, at: int) -> int:
         """As in Store; in a thread, since the first call makes a connection."""
@@ -196,6 +206,11 @@ class PostgresStore(Store):
         ahead_ms = self._ahead_ms if lock is None else lock.ahead_ms
         return super().now() if ahead_ms is None else int(time.monotonic() * 1000 + ahead_ms)
 
+    async def sealing_key(self) -> bytes:
+        """As in Store; a row."""
+        found = await self.read(_read_key)
+        return await self.submit(_make_key) if found is None else found
+
     async def measure(self) -> int:
         """Return the bytes of the tables, their indexes and their long values."""
         return await self.read(_measure_tables)
@@ -221,9 +236,28 @@ class PostgresStore(Store):
         """Do nothing: the database uses free space again by itself."""
         return False
 
+    def migrate(self) -> tuple[int, int]:
+        """Make the tables, or bring them to this version; return the version before and after. Raises the store's
+        errors."""
+        session = PostgresSession(self._connect())
+        try:
+            with translate_errors():
+                return schema.migrate(session)
+        finally:
+            session.close()
+
+    def copy_folder(self, folder: Path) -> Copied:
+        """Copy a state folder into the empty database; see copy_folder. Raises the store's errors."""
+        self.open()
+        return copy_folder(folder, self._connect)
+
+    def check_server(self) -> ServerCheck:
+        """Look at the server of the database. Raises the store's errors."""
+        return check_server(self._connect)
+
     def check_writable(self) -> None:
         """Raise the store's error that a write would raise now; write nothing."""
-        session = PostgresSession(connect(self._where))
+        session = PostgresSession(self._connect())
         try:
             with translate_errors():
                 begin(session)
@@ -234,7 +268,7 @@ class PostgresStore(Store):
     @contextmanager
     def read_session(self) -> Iterator[Session]:
         """Open a connection for a worker thread that reads, and close it at the end."""
-        session = ReadingSession(connect(self._where))
+        session = ReadingSession(self._connect())
         try:
             yield session
         finally:
@@ -243,7 +277,7 @@ class PostgresStore(Store):
     @contextmanager
     def write_session(self) -> Iterator[Session]:
         """Open a connection for one short transaction of a worker thread or a command."""
-        session = PostgresSession(connect(self._where))
+        session = PostgresSession(self._connect())
         try:
             with translate_errors():
                 begin(session)
@@ -272,6 +306,20 @@ class PostgresStore(Store):
         while self._idle:
             with suppress(psycopg.Error):
                 self._idle.pop().close()
+
+
+def _read_key(session: Session) -> bytes | None:
+    found = session.row("select value from secret where name = ?", (schema.SEALING_KEY,))
+    return None if found is None else bytes(found[0])
+
+
+def _make_key(session: Session) -> bytes:
+    """Make the key, unless another server was first, and return it."""
+    new = "insert into secret(name, value) values (?, ?) on conflict do nothing"
+    session.rows(new, (schema.SEALING_KEY, os.urandom(KEY_BYTES)))
+    key = _read_key(session)
+    assert key is not None
+    return key
 
 
 def _measure_clock(session: Session) -> float:

@@ -20,15 +20,14 @@ import psycopg
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.store.ownership import Ownership, ServedRuns
-from kairos_mcp.store.postgres.session import Connection, connect, translate_errors
+from kairos_mcp.store.postgres.locks import CHANNEL, SERVERS_LOCK
+from kairos_mcp.store.postgres.session import Connection, translate_errors
 from kairos_mcp.store.session import Session
 
 LEASE_S = 10.0
 BEATS = 4  # renewals in the time of a lease
 HOLDS = 0.7  # of its lease after which a server that could not renew it begins nothing more
 RECONNECT_S = 0.1
-SERVERS_LOCK = 0x6B61  # the class of the locks that servers hold: "ka"
-CHANNEL = "kairos"
 
 _LIVING = f"""
     select lock from lease where lock = any(?) and seen_at > clock_timestamp() - lease_ms * interval '1 millisecond'
@@ -66,13 +65,13 @@ class SessionLock(Ownership):
 
     def __init__(
         self,
-        where: str,
+        connect: Callable[[], Connection],
         served_runs: ServedRuns | None,
         hear: Callable[[int | None], None],
         lease_s: float = LEASE_S,
     ) -> None:
         super().__init__(served_runs)
-        self._where, self._hear, self._lease_s = where, hear, lease_s
+        self._connect, self._hear, self._lease_s = connect, hear, lease_s
         self._key = secrets.randbelow(2**31)
         self.lock = f"{socket.gethostname()}-{os.getpid()}-{self._key}"
         self.ahead_ms = 0.0  # of the monotonic clock of this machine is the database's
@@ -106,7 +105,7 @@ class SessionLock(Ownership):
             os.close(descriptor)
 
     def _open(self) -> Connection:
-        connection = connect(self._where)
+        connection = self._connect()
         with translate_errors():
             connection.execute(f"listen {CHANNEL}")
             connection.execute(_FORGET_OLD)

@@ -8,16 +8,17 @@ that no statement has to be written twice. Where SQLite returns a value of whate
 from __future__ import annotations
 
 import re
+import sqlite3
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kairos_mcp.core.errors import StoreCorrupt, StoreTooNew
+from kairos_mcp.core.errors import StoreTooNew, StoreUnavailable
 from kairos_mcp.store import schema
+from kairos_mcp.store.postgres.locks import MIGRATION_LOCK, WRITERS_LOCK
 from kairos_mcp.store.session import Session
 
 if TYPE_CHECKING:  # the statements are of use without a driver
     from kairos_mcp.store.postgres.session import PostgresSession
-
-MIGRATION_LOCK = 0x6B616974  # of whoever makes the tables: "kait"
 
 FUNCTIONS = (
     # A path as SQLite writes it ($.a.b, $[0]), as PostgreSQL has it: {a,b}, {0}.
@@ -80,6 +81,8 @@ FUNCTIONS = (
 )
 """What statements call that PostgreSQL does not have, or has for other types."""
 
+SEALING_KEY = "request-state"  # the name of the secret with which is sealed what clients carry between two calls
+
 OWN_TABLES = (
     "create table version(number bigint not null)",  # how many of the migrations it has
     "create table commits(number bigint not null)",  # rises with each transaction that writes
@@ -87,6 +90,9 @@ OWN_TABLES = (
     # Of each living server: its session lock, and until when it counts as alive without a sign.
     "create table lease(lock text primary key, key bigint not null, lease_ms bigint not null,"
     " seen_at timestamptz not null)",
+    # Bearer tokens for HTTP: the name is the principal, of the token itself only a hash is kept.
+    "create table token(name text primary key, hash text not null, made_at bigint not null)",
+    "create table secret(name text primary key, value bytea not null)",
 )
 """What is kept in files, or by SQLite itself, where a folder is the store."""
 
@@ -149,38 +155,64 @@ def _apply(rules: tuple[tuple[str, str], ...], statement: str) -> str:
     return statement
 
 
-def make_tables(session: PostgresSession) -> None:
-    """Make the tables where there are none; of several processes that come at once, one makes them.
-
-    Raises StoreTooNew for tables of a newer version, StoreCorrupt for those of an older one.
-    """
-    if not _has_tables(session):
-        with session.connection.transaction():
-            session.rows("select pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
-            if not _has_tables(session):
-                for statement in list_statements():
-                    session.rows(statement)
-                for statement in OWN_TABLES:
-                    session.rows(statement)
-                session.rows("insert into version values (?)", (len(schema.MIGRATIONS),))
-    version = read_version(session)
-    if version > len(schema.MIGRATIONS):
+def check_version(session: PostgresSession) -> None:
+    """Raise StoreTooNew for tables of a newer version, StoreUnavailable where there are none, or older ones."""
+    version, newest = read_version(session), len(schema.MIGRATIONS)
+    if version > newest:
         raise StoreTooNew(
-            f"The database has version {version}; this program knows {len(schema.MIGRATIONS)}.",
+            f"The database has version {version}; this program knows {newest}.",
             "Install the newer kairos-mcp that made it, or name another database.",
         )
-    if version < len(schema.MIGRATIONS):
-        raise StoreCorrupt(
-            f"The database has version {version}, which this program can't bring to {len(schema.MIGRATIONS)}.",
-            "Use the kairos-mcp that made it.",
-        )
+    if version < newest:
+        lacks = f"has version {version}, and this program needs {newest}" if version else "has no tables of Kairos"
+        raise StoreUnavailable(f"The database {lacks}.", "Run `kairos-mcp store migrate`, once for all servers.")
+
+
+def migrate(session: PostgresSession) -> tuple[int, int]:
+    """Make the tables, or bring older ones to this version, in one transaction; of several processes that come at once
+    one does. Return the version before and after. Raises StoreTooNew."""
+    session.rows("set statement_timeout = 0")
+    with session.connection.transaction():
+        session.rows("select pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
+        session.rows("select pg_advisory_xact_lock(?)", (WRITERS_LOCK,))
+        before, newest = read_version(session), len(schema.MIGRATIONS)
+        if before > newest:
+            check_version(session)
+        elif before == 0:
+            for statement in (*list_statements(), *OWN_TABLES):
+                session.rows(statement)
+            session.rows("insert into version values (?)", (newest,))
+        elif before < newest:
+            for statement in _list_added(before):
+                session.rows(statement)
+            session.rows("update version set number = ?", (newest,))
+    return before, newest
+
+
+def _list_added(version: int) -> list[str]:
+    """Return the statements of the migrations after this version. They may only add: servers of the version before
+    go on meanwhile."""
+    added = []
+    for statement in _split(";".join(schema.MIGRATIONS[version:])):
+        verb, kind, *_ = statement.split()
+        added += _translate(kind, statement) if verb == "create" else [_apply(_COLUMN_RULES, statement)]
+    return added
+
+
+def _split(statements: str) -> Iterator[str]:
+    """Yield the statements of a migration, each in one line; a trigger holds statements of its own."""
+    text = ""
+    for part in statements.split(";"):
+        text += f"{part};"
+        if sqlite3.complete_statement(text):
+            if statement := " ".join(text.split()).strip("; "):
+                yield statement
+            text = ""
 
 
 def read_version(session: Session) -> int:
-    """Return the version of the tables."""
+    """Return the version of the tables; 0 where there are none."""
+    if session.row("select to_regclass('version')") == (None,):
+        return 0
     found = session.row("select number from version")
     return 0 if found is None else int(found[0])
-
-
-def _has_tables(session: PostgresSession) -> bool:
-    return session.row("select to_regclass('version')") != (None,)

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
 from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
 from kairos_mcp.store.session import Bindings, CorruptRows, Row
 
@@ -124,10 +125,14 @@ class _SumLoader(Loader):
         return int(bytes(data))
 
 
-def connect(where: str) -> Connection:
-    """Open a connection that commits each statement by itself outside of a transaction. Raises the store's errors."""
+def connect(where: str, password: str | None = None) -> Connection:
+    """Open a connection that commits each statement by itself outside of a transaction.
+
+    `password`: where it is kept; it is read again for each connection. Raises the store's errors, ConfigError.
+    """
+    secret = {} if password is None else {"password": read_secret(password)}
     with translate_errors():
-        settings: dict[str, Any] = KEEPALIVE | psycopg.conninfo.conninfo_to_dict(where)
+        settings: dict[str, Any] = KEEPALIVE | psycopg.conninfo.conninfo_to_dict(where) | secret
         options = f"{settings.pop('options', '')} {BOUNDS}".strip()
         made: Connection = psycopg.Connection.connect(
             psycopg.conninfo.make_conninfo(**settings, options=options),

@@ -16,12 +16,11 @@ import psycopg
 
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.store.group_writer import GroupWriter, Job, QueuedJob
-from kairos_mcp.store.postgres.ownership import CHANNEL
+from kairos_mcp.store.postgres.locks import CHANNEL, WRITERS_LOCK
 from kairos_mcp.store.postgres.session import Connection, PostgresSession, as_store_error
 
 T = TypeVar("T")
 
-WRITERS_LOCK = 0x6B616972  # of all transactions that write: "kair"
 _BEGIN = "begin"
 _LOCK = "select pg_current_xact_id()::text, pg_advisory_xact_lock($1)"
 _COUNT = "update commits set number = number + 1"

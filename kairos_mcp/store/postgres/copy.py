@@ -1,0 +1,109 @@
+"""Copy what a state folder keeps into an empty database: rows, tokens and the sealing key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from kairos_mcp.core.errors import StoreBusy
+from kairos_mcp.store import ownership, schema
+from kairos_mcp.store.file_store import FileStore
+from kairos_mcp.store.key_file import KEY_FILE
+from kairos_mcp.store.ownership import ANY_SERVER
+from kairos_mcp.store.postgres.schema import SEALING_KEY
+from kairos_mcp.store.postgres.session import Connection, PostgresSession, translate_errors
+from kairos_mcp.store.postgres.writer import begin, commit, undo
+from kairos_mcp.store.schema import Table
+from kairos_mcp.store.session import Session
+
+LEFT_OUT = ("owner",)  # servers of the folder, which have ended
+
+
+class Copied(NamedTuple):
+    """How many rows of each table were copied, and how many tokens."""
+
+    rows: dict[str, int]
+    tokens: int
+
+
+def copy_folder(folder: Path, connect: Callable[[], Connection]) -> Copied:
+    """Copy a state folder into a database that has tables and no rows, in one transaction.
+
+    The folder's state file is brought to this version first. A run that a server of the folder left unfinished is
+    nobody's from then on, so that the next server goes on with it. Raises StoreBusy where a server of the folder lives
+    or the database has rows already, and the store's errors.
+    """
+    source = FileStore(folder, "full", "copy")
+    try:
+        source.open()
+        with source.read_session() as rows:
+            living = ownership.list_living(rows, source.owners)
+            if living:
+                pids = ", ".join(str(server.pid) for server in living)
+                raise StoreBusy(
+                    f"A server uses {folder} (process {pids}).", "End it first: what it writes would be lost."
+                )
+            with rows.one_state():
+                return _copy_rows(rows, folder, connect)
+    finally:
+        if source.is_open:
+            source.reader.close()
+
+
+def _copy_rows(rows: Session, folder: Path, connect: Callable[[], Connection]) -> Copied:
+    target = PostgresSession(connect())
+    try:
+        with translate_errors():
+            target.rows("set statement_timeout = 0")
+            begin(target)
+            try:
+                copied = Copied(_copy_tables(rows, target), _copy_secrets(folder, target))
+            except BaseException:
+                undo(target)
+                raise
+            commit(target)
+    finally:
+        target.close()
+    return copied
+
+
+def _copy_tables(rows: Session, target: PostgresSession) -> dict[str, int]:
+    tables = [table for table in schema.list_tables() if table.name not in LEFT_OUT]
+    for table in tables:
+        if target.row(f"select 1 from {table.name} limit 1") is not None:
+            raise StoreBusy(
+                f"The database has rows already, in the table {table.name}.",
+                "Name an empty one, in which only `kairos-mcp store migrate` was run.",
+            )
+    copied = {table.name: _copy_table(rows, target, table) for table in tables}
+    target.rows("update run set owner = ? where owner is not null", (ANY_SERVER,))
+    return copied
+
+
+def _copy_table(rows: Session, target: PostgresSession, table: Table) -> int:
+    """Copy a table and return how many rows it has. What its triggers would write is copied as well."""
+    columns, order = ", ".join(table.columns), " order by rowid" if table.is_ordered else ""
+    count = 0
+    target.rows(f"alter table {table.name} disable trigger user")
+    with target.connection.cursor() as cursor, cursor.copy(f"copy {table.name}({columns}) from stdin") as copy:
+        for row in rows.stream(f"select {columns} from {table.name}{order}"):
+            copy.write_row(row)
+            count += 1
+    target.rows(f"alter table {table.name} enable trigger user")
+    if table.key is not None:
+        following = f"coalesce((select max({table.key}) from {table.name}), 0) + 1"
+        target.rows(f"select setval(pg_get_serial_sequence('{table.name}', '{table.key}'), {following}, false)")
+    return count
+
+
+def _copy_secrets(folder: Path, target: PostgresSession) -> int:
+    """Copy the hashes of the tokens, so that they stay valid, and the sealing key; return how many tokens there are."""
+    tokens = 0
+    for file in sorted(folder.glob("tokens/*")):
+        made_at = file.stat().st_mtime_ns // 1_000_000
+        new = "insert into token(name, hash, made_at) values (?, ?, ?)"
+        tokens += target.change(new, (file.name, file.read_text(), made_at))
+    if (key := folder / KEY_FILE).exists():
+        target.rows("insert into secret(name, value) values (?, ?)", (SEALING_KEY, key.read_bytes()))
+    return tokens

@@ -1,0 +1,88 @@
+"""What lets a client in is the same on each server of a database: tokens, and the key that seals what clients carry."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support import postgres
+from support.app import Place
+
+from kairos_mcp.app.app import App, make_database
+from kairos_mcp.core.errors import BadArguments, ConfigError, StoreUnavailable
+from kairos_mcp.server.tokens import make_tokens
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, Settings
+
+pytestmark = pytest.mark.postgres
+
+
+def on_machine(name: str, place: Place, database: str) -> Settings:
+    return place.settings(store=database, home=place.root / name)
+
+
+async def test_a_token_of_one_server_counts_on_all_until_it_is_revoked(place: Place, database: str) -> None:
+    first, second = (make_tokens(on_machine(name, place, database)) for name in ("one", "two"))
+    assert not second.any()
+    assert await second.look_up("") == (None, False)
+    token = first.add("alice")
+    assert await second.look_up(token) == ("alice", True)
+    assert await second.look_up(token + "x") == (None, True)
+    assert [each.name for each in second.list_tokens()] == ["alice"]
+    with postgres.open_session(database) as session:
+        ((stored,),) = session.rows("select hash from token")
+    assert token.rpartition(".")[2] not in stored
+    with pytest.raises(BadArguments):
+        second.add("alice")
+    second.revoke("alice")
+    assert await first.look_up(token) == (None, False)
+    with pytest.raises(BadArguments):
+        first.revoke("alice")
+    for tokens in (first, second):
+        await tokens.close()
+
+
+async def test_servers_that_need_the_sealing_key_at_once_have_the_same(place: Place, database: str) -> None:
+    async def read_key(name: str) -> bytes:
+        async with App.open(on_machine(name, place, database), via="mcp") as app:
+            return await app.sealing_key()
+
+    found = await asyncio.gather(*(read_key(f"machine-{n}") for n in range(8)))
+    assert len(set(found)) == 1
+    assert len(found[0]) == 32
+
+
+@pytest.mark.parametrize("address", ["postgresql://u:s3cret99@db/k", "postgresql://db/k?password=s3cret99"])
+def test_a_password_in_the_address_is_refused_and_not_shown(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="store_password") as refused:
+        load_settings(Flags(home=str(tmp_path)), {"KAIROS_STORE": address})
+    assert "s3cret99" not in f"{refused.value.message} {refused.value.hint}"
+
+
+def test_a_password_is_read_from_where_the_setting_says(
+    place: Place, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server here lets everybody in from its own machine, so what is seen is what the driver was given."""
+    from kairos_mcp.store.postgres.session import connect
+
+    monkeypatch.delenv("DB_PASSWORD", raising=False)
+    settings = load_settings(
+        Flags(home=str(tmp_path)), {"KAIROS_STORE": database, "KAIROS_STORE_PASSWORD": "env:DB_PASSWORD"}
+    )
+    with pytest.raises(ConfigError, match="env:DB_PASSWORD"):
+        make_database(settings, "test").open()
+    monkeypatch.setenv("DB_PASSWORD", "s3cret99")
+    store = make_database(settings, "test")
+    store.open()
+    assert "s3cret99" not in repr(store.describe())
+    made = connect(database, settings.store_password)
+    assert made.info.password == "s3cret99"
+    made.close()
+
+
+def test_an_address_where_no_server_is_fails_soon_and_names_the_setting(tmp_path: Path) -> None:
+    settings = load_settings(Flags(home=str(tmp_path)), {"KAIROS_STORE": f"postgresql:///k?host={tmp_path}"})
+    with pytest.raises(StoreUnavailable) as refused:
+        make_database(settings, "test").open()
+    assert "`store`" in refused.value.hint
