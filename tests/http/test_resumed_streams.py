@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import socket
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,6 +151,22 @@ def test_the_events_of_a_session_are_bounded_by_number_and_size() -> None:
     events.add("3", progress(1, "x" * MAX_BYTES))
     assert events.find(large[-1]) is None
     assert events.find(events.add("1", None)) is not None
+
+
+def test_the_memory_of_a_session_s_events_is_what_their_bytes_take() -> None:
+    """As an object a result takes several times as much, so that a server would grow long after its first runs."""
+    result = {"structuredContent": {f"field {n}": [n, {"status": "completed"}] for n in range(20)}}
+    encoded = json.dumps(result)
+    events = SessionEvents()
+    tracemalloc.start()
+    try:
+        for number in range(MAX_EVENTS):
+            events.add("1", wire.JSONRPCResponse(jsonrpc="2.0", id=number, result=json.loads(encoded)))
+        gc.collect()
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 1.5 * MAX_EVENTS * len(encoded)
 
 
 def test_what_follows_an_event_is_of_its_own_stream() -> None:
