@@ -140,9 +140,9 @@ class ResumedRequest:
 @dataclass(frozen=True, slots=True)
 class ServerCall:
     """A tool call with what its handler needs. `resumed`: the requestState that it brings; `on_beat`: reports progress
-    to a client that asked for it; `tasks`: run what the client is asked. `skipped`: keys of approvals that this call
-    does not ask about again, since the user left them undecided or is not there. `log`: sends log messages to a client
-    that asked for them.
+    to a client that asked for it; `tasks`: run what is pushed to the client, up to 2025-11-25. `skipped`: keys of
+    approvals that this call does not ask about again, since the user left them undecided or is not there. `log`: sends
+    log messages to a client that asked for them.
     """
 
     app: App
@@ -152,7 +152,7 @@ class ServerCall:
     on_beat: Callable[[Heartbeat], Awaitable[None]] | None
     policy: WaitPolicy
     session: ClientSession
-    tasks: TaskGroup
+    tasks: TaskGroup | None
     skipped: set[str] = field(default_factory=set)
     log: CallLog | None = None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +111,7 @@ async def open_call(
     call_log = await open_log(ctx, app, caller, run_ids)
     skipped = set(() if resumed is None else resumed.skipped)
     app.wake()
-    async with session.open_tasks() as tasks:
+    async with nullcontext() if client.modern else session.open_tasks() as tasks:
         on_beat = _beat_reporter(ctx, call_log)
         yield ServerCall(app, caller, client, resumed, on_beat, policy, session, tasks, skipped, call_log)
         if call_log is not None:

@@ -159,10 +159,9 @@ class CheckedBody:
     async def _read_body(self, scope: Scope, receive: Receive) -> bytes | Response | None:
         """The body, a refusal, or None if the client has gone."""
         limit = self._bounds.body_bytes
-        too_large = refuse(413, f"A message has at most {limit} bytes.")
         declared = header(scope, b"content-length")
         if declared.isdecimal() and int(declared[:20]) > limit:
-            return too_large
+            return self._refuse_large()
         body = bytearray()
         with anyio.move_on_after(self._bounds.body_s):
             while True:
@@ -171,10 +170,13 @@ class CheckedBody:
                     return None
                 body += message.get("body", b"")
                 if len(body) > limit:
-                    return too_large
+                    return self._refuse_large()
                 if not message.get("more_body", False):
                     return bytes(body)
         return refuse(408, "The message took too long to arrive.", headers={"connection": "close"})
+
+    def _refuse_large(self) -> Response:
+        return refuse(413, f"A message has at most {self._bounds.body_bytes} bytes.")
 
     async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a message on; refuse what is none, here and not differently by each transport."""

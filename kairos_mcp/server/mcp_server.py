@@ -226,6 +226,8 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
     lock = anyio.Lock()
 
     async def get_app() -> App:
+        if opened:
+            return opened[0]  # without the lock, which costs each call a turn of the event loop
         async with lock:
             if not opened:
                 from kairos_mcp.app.app import App

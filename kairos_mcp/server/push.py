@@ -113,7 +113,8 @@ async def _start_pushes(
 
     Completions go first, since some clients take one request after the other.
     """
-    session, asks, run_id = call.session, call.app.client_requests, found.run.id
+    session, tasks, asks, run_id = call.session, call.tasks, call.app.client_requests, found.run.id
+    assert tasks is not None  # of a client that requests are pushed to
     watched |= {push.key: push for push in session.pushes_of(run_id)}
     if asks.is_newest_asker(run_id, call.caller) and session.may_push(run_id, call):
         new = [waiting for waiting in found.completions if waiting.path not in watched and waiting.path not in failed]
@@ -132,11 +133,11 @@ async def _start_pushes(
             if push.row_number is None:
                 await asks.wait_for_change(run_id)
             else:
-                call.tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, waiting))
+                tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, waiting))
     for row in found.approvals:
         if row.key not in watched and session.may_push(run_id, call):
             push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
-            call.tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
+            tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
     if call.on_beat is not None:
         await call.on_beat(await call.app.runs.heartbeat(found.run))
 
