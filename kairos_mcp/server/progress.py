@@ -16,9 +16,7 @@ ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 def progress_reporter(report: ReportProgress) -> Callable[[Heartbeat], Awaitable[None]]:
     """A function that takes a run's heartbeats and reports progress to the client.
 
-    A new round is reported at once, further beats at most once a second. Progress in round 3 is 2.5, 2.67, 2.75 and so
-    on: the protocol wants each number larger than the last, and none may pass the total.
-    """
+    A new round is reported at once, further beats at most once a second."""
     newest, beats, reported_at = -1, 0, 0.0
 
     async def on_beat(beat: Heartbeat) -> None:
@@ -29,9 +27,15 @@ def progress_reporter(report: ReportProgress) -> Callable[[Heartbeat], Awaitable
         elif now - reported_at < BEAT_S:
             return
         beats, reported_at = beats + 1, now
-        await report(newest - 1 / (beats + 1), beat.rounds, progress_message(beat))
+        await report(progress_at(newest, beats), beat.rounds, progress_message(beat))
 
     return on_beat
+
+
+def progress_at(round_number: int, beats: int) -> float:
+    """The progress of a run at a beat of a round, both counted from 1: in round 3 it is 2.5, 2.67, 2.75 and so on, and
+    before the first 0, 0.25, 0.33. The protocol wants each number larger than the last, and none may pass the total."""
+    return round_number - 1 / (beats + 1) if round_number else (1 - 1 / beats) / 2
 
 
 def progress_message(beat: Heartbeat) -> str:

@@ -26,6 +26,8 @@ dialog of the client (*elicitation*), or by the command that the result shows, c
 """
 PICTURES = """The inspector's page in a browser, as the tests leave it:
 
+![A team](pictures/inspector-team.png)
+![A plan that was a task: on the right the page's own list of tasks](pictures/inspector-task.png)
 ![An argument of a prompt completes](pictures/inspector-completion.png)
 ![A prompt, filled in](pictures/inspector-prompt.png)
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -15,6 +16,7 @@ from support.script_lines import looks, says
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.progress import progress_at
 from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, size
 from tests.server.conftest import ERAS
 
@@ -151,6 +153,13 @@ async def test_a_run_is_cancelled_when_it_is_asked_for(settings, connect):
         assert (run["status"], run["waiting"]) == ("cancelled", [])
 
 
+def test_progress_begins_at_nothing_rises_with_each_beat_and_stays_below_its_total():
+    numbers = [progress_at(round_number, beats) for round_number in range(4) for beats in range(1, 60)]
+    assert numbers[0] == 0
+    assert all(one < other for one, other in pairwise(numbers))
+    assert numbers[-1] < 3
+
+
 async def test_progress_rises_and_says_the_round(script_settings, connect):
     reported: list[tuple[float, float | None, str | None]] = []
 
@@ -163,6 +172,7 @@ async def test_progress_rises_and_says_the_round(script_settings, connect):
     figures = [progress for progress, _, _ in reported]
     assert figures
     assert figures == sorted(set(figures))
+    assert figures[0] >= 0
     assert all(total is None or progress < total for progress, total, _ in reported)
     assert all(message and message.startswith("round ") for _, _, message in reported)
 

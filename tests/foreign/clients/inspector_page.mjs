@@ -100,7 +100,13 @@ async function openPage(page) {
 function waysOf(page) {
   const ways = {
     call: (name, given) => callTool(page, name, given, () => approveIfAsked(page)),
-    task: (name, given) => callTool(page, name, given, async () => undefined),
+    task: async (name, given) => {
+      const result = await callTool(page, name, given, async () => undefined);
+      await page.getByText("Tasks", { exact: true }).first().click();
+      await page.getByText("Completed (1)").waitFor(); // the page's own list of tasks
+      await takePicture(page, "task");
+      return result;
+    },
     prompt: async (name, given) => {
       await fillPrompt(page, name, given);
       await page.getByRole("button", { name: "Get Prompt" }).click();
