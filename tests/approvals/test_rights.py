@@ -37,7 +37,6 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity
 from kairos_mcp.store.accounts import unit_columns
-from kairos_mcp.store.connection import SqliteSession
 from kairos_mcp.store.tool_pins import REGISTERED
 
 LOST = "round-1/call-1/settle"
@@ -61,11 +60,10 @@ def lose_the_call(place: Place) -> None:
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
-    connection = SqliteSession(str(place.db))
-    with contextlib.closing(connection):
-        spent, held = integrity.sum_rows(connection, 1)
+    with place.session() as session:
+        spent, held = integrity.sum_rows(session, 1)
         changed = ", ".join(f"{name} = ?" for name in unit_columns("spent", "held"))
-        connection.execute(f"update account set {changed} where scope = 'run'", (*spent, *held))
+        session.rows(f"update account set {changed} where scope = 'run'", (*spent, *held))
 
 
 async def a_lost_call(place: Place) -> str:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support import postgres
 from support.app import ME, Place
 from support.branches import DEEP, Team, lines, looks, team_app
 from support.daily_accounts import ZONE, Clock
@@ -50,7 +51,12 @@ async def killed_after(place: Place, commits: int, *more: str) -> None:
     here = Path(__file__)
     path = os.pathsep.join(map(str, (here.parent.parent, here.parent, *sys.path)))
     child = await asyncio.create_subprocess_exec(
-        sys.executable, str(here), str(place.root), str(commits), *more, env={"PYTHONPATH": path}
+        sys.executable,
+        str(here),
+        str(place.root),
+        str(commits),
+        *more,
+        env={"PYTHONPATH": path} | postgres.chosen_environ(),
     )
     async with asyncio.timeout(60):
         assert await child.wait() == -signal.SIGKILL

@@ -37,8 +37,8 @@ def reading(numbers: Iterable[int]) -> list[dict[str, Any]]:
 def grants_of(place: Place) -> list[tuple[int, Any]]:
     """What was granted, as the answers of the requests say, and why."""
     found = place.rows(
-        "select json_extract(body, '$.data.granted'), json_extract(body, '$.data.reason') from mark join answer"
-        " on mark = mark.id where by_route = 'budget' order by mark.id"
+        "select cast(json_extract(body, '$.data.granted') as bigint), json_extract(body, '$.data.reason')"
+        " from mark join answer on mark = mark.id where by_route = 'budget' order by mark.id"
     )
     return [(granted, reason) for granted, reason in found]
 
@@ -302,7 +302,7 @@ async def test_killed_after_any_commit_a_loop_has_its_answer_and_its_rounds_or_n
 def assert_caps_fit_answers(place: Place) -> None:
     """Each cap is what it was, and what the answers of the requests below it say."""
     granted = place.rows(
-        "select path, json_extract(body, '$.data.granted') from mark join answer on mark = mark.id"
+        "select path, cast(json_extract(body, '$.data.granted') as bigint) from mark join answer on mark = mark.id"
         " where by_route = 'budget'"
     )
     for (run_id,) in place.rows("select id from run"):

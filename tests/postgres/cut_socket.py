@@ -13,13 +13,14 @@ NAME = ".s.PGSQL.5432"
 
 
 class CutSocket:
-    """Stands between; `cut_at_commit` is taken back when it has happened. `cuts`: how often that was."""
+    """Stands between; `cut_at_commit` is taken back when it has happened, at the commit after `pass_by` others. `cuts`:
+    how often that was."""
 
     def __init__(self, folder: Path, server: Path) -> None:
         folder.mkdir()
         self.folder, self._server = folder, server / NAME
         self.cut_at_commit: Literal["before", "after"] | None = None
-        self.cuts = 0
+        self.pass_by = self.cuts = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / NAME))
         self._listener.listen()
@@ -40,7 +41,10 @@ class CutSocket:
     def _carry(self, client: socket.socket, upstream: socket.socket) -> None:
         with suppress(OSError):
             while data := client.recv(65536):
-                if b"commit\0" in data and self.cut_at_commit is not None:
+                is_commit = b"commit\0" in data and self.cut_at_commit is not None
+                if is_commit and self.pass_by:
+                    self.pass_by -= 1
+                elif is_commit:
                     cut, self.cut_at_commit = self.cut_at_commit, None
                     self.cuts += 1
                     client.shutdown(socket.SHUT_RDWR)  # nothing goes back from here on

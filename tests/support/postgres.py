@@ -33,6 +33,11 @@ def is_chosen() -> bool:
     return CHOICE in os.environ
 
 
+def chosen_environ() -> dict[str, str]:
+    """What a process needs in its environment to have its places where this one has them."""
+    return {CHOICE: os.environ[CHOICE]} if is_chosen() else {}
+
+
 def start_server(folder: Path) -> str:
     """Start the server with its files beside this name, or find it started; return where it is. It ends, and they go,
     with the last process that asked for it. One that KAIROS_TEST_STORE names is taken instead."""
