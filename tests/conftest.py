@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import postgres, sandboxed
+from support.environment import STORE
 
 if TYPE_CHECKING:
     from support.app import Place
@@ -39,6 +40,7 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
     """Set up before every other fixture, so that the last server has ended when its runs are looked at."""
     place: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
+    os.environ.pop(STORE, None)  # which place_in has set
     if place is None or request.node.get_closest_marker("unreplayed") or request.node.get_closest_marker("skip"):
         return
     for db in sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)}):  # a link may lead to one again

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.app import Place, says, start_run
+from support.environment import plain_environ
 from support.forked_program import run_program
 from support.reviewers import DIFF, KEY, open_asking_app, verdicts, waiting
 
@@ -33,7 +34,7 @@ def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def ran(*words: str) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    environ = plain_environ()
     done = run_program(words, env=environ)
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -43,7 +44,7 @@ def on_a_terminal(place: Place, *words: str) -> bytes:
     """What the command writes to a terminal that knows colours."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kairos_mcp", words[0], "--home", str(place.home), *words[1:]]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("KAIROS_", "NO_COLOR"))}
+    environ = plain_environ("NO_COLOR")
     shown = subprocess.Popen(command, stdout=theirs, env=environ | {"TERM": "xterm"})
     os.close(theirs)
     text = b""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import pytest
 from mcp.client.client import Client
 from support.app import Place, reads, says, start_run
 from support.daily_accounts import MIDNIGHT, ZONE, Clock, app_at, usage_of
+from support.environment import plain_environ
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.budget import budget
@@ -113,7 +113,7 @@ async def one_run(place: Place) -> str:
 
 
 def test_the_command_knows_the_limits_of_the_day_before_anything_was_used(place: Place) -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    environ = plain_environ()
     said = subprocess.run(
         [sys.executable, "-m", "kairos_mcp", "budget", "--json", "--home", str(place.home)],
         cwd=place.workspace,

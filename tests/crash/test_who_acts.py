@@ -4,7 +4,6 @@ by the command itself only where none lives, and then by the settings file that 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.app import Place
+from support.environment import plain_environ
 from support.forked_program import run_program
 from support.stdio_server import StdioClient
 from support.terminal import Terminal
@@ -21,7 +21,7 @@ WITHIN_S = 60.0
 
 
 def kairos(place: Place, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    plain = plain_environ()
     return run_program([*words, "--home", str(place.home)], timeout=WITHIN_S, env={**plain, **environ})
 
 
@@ -119,7 +119,7 @@ def test_what_is_decided_in_place_is_carried_out_by_the_living_server(
     monkeypatch.setenv("KAIROS_SHOWN_CHARS", "900")  # by which its results can be told from the command's
     with StdioClient.start(place) as server:
         server.call("planner_run", goal="first", route="caller", wait_s=0)  # it is awake
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+        plain = plain_environ()
         environ = {"KAIROS_HOME": str(place.home), "KAIROS_SCRIPT": str(place.script), "KAIROS_COMMANDS": "bare"}
         words = ("run", "make", "--tools", "run_command")
         with Terminal(*words, folder=place.workspace, environ=plain | environ) as person:

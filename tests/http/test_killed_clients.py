@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from support.app import Place, assert_lawful
+from support.environment import plain_environ
 from support.forked_program import start
 from support.http_server import Site
 
@@ -120,7 +120,7 @@ async def ground(way: str, folder: Path) -> AsyncIterator[Ground]:
 
 async def killed_in_a_push(way: str, where: str, arguments: dict[str, Any], after_s: float) -> None:
     """A client is started, asks for a run, and is killed so long after its model was asked."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    environ = plain_environ()
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     mortal = await asyncio.to_thread(start, [way, where, json.dumps(arguments)], code=MORTAL, env=environ, **streams)
     try:

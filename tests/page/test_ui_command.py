@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import stat
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.app import Place
+from support.environment import plain_environ
 from support.page import Visitor, served_page
 from support.page_runs import ask_to_write
 from support.terminal import Terminal
@@ -23,7 +23,7 @@ LINK = r"(http://127\.0\.0\.1:\d+/)#enter=([\w-]{32})(&to=\S+)?"
 def environ() -> dict[str, str]:
     """Of a machine without a desktop."""
     desktop = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-    return {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_") and name not in desktop}
+    return {name: value for name, value in plain_environ().items() if name not in desktop}
 
 
 def shown_link(terminal: Terminal) -> re.Match[str]:

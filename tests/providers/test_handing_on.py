@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from subprocess import CompletedProcess, run
 from sys import executable
 
 import pytest
 from support.app import ME, Place, open_checked_app, start_run
+from support.environment import plain_environ
 from support.provider_server import WITHIN_S, Standin, calls, talks
 
 from kairos_mcp.app.app import App
@@ -26,7 +26,7 @@ def changing(server: Standin) -> Standin:
 async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
     """The command as a person has it who has set no provider."""
     words = [executable, "-m", "kairos_mcp", "approve", "--home", str(place.home), run_id, key]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    environ = plain_environ()
     return await asyncio.to_thread(run, words, capture_output=True, text=True, timeout=60, check=False, env=environ)
 
 

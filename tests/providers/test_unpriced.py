@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
 from support.app import ME, Place, answer_run, open_checked_app, reads, rests, start_run
 from support.app import says as line_says
+from support.environment import plain_environ
 from support.forked_program import run_program
 from support.provider_server import Standin, calls, refuses, talks
 
@@ -86,7 +86,7 @@ async def test_no_command_shows_it_as_free(place: Place, server: Standin) -> Non
 
 
 def kairos(place: Place, *words: str) -> str:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    environ = plain_environ()
     done = run_program([words[0], "--home", str(place.home), *words[1:]], env=environ)
     done.check_returncode()
     return done.stdout

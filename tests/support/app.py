@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from kairos_mcp.store.schema import migrate
 from kairos_mcp.store.session import Session
 from kairos_mcp.views.run_report import RunReport
 from support import postgres
+from support.environment import STORE
 
 ME = Caller()
 PERSON = Caller(via="command")  # may decide, under every setting
@@ -123,6 +125,8 @@ def place_in(root: Path) -> Place:
     place.workspace.mkdir(parents=True)
     (place.workspace / "a.txt").write_text("alpha\n")
     (place.workspace / "b.txt").write_text("beta\nbeta\n")
+    if (database := postgres.database_of(root)) is not None:
+        os.environ[STORE] = database  # for servers and commands in processes of their own, until the test has ended
     return place
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 import httpx2
 
 from kairos_mcp.store.page_files import make_code
+from support.environment import plain_environ
 from support.forked_program import Forked, start
 
 SECONDS = 30
@@ -95,7 +95,7 @@ def read_events(lines: Iterator[str]) -> Iterator[tuple[str, Any, str | None]]:
 @contextmanager
 def served_page(home: Path, *words: str, environ: Mapping[str, str] | None = None) -> Iterator[Visitor]:
     """`kairos-mcp ui` on this state folder, and a browser that has entered."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    plain = plain_environ()
     given = ("ui", "--no-open", "--port", "0", "--home", str(home), *words)
     program = start(
         given, env=plain | dict(environ or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from kairos_mcp.settings.settings import ServerSetting
 from support.app import Place
 from support.commands import Said, command
+from support.environment import plain_environ
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -63,6 +63,6 @@ class Installation:
         return [line for line in lines if line.startswith(word)]
 
     def __call__(self, *words: str, cwd: Path | None = None) -> Said:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAIROS_", "XDG_"))}
+        kept = plain_environ("XDG_")
         environ = {**kept, "HOME": str(self.place.root / "user"), "KAIROS_HOME": str(self.place.home), "NO_COLOR": "1"}
         return command(*words, folder=cwd or self.place.workspace, environ=environ)

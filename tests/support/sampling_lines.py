@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.app import Place
+from support.environment import plain_environ
 from support.forked_program import Forked, start
 from support.sampling_clients import LEGACY, MODERN
 
@@ -35,7 +36,7 @@ class Lines:
     @classmethod
     def start(cls, place: Place, era: str) -> Lines:
         words = ["serve", "--home", str(place.home), "--workspace", str(place.workspace)]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+        environ = plain_environ()
         server = start(
             words,
             stdin=subprocess.PIPE,
