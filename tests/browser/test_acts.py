@@ -146,7 +146,7 @@ def test_a_run_is_downloaded(site: Place, enter: Callable[..., Any]) -> None:
     run_id = run_until_rest(site, "Say it", [says("Said.")])
     page = enter(f"#/runs/{run_id}")
     with page.expect_download() as download:
-        page.click("text=Download")
+        page.click("text=Download this run")
     assert download.value.suggested_filename == f"{run_id}.jsonl"
     lines = [json.loads(line) for line in download.value.path().read_text().splitlines()]
     assert run_id in json.dumps(lines[0])

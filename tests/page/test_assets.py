@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from page.pictured_files import DIGEST_FILE, digest_files
 
 from kairos_mcp.page.files import FOLDER
 
@@ -32,13 +33,20 @@ def test_what_a_module_imports_is_exported_there(module: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", [*MODULES, VENDORED, FOLDER / "index.html", FOLDER / "page.css"], ids=lambda path: path.name
+    "file",
+    [*MODULES, VENDORED, FOLDER / "index.html", FOLDER / "run.css", FOLDER / "page.css"],
+    ids=lambda path: path.name,
 )
 def test_no_file_asks_another_host_for_anything(file: Path) -> None:
     text = file.read_text()
     assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= NAMESPACES
     assert "</script" not in text.replace("</script>\n</head>", "")  # the app's document holds them in one
     assert "innerHTML" not in text or file == VENDORED
+
+
+def test_the_pictures_show_the_page_as_it_is() -> None:
+    recorded = Path(__file__).parents[2] / "docs" / "pictures" / DIGEST_FILE
+    assert recorded.read_text().strip() == digest_files(), "make them anew: python tests/browser/pictures.py"
 
 
 def exports_of(text: str) -> set[str]:

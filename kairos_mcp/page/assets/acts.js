@@ -159,7 +159,6 @@ export function Controls({ run, timeline, onDone }) {
     ${!ended && button("extend", "Extend")}
     ${!ended && button("reroute", "Reroute")}
     ${canFork && button("fork", "Fork")}
-    <a class="small button" href="api/export?run=${run.run_id}" download>Download</a>
     ${!ended && button("cancel", "Cancel run")}
     ${!open && html`<${Failure} failure=${failure} />`}
     ${open && html`<${DIALOGS[open]} run=${run} timeline=${timeline} perform=${perform} isBusy=${isBusy}

@@ -134,7 +134,7 @@ function decisionOf(item) {
     ${item.command || "kairos-mcp inbox"}</code></p>`;
   return html`<p class="elsewhere"><button class="button"
     onClick=${() => ask("ui/open-link", { url: run.page }).catch(() => {})}>Look and decide on the page ↗</button>
-    <span class="quiet">Nothing in this conversation can.</span></p>`;
+    <span class="quiet">Nobody decides in this conversation.</span></p>`;
 }
 
 async function decide(act, { run, key, digest, settlement, feedback, note }) {

@@ -22,6 +22,10 @@ function PausedCard({ run, pause, onDone }) {
     <${Failure} failure=${failure} /></section>`;
 }
 
+/** What the badge counts: runs, however many items each has, and definitions. */
+const countsOf = ({ runs, definitions }) =>
+  [[runs, "run"], [definitions, "definition"]].map(([list, noun]) => list.length && plural(list.length, noun));
+
 /** The inbox: one item after another, the oldest first. The one on the screen stays until it is decided. */
 export function InboxPage({ onDone }) {
   const { value, failure, reload } = useFetched("api/waits");
@@ -29,7 +33,7 @@ export function InboxPage({ onDone }) {
   const items = useMemo(() => [
     ...(value?.runs || []).flatMap(({ run, items: own, held_up_by: reasons, next }) => [
       ...own.map((item) => ({ id: [run.run_id, item.key, item.digest].join("/"), run, item })),
-      ...(run.status === "paused" ? [{ id: `${run.run_id}/paused`, run, pause: { reasons, next } }] : []),
+      ...(run.status === "paused" && !own.length ? [{ id: `${run.run_id}/paused`, run, pause: { reasons, next } }] : []),
     ]),
     ...(value?.definitions || []).map((definition) => ({ id: `${definition.address}/${definition.hash}`, definition })),
   ], [value]);
@@ -43,7 +47,7 @@ export function InboxPage({ onDone }) {
     await reload();
   };
   const rest = items.filter(({ id }) => id !== shown.id);
-  return html`<header class="split"><h1>Inbox</h1><span class="quiet">${plural(items.length, "item")}</span></header>
+  return html`<header class="split"><h1>Inbox</h1><span class="quiet">${joinFacts(...countsOf(value))}</span></header>
     ${shown.run && html`<p class="of-run"><a class="text" href="#/runs/${shown.run.run_id}">
       ${revealHidden(shown.run.goal)}</a>
       <span class="quiet">

@@ -98,5 +98,6 @@ export function RunPage({ id, step, onDone }) {
     <${RunView} run=${run} timeline=${timeline} at=${step} onOpen=${open} readAll=${readAll}
       isLive=${isUp && !hasEnded(run)}
       decision=${(item) => html`<${Decision} run=${run} item=${item} onDone=${onDone} />`}
-      controls=${html`<${Controls} run=${run} timeline=${timeline} onDone=${onDone} />`} />`;
+      controls=${html`<${Controls} run=${run} timeline=${timeline} onDone=${onDone} />`} />
+    <p><a class="text quiet" href="api/export?run=${run.run_id}" download>Download this run as a file</a></p>`;
 }

@@ -75,7 +75,7 @@ export function WaitingCard({ item, children }) {
       <h2><i aria-hidden="true">◆</i> ${title}</h2>
       ${item.effect && html`<${EffectChip} effect=${item.effect} />`}
       ${item.agent && html`<span class="quiet">for ${item.agent}</span>`}
-      ${expires && html`<span class="quiet until">open for ${formatDuration(Math.max(0, expires - Date.now()))}</span>`}
+      ${expires && html`<span class="quiet until">decide within ${formatDuration(Math.max(0, expires - Date.now()))}</span>`}
     </header>
     ${item.about && html`<p class="quiet">${revealHidden(item.about)}</p>`}
     ${item.preview && html`<${Preview} text=${item.preview} />`}
@@ -159,7 +159,7 @@ function ApprovalButtons({ id, item, isReady, note, perform }) {
         <option value="project">always in this project</option>
       </select>`}
       <span class="digest" title="Your decision holds for exactly what is shown above, which has this digest">
-        ${(item.digest || "").slice(0, 12)}</span>
+        digest ${(item.digest || "").slice(0, 12)}</span>
     </div>
     ${remember && html`<p class="quiet">From then on nobody is asked about ${revealHidden(item.always.covers)}.</p>`}
     ${remember && item.always.pattern != null && html`<label for="pattern-${id}">Commands like this${" "}
