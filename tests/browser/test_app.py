@@ -71,6 +71,7 @@ def test_where_the_settings_trust_the_host_it_is_decided_in_the_conversation(
         page = new_context().new_page()
         page.goto(host.address)
         app = page.frame_locator("iframe")
+        app.locator(".decision").wait_for()
         page.evaluate("declines.push('run_continue')")
         app.locator(APPROVE).click()
         app.locator(".failure:has-text('The user declined this call.')").wait_for()
