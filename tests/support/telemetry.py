@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kairos_mcp.app.app import App, _now
+from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_tracing import RunTracing
 from kairos_mcp.settings.settings import Settings
@@ -159,7 +159,7 @@ class Telemetry:
             def _make_tracing(self) -> RunTracing:
                 return RunTracing(self.settings, self._store, self.redactor, telemetry.providers)
 
-        app = App(settings, "mcp", _now, lambda: next(given, f"run-{next(numbers)}"), make_factory=Factory)
+        app = App(settings, "mcp", None, lambda: next(given, f"run-{next(numbers)}"), make_factory=Factory)
         try:
             yield app
         finally:

@@ -8,19 +8,26 @@ import sys
 import pytest
 from support.app import ME, Place, meet_servers, rests, says, start_run
 from support.downstream import PEER
-from support.provider_server import refuses, standin, talks
+from support.provider_server import message, refuses, sends, standin, talks
 from support.telemetry import Telemetry
 
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import ServerSetting
 
+WIRES = {
+    "openai": (talks("done", finish="stop"), "/v1"),
+    "anthropic": (sends(message({"type": "text", "text": "done"})), ""),
+}
+
 
 @pytest.mark.slow
-async def test_a_provider_is_told_the_span_of_each_attempt(place: Place, telemetry: Telemetry) -> None:
+@pytest.mark.parametrize("provider", WIRES)
+async def test_a_provider_is_told_the_span_of_each_attempt(place: Place, telemetry: Telemetry, provider: str) -> None:
+    reply, path = WIRES[provider]
     async with standin() as server:
-        server.will(refuses(503, retry_after="0"), talks("done", finish="stop"))
+        server.will(refuses(503, retry_after="0"), reply)
         settings = place.settings(
-            model="openai:small", base_url=server.openai, telemetry=True, telemetry_content=True,
+            model=f"{provider}:small", base_url=f"{server.address}{path}", telemetry=True, telemetry_content=True,
             price_input=1.0, price_output=10.0,
         )  # fmt: skip
         async with telemetry.app(settings) as app:
@@ -30,7 +37,7 @@ async def test_a_provider_is_told_the_span_of_each_attempt(place: Place, telemet
     assert told == [[span.trace, span.id] for span in calls]
     assert [span.attributes.get("error.type") for span in calls] == ["provider_error", None]
     assert [span.attributes["kairos.attempt"] for span in calls] == [1, 2]
-    assert {span.attributes["gen_ai.provider.name"] for span in calls} == {"openai"}
+    assert {span.attributes["gen_ai.provider.name"] for span in calls} == {provider}
     assert calls[1].attributes["kairos.usage.cost"] > 0
     asked = json.loads(calls[1].attributes["gen_ai.input.messages"])
     assert "greet the egret" in asked[-1]["parts"][0]["content"]
