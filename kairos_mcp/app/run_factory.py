@@ -22,8 +22,9 @@ from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool_discovery import SEARCH
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
-from kairos_mcp.execution.executor import AgentModel, PaidModel, Resources, StepExecutor
+from kairos_mcp.execution.executor import AgentModel, PaidModel, StepExecutor
 from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.models.model import Model, ModelInput, ModelOptions, SpokenText, let_hear, redact_model
 from kairos_mcp.models.pricing import Tariff
@@ -235,21 +236,24 @@ class RunFactory:
         # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.
         registry, resources = await self.registry(run.workspace), self.resources(run.workspace)
         spec = loaded.spec
+        tool_access = ToolAccess(
+            loaded.offered,
+            registry,
+            resources.gate,
+            loaded.searchable,
+            spec.mandate,
+            spec.joining,
+            None if loaded.team is None else loaded.team.tools_by_agent,
+        )
+        read_text, find_approval = (
+            partial(self._read_full_text, run.n),
+            partial(self._find_approval, run, spec.mandate_text),
+        )
         executor = StepExecutor(
-            run.id,
-            ToolAccess(
-                loaded.offered,
-                registry,
-                resources.gate,
-                loaded.searchable,
-                spec.mandate,
-                spec.joining,
-                None if loaded.team is None else loaded.team.tools_by_agent,
-            ),
-            resources,
+            tool_access,
+            ToolCaller(run.id, tool_access, resources, read_text, find_approval),
             models,
             spec.model,
-            partial(self._read_full_text, run.n),
             paid_models=paid,
             dialects=dialects,
             agent_models={} if loaded.team is None else self._agent_models(loaded.team.models, options, run),
@@ -259,7 +263,6 @@ class RunFactory:
         )
         if loaded.script:
             executor.unscripted_paths = frozenset(loaded.script.by_path)
-        executor.find_approval = partial(self._find_approval, run, spec.mandate_text)
         return RunState(run, executor, loaded.flow, spec.agent)
 
     def _make_model(self, provider: Provider, options: ModelOptions, run: RunRow) -> Model:

@@ -17,6 +17,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
+from kairos_mcp.execution.general_turn import plan_commit
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.stored_rows import read_stored_run
@@ -227,7 +228,7 @@ class RunPool:
         try:
             taken = state.take_answers(answers, by_route)
             state.run = replace(run, owner=mine, fence=fence)
-            commit = state.next_commit(mine, fence, at, accounts, no_new_steps=False, steps_running=False)
+            commit = plan_commit(state, mine, fence, at, accounts, no_new_steps=False, steps_running=False)
         except Exception:  # a bug of the flow: the answer is recorded all the same, and the run's worker meets the bug
             return False
         try:

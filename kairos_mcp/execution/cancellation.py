@@ -27,7 +27,7 @@ def final_commit(
     """
     run = state.run
     begun = [(path, step) for path, step in state.pending.items() if not step.is_open]
-    late = {path: state.executor.late_results.pop(path, None) for path, _ in begun}
+    late = {path: state.executor.tool_caller.late_results.pop(path, None) for path, _ in begun}
     state.finished += [
         step.with_result(path, result, SERVER_ROUTE) for path, step in begun if (result := late[path]) is not None
     ]

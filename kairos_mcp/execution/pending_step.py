@@ -117,6 +117,11 @@ class PendingStep:
         return grant
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether it is being performed here, so that nothing has to be seen to before its answer comes."""
+        return self.grant is None and not self.is_open and self.ended_attempt is None
+
+    @property
     def kind(self) -> str:
         """The kind of its row: a completion's purpose, or call, or pause."""
         match self.step:

@@ -6,52 +6,34 @@ All of it can be thrown away and rebuilt from the rows. Nothing here performs a 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Account, counts_of
-from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.routes import CLIENT_ROUTES, SERVER_ROUTE
-from kairos_mcp.core.step_path import task_of
+from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.core.step_path import enclosing_paths, task_of
 from kairos_mcp.core.steps import Answer, CallTool, Failure, Flow, Resumed, Step
-from kairos_mcp.execution.authorization import Allowed, Authorization, denial_result, settlement_result
+from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
-from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause, restore_step
+from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, restore_step
 from kairos_mcp.execution.stored_rows import Arrivals, AwaitedSteps, StoredRun
 from kairos_mcp.store.accounts import (
-    NO_SHARED_ACCOUNTS,
     BranchAccountIds,
-    NewBranch,
-    SharedAccountIds,
 )
-from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ApprovalRow, ReusedApproval
+from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
-from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult
+from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.commit import AnsweredStep, CommitResult, RunCommit, StepResult
 from kairos_mcp.store.inbox import SubmittedAnswer
-from kairos_mcp.store.more_rounds import RoundsRequest
-from kairos_mcp.store.queries import WAITED, RunRow, StepRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.store.usual_commit import UsualCommit
-from kairos_mcp.tools.tool import ProbeResult
 
-REPEATABLE_EFFECTS = ("read", "idempotent")  # calls of tools with these effects may be repeated after a crash
-
-
-class ChargedAccounts(NamedTuple):
-    """The accounts that model calls are charged to besides the run's own.
-
-    `pause_when_used_up`: how the run is paused where these have nothing left. `is_barred`: it is paused so before any
-    model call.
-    """
-
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
-    pause_when_used_up: Paused | None = None
-    is_barred: bool = False
+_RUN_ALONE = ("",)  # of a run without branches, each step is charged to its own account alone
 
 
 @dataclass(slots=True)
@@ -61,7 +43,8 @@ class RunState:
     `pending`: steps with a row and without an answer, by path. `finished`: answers to be committed next.
     `authorizations`: what is known of permission for calls that have no row yet, or must be asked about anew.
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
-    `account`: the run's own account as the last commit left it; None where it is to be read again.
+    `accounts`: as the last commit that changed each left it, the run's own under "", those of branches by path; none
+    where they are to be read again.
     `has_notes_of_tools`: tools may have stored something of this run.
     """
 
@@ -75,7 +58,7 @@ class RunState:
     authorizations: dict[str, Authorization] = field(default_factory=dict)
     handled_requests: list[int] = field(default_factory=list)
     branches: BranchAccountIds = field(default_factory=dict)
-    account: Account | None = None
+    accounts: dict[str, Account] = field(default_factory=dict)
     has_notes_of_tools: bool = True
 
     def rebuild(self, stored: StoredRun, running: Iterable[str] = ()) -> None:
@@ -85,7 +68,7 @@ class RunState:
         """
         still_running = {path: self.pending[path] for path in running}
         self.runner = Runner(self.make_flow(), self.agent)
-        self.pending, self.branches, self.account = {}, stored.branches, None
+        self.pending, self.branches, self.accounts = {}, stored.branches, {}
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         calls_of_tasks: list[tuple[StepRow, CallTool]] = []
@@ -100,7 +83,7 @@ class RunState:
                     self.executor.record_answer(row.path, step, answer, sent.route)
                 else:
                     self.pending[row.path] = still_running.get(row.path) or restore_step(row, step)
-        self.executor.sibling_changes.rebuild(calls_of_tasks)
+        self.executor.tool_caller.sibling_changes.rebuild(calls_of_tasks)
         self._restore_approvals(stored.approvals)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
@@ -118,7 +101,7 @@ class RunState:
     def _feed(self, path: str, step: Step, answer: Answer) -> None:
         """Give the flow the answer of a step."""
         if isinstance(step, CallTool):
-            self.executor.sibling_changes.end(path, step.call, answer)
+            self.executor.tool_caller.sibling_changes.end(path, step.call, answer)
         self.runner.answer(path, answer)
 
     def waits_only_for(self, paths: Set[str]) -> bool:
@@ -128,7 +111,7 @@ class RunState:
             not self.finished
             and paths <= self.pending.keys()
             and all(
-                step.is_open and not (step.outcome_unknown or step.awaits_approval or self._needs_attempt(step))
+                step.is_open and not (step.outcome_unknown or step.awaits_approval or self.needs_attempt(step))
                 for step in self.pending.values()
             )
         )
@@ -177,7 +160,7 @@ class RunState:
             if step.outcome_unknown
             and step.probe_result is None
             and step.step.kind == "tool_call"
-            and self.executor.can_probe(step.step)
+            and self.executor.tool_caller.can_probe(step.step)
         ]
 
     def apply_settlements(self, settlements: Iterable[tuple[int, SettlementRequest, str]]) -> None:
@@ -256,22 +239,42 @@ class RunState:
 
     @property
     def has_more_to_do(self) -> bool:
-        """Whether the next commit may have to do with more than an answer and the steps that wait in the flow."""
-        return bool(
-            self.pending or self.handled_requests or self.authorizations or self.branches or self.runner.branches
+        """Whether the next commit may have to do with more than answers, the steps that wait in the flow, and those
+        that are under way."""
+        return (
+            bool(self.handled_requests or self.authorizations)
+            or any(not step.is_under_way for step in self.pending.values())
+            or (bool(self.runner.branches) and not self.runner.branches.keys() <= self.branches.keys())
         )
 
-    def apply_usual(self, commit: UsualCommit, mark: int) -> PendingStep | None:
-        """Apply a usual commit that was written, and return the step, whose row is `mark`, that it begins."""
-        self.finished.clear()
-        self.account, begun = commit.account, commit.begun
-        if begun is None:
-            return None
-        path, grant = begun.path, begun.grant
-        step = self.pending[path] = PendingStep(
-            mark, self.runner.waiting[path], False, grant.held, begun.sent, grant, shared=begun.shared
-        )
-        return step
+    def charged_accounts(self, path: str) -> Sequence[str]:
+        """Return the accounts of this run that the step at this path is charged to, the nearest first: the paths of
+        the branches that it stands in, and "" for the run's own."""
+        if not self.branches:
+            return _RUN_ALONE
+        return [*(branch for branch in enclosing_paths(path) if branch in self.branches), ""]
+
+    def count_by_branch(self, new: Iterable[tuple[str, Step]]) -> Counter[str]:
+        """Count the steps of each branch: what is left of its account is divided among those that are planned
+        together."""
+        return Counter(self.runner.branch_of(path) for path, _ in new)
+
+    def return_lines(self, lines: Iterable[int | None]) -> None:
+        """Return a script's lines that were taken in this order, for steps that were not begun."""
+        for line in reversed(list(lines)):
+            self.executor.return_line(line)
+
+    def apply_usual(self, commit: UsualCommit, marks: Iterable[int]) -> list[tuple[str, PendingStep]]:
+        """Apply a usual commit that was written, and return the steps, whose rows are `marks`, that it begins."""
+        del self.finished[: len(commit.answered)]  # others may have come in the meantime
+        for path, change in commit.accounts.items():
+            self.accounts[path] = change.changed
+        steps = []
+        for mark, (path, _, _, sent, grant, shared) in zip(marks, commit.begun, strict=True):
+            waiting = self.runner.waiting[path]
+            step = self.pending[path] = PendingStep(mark, waiting, False, grant.held, sent, grant, shared=shared)
+            steps.append((path, step))
+        return steps
 
     def resume_pauses(self) -> None:
         for path in [path for path, step in self.pending.items() if step.kind == "pause"]:
@@ -282,49 +285,12 @@ class RunState:
         """Pending steps with an unused grant: they may begin now."""
         return [(path, step) for path, step in self.pending.items() if step.grant is not None]
 
-    def next_commit(
-        self, owner: int, fence: int, at: int, accounts: ChargedAccounts, *, no_new_steps: bool, steps_running: bool
-    ) -> RunCommit:
-        """Return what there is to commit now. `at`: milliseconds since 1970. `steps_running`: some still run."""
-        pause = None if no_new_steps else self._pause_at_rest(at, steps_running=steps_running)
-        approvals_renewed = [] if no_new_steps else self._renew_approvals()
-        attempts = (
-            self._charge_ended_attempts(at) if no_new_steps else self._plan_attempts(at, is_paused=pause is not None)
-        )
-        new_steps, some_left = ([], False) if no_new_steps else self._plan_new_steps(at)
-        run, outcome, notes = self.run, None, ()
-        if self.runner.finished:
-            outcome, notes = encode(self.runner.outcome), self.runner.outcome.notes
-        return RunCommit(
-            run.n,
-            run.id,
-            owner,
-            fence,
-            run.account,
-            at,
-            list(self.finished),
-            new_steps,
-            attempts,
-            notes,
-            outcome=outcome,
-            # A step that an earlier commit granted may not have begun yet: that of a branch beside this one.
-            may_release=not (steps_running or no_new_steps or some_left or self.startable_steps),
-            open_marks=[step.id for step in self.pending.values() if step.is_open],
-            branches=self.branches,
-            new_branches=self._new_branches() if new_steps and self.runner.branches else (),
-            shared=accounts.shared,
-            handled_requests=tuple(self.handled_requests),
-            pause=pause,
-            pause_when_used_up=accounts.pause_when_used_up if run.paused is None else None,
-            is_barred=accounts.is_barred,
-            renewed_approvals=approvals_renewed,
-        )
-
     def apply_result(self, commit: RunCommit, result: CommitResult) -> None:
         """Apply a written commit: granted steps may start; refusals, and answers known at once, go to the flow."""
         del self.finished[: len(commit.answers)]  # others may have come in the meantime
         del self.handled_requests[: len(commit.handled_requests)]
-        self.branches, self.account = result.branches, result.account
+        self.branches = result.branches
+        self.accounts.update(result.accounts)
         for new in commit.new_steps:
             step = PendingStep(0, self.runner.waiting[new.path], new.request.external, NOTHING, new.sent)
             step.awaits_approval = new.approval_request is not None
@@ -344,105 +310,7 @@ class RunState:
                 self.executor.return_line(step.sent.line)
                 del self.pending[path]
 
-    def _plan_new_steps(self, at: int) -> tuple[list[NewStep], bool]:
-        """Plan the steps that have no row yet. True: some were left out, because they came to wait while others were
-        authorized."""
-        without_row = [
-            (path, step)
-            for path, step in self.runner.waiting.items()
-            if path not in self.pending and self.runner.take(path)
-        ]
-        planned, shares, branch_of = [], dict[str, int](), self.runner.branch_of
-        for path, _ in without_row:
-            shares[branch_of(path)] = shares.get(branch_of(path), 0) + 1
-        for path, step in without_row:
-            authorization = self.authorizations.pop(path, None)
-            if (
-                authorization is None
-                and step.kind == "tool_call"
-                and self.executor.tool_access.needs_preview(path, step)
-            ):
-                continue
-            # What is left of an account is divided among the steps of its branch that are planned together.
-            new = self.executor.plan(path, step, self.run.route, at, shares[branch_of(path)], authorization)
-            planned.append(new._replace(rounds_request=self._rounds_request(path, step)))
-            shares[branch_of(path)] -= 1
-        return planned, len(planned) < len(without_row)
-
-    def _rounds_request(self, path: str, step: Step) -> RoundsRequest | None:
-        """What a loop that asks for more rounds asks for; None for any other step."""
-        branch, branches = self.runner.branch_of(path), self.runner.branches
-        return self.executor.rounds_request(step, branches[branch]() if branch else None, branches)
-
-    def _new_branches(self) -> list[NewBranch]:
-        """The branches that have begun with limits of their own, and have no account yet."""
-        begun = self.runner.branches.items()
-        return [NewBranch(path, share()) for path, share in begun if path not in self.branches]
-
-    def _renew_approvals(self) -> list[tuple[int, ApprovalRequest | ReusedApproval | None]]:
-        """For calls whose approval expired: (id of the step, what a person is asked now).
-
-        An earlier approval, or None: nothing has to be asked any more, and the call may be made. A call that may not be
-        made any more is answered.
-        """
-        renewed: list[tuple[int, ApprovalRequest | ReusedApproval | None]] = []
-        expired = [path for path, step in self.pending.items() if step.approval_expired and path in self.authorizations]
-        for path in expired:
-            step, authorization = self.pending[path], self.authorizations.pop(path)
-            step.approval_expired = False
-            match authorization:
-                case ToolResult():
-                    self.finish_step(path, StepResult(authorization, counts_of("call")), SERVER_ROUTE)
-                case ApprovalRequest():
-                    renewed.append((step.id, authorization))
-                case Allowed(reused=reused):
-                    step.awaits_approval, step.may_begin_again = False, step.sent.route == SERVER_ROUTE
-                    step.approved_base = None if reused is None else reused.request.base_hashes
-                    renewed.append((step.id, reused))
-        return renewed
-
-    def _pause_at_rest(self, at: int, *, steps_running: bool) -> Paused | None:
-        """Return how the run is paused where all that it could do waits for the end of a provider's outage, or all that
-        it waits for are approvals that expired.
-
-        While another branch moves, a step that backs off is begun again at its `retry_at`; while another one moves or
-        waits, a call whose approval expired is held alone.
-        """
-        steps = self.pending.values()
-        if not any(step.is_backing_off or step.has_lapsed for step in steps):
-            return None
-        others_move = (
-            steps_running
-            or self.startable_steps
-            or self.runner.waiting.keys() - self.pending.keys()
-            or any(self._needs_attempt(step) and not step.is_held_back(at) for step in steps)
-        )
-        if others_move:
-            return None
-        return Paused(LAPSED, None) if all(step.has_lapsed for step in steps) else outage_pause(steps, at)
-
-    def _plan_attempts(self, at: int, is_paused: bool) -> list[NewAttempt]:
-        """Plan further attempts at steps whose attempt ended without an answer. `is_paused`: with this commit the run
-        is, until a provider's outage may be over."""
-        if not self.pending:
-            return []
-        self._finish_probed_calls(at)
-        planned = []
-        for path, step in self.pending.items():
-            if self._needs_attempt(step) and (is_paused or not step.is_held_back(at)):
-                step.is_backing_off = step.is_backing_off and is_paused
-                planned.append(self._new_attempt(path, step, at))
-        return planned
-
-    def _charge_ended_attempts(self, at: int) -> list[NewAttempt]:
-        """While nothing is begun: charge what was withdrawn, or failed during an outage; its step goes on waiting."""
-        return [
-            self._new_attempt(path, step, at, stays_open=True)
-            for path, step in self.pending.items()
-            if step.withdrawn_requests or step.is_backing_off
-        ]
-
-    def _needs_attempt(self, step: PendingStep) -> bool:
+    def needs_attempt(self, step: PendingStep) -> bool:
         """Whether to begin a step again: its attempt ended without an answer; it is an open completion that the new
         route performs, or that a shared limit had no room for; or it is an approved call."""
         if step.ended_attempt is not None or not step.is_open:
@@ -452,61 +320,6 @@ class RunState:
         if step.needs_settlement:
             return step.may_begin_again
         return step.may_begin_again or (step.approved_base is not None and step.sent.route == SERVER_ROUTE)
-
-    def _finish_probed_calls(self, at: int) -> None:
-        """Answer the calls that a probe found to be done with what it found."""
-        for path, step in [item for item in self.pending.items() if item[1].probe_result is not None]:
-            match step.probe_result:
-                case ProbeResult(state="done", result=found):
-                    answer = found or ToolResult("It was done before the server ended.")
-                    spent = step.held._replace(milliseconds=step.lost_ms(at))
-                    self.finish_step(path, StepResult(answer, spent), SERVER_ROUTE)
-                case _:
-                    pass
-
-    def _must_ask_person(self, step: PendingStep) -> bool:
-        """Whether a person has to settle the call: its outcome is unknown and it may have changed something, so that it
-        is never repeated by itself."""
-        if not step.outcome_unknown or step.may_begin_again:
-            return False
-        match step.step:
-            case CallTool(call=call):
-                spec = self.executor.tool_access.find_spec(call.name)
-                repeatable = spec is not None and spec.effect in REPEATABLE_EFFECTS
-                return not (repeatable or (step.probe_result is not None and step.probe_result.state == "not_done"))
-            case _:
-                return False
-
-    def _is_unavailable(self, route: str) -> bool:
-        """Whether a server has to perform this route, and this one can't."""
-        return route not in CLIENT_ROUTES and route not in self.executor.models
-
-    def _new_attempt(self, path: str, step: PendingStep, at: int, *, stays_open: bool = False) -> NewAttempt:
-        route = step.sent.route
-        follows_reroute = step.is_open or not self._is_unavailable(self.run.route)
-        if step.step.kind == "completion" and follows_reroute and not stays_open:
-            route = self.run.route  # a reroute counts from the next attempt; a call has no other route
-        counts = counts_of(step.kind)._replace(rounds=0, tool_calls=0)
-        request = self.executor.reservation_request(path, step.step, route or "", counts)
-        is_same_route = route == step.sent.route
-        sent = step.sent if is_same_route else self.executor.completion_sent(path, route or "", step.sent.tail)
-        if step.is_backing_off or stays_open or self._must_ask_person(step):
-            request = request._replace(external=True)
-        never_begun = WAITED if is_same_route else f"rerouted to {route}"  # it was open, or waited for an approval
-        ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)
-        return NewAttempt(
-            path,
-            step.id,
-            request,
-            sent,
-            step.held,
-            step.releasable,
-            ended.charge,
-            ended.reason,
-            step.shared,
-            step.withdrawn_requests,
-            self._rounds_request(path, step.step),
-        )
 
 
 @contextmanager

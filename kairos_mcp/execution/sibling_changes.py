@@ -31,7 +31,7 @@ SHOWN_CHARS = 2_000  # of what others have changed
 CHANGED_BY = "changed_by"  # in the data of a result: the calls whose changes it shows
 
 _CHANGING = frozenset((EDIT_SPEC.name, WRITE_SPEC.name, APPLY_SPEC.name))
-_LOOKING = frozenset((READ_SPEC.name, PLAN_SPEC.name))
+_KNOWN = _CHANGING | {READ_SPEC.name, PLAN_SPEC.name}
 
 
 class _Look(NamedTuple):
@@ -84,14 +84,18 @@ class SiblingChanges:
             else:
                 self.end(path, call, answer)
 
+    def may_change(self, path: str, call: ToolCall) -> bool:
+        """Whether the call at this path may change files that other tasks know of."""
+        return call.name in _CHANGING and bool(task_of(path))
+
     def begin(self, path: str, call: ToolCall) -> None:
         """Note that the call at this path begins."""
-        if task_of(path) and call.name in _CHANGING | _LOOKING:
+        if call.name in _KNOWN and task_of(path):
             self._begun[path] = self._tick()
 
     def end(self, path: str, call: ToolCall, answer: Answer) -> None:
         """Note the answer of the call at this path."""
-        if not (task := task_of(path)) or call.name not in _CHANGING | _LOOKING or not isinstance(answer, ToolResult):
+        if call.name not in _KNOWN or not (task := task_of(path)) or not isinstance(answer, ToolResult):
             return
         begun, turn = self._begun.pop(path, self._now), turn_of(path)[0]
         data = answer.data if isinstance(answer.data, dict) else {}
@@ -127,7 +131,7 @@ class SiblingChanges:
     async def changing(self, path: str, call: ToolCall) -> AsyncIterator[None]:
         """Let no other task change the files of this call meanwhile, so that each sees what the one before did."""
         async with AsyncExitStack() as locks:
-            if task_of(path) and call.name in _CHANGING:
+            if self.may_change(path, call):
                 for file in sorted(self._files_of(call)):  # in one order, so that no two wait for each other
                     await locks.enter_async_context(self._locks[file])
             yield

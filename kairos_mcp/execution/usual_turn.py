@@ -1,24 +1,28 @@
-"""Plan the usual turn of a run: one step waits and is begun, or the run ends; at most one answer is new.
+"""Plan the usual turn of a run: answers are new, and each step that comes next is begun here at once; or the run ends.
 
-Most turns of most runs are such. They need none of what `RunState.next_commit` looks for (open steps, approvals,
-further attempts, control requests), so they take a short way with the same rows. `plan_usual_commit` only says
-whether a turn is usual and what it then writes: a run may change from one way to the other at any turn.
+Most turns of most runs are such, of a team's branches too. They need none of what `plan_commit` (general_turn.py)
+looks for (open steps, approvals, further attempts, new branches, control requests), so they take a short way with the
+same rows. `plan_usual_commit` only says whether a turn is usual and what it then writes: a run may change from one way
+to the other at any turn.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kairos_mcp.budget.reservation import reserve
 from kairos_mcp.budget.status_line import format_status_line
 from kairos_mcp.budget.units import Account, counts_of
 from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion
+from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step
 from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.executor import SENT_TO_SERVER
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import AnsweredStep
-from kairos_mcp.store.usual_commit import BegunStep, UsualCommit
+from kairos_mcp.store.usual_commit import AccountChange, BegunStep, UsualCommit
 
 
 def plan_usual_commit(
@@ -26,39 +30,125 @@ def plan_usual_commit(
 ) -> UsualCommit | None:
     """Return the commit of a usual turn; None where the turn is any other. `at`: milliseconds since 1970.
 
-    It takes a script's line, which is to be returned (`StepExecutor.return_line`) if the commit is not written.
+    It takes lines of a script, which are to be returned (`RunState.return_lines`) if the commit is not written.
     """
-    runner, known, finished = state.runner, state.account, state.finished
-    waiting = runner.waiting
-    if known is None or len(finished) > 1 or (len(waiting) != 1 and not runner.finished):
+    runner, pending = state.runner, state.pending
+    # Taken first, since a branch that begins with such a step has an account to be opened.
+    new = [(path, step) for path, step in runner.waiting.items() if path not in pending and runner.take(path)]
+    if not (new or runner.finished) or not state.accounts or state.has_more_to_do:
         return None
-    path, step = next(iter(waiting.items()), ("", None))
-    if step is not None:
-        runner.take(path)  # first, since a branch that begins with this step has an account to be opened
-    if state.has_more_to_do:
+    outcome = None
+    if runner.finished:
+        if runner.outcome.notes:
+            return None
+        outcome = encode(runner.outcome)
+    turn = _Turn(state, daily_accounts, at, dict(state.accounts))
+    answered = tuple(state.finished)
+    if not all(map(turn.settle, answered)):
         return None
-    account, answered = known, None
-    if finished:
-        answered = finished[0]
+    begun = turn.begin(new)
+    if begun is None:
+        return None
+    known, changed = state.accounts, turn.accounts
+    changes = {
+        path: AccountChange(before, changed[path])
+        for path, before in known.items()
+        if changed[path] is not before or not path
+    }
+    return UsualCommit(state.run.n, owner, fence, at, changes, answered, state.has_notes_of_tools, begun, outcome)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn as it is planned. `accounts`: as they are by now, the run's own under "", those of branches by path."""
+
+    state: RunState
+    daily_accounts: DailyAccounts
+    at: int
+    accounts: dict[str, Account]
+
+    def settle(self, answered: AnsweredStep) -> bool:
+        """Settle a step that was answered. False: more than its answer is to be written."""
         if _needs_notes(answered):
+            return False
+        charged = self.state.charged_accounts(answered.path)
+        held, spent = answered.held, answered.result.spent
+        for path in charged:
+            account = self.accounts.get(path)
+            if account is None:
+                return False
+            self.accounts[path] = account.settle(held, spent)
+        return True
+
+    def begin(self, new: Sequence[tuple[str, Step]]) -> list[BegunStep] | None:
+        """Begin these steps. None: one of them can't be begun in a usual turn."""
+        begun: list[BegunStep] = []
+        shares = self.state.count_by_branch(new) if len(new) > 1 else None
+        for path, step in new:
+            charged = self.state.charged_accounts(path)
+            own = [account for each in charged if (account := self.accounts.get(each)) is not None]
+            among = 1
+            if shares is not None:
+                branch = self.state.runner.branch_of(path)
+                among, shares[branch] = shares[branch], shares[branch] - 1
+            found = self._begin_step(path, step, own, among) if len(own) == len(charged) else None
+            if found is None:
+                self.state.return_lines(each.sent.line for each in begun)
+                return None
+            for each, account in zip(charged, own, strict=True):
+                self.accounts[each] = account.hold(found.grant.held)
+            begun.append(found)
+        return begun
+
+    def _begin_step(self, path: str, step: Step, own: list[Account], shares: int) -> BegunStep | None:
+        match step:
+            case RequestCompletion():
+                return self._begin_completion(path, step, own, shares)
+            case CallTool():
+                return self._begin_call(path, step, own, shares)
+            case _:
+                return None
+
+    def _begin_completion(
+        self, path: str, step: RequestCompletion, own: list[Account], shares: int
+    ) -> BegunStep | None:
+        """Begin a completion that this server performs, whose price and whose day are known."""
+        state, executor, purpose = self.state, self.state.executor, step.purpose
+        route = state.run.route
+        if route not in executor.models:
             return None
-        account = known.settle(answered.held, answered.result.spent)
-    begun, outcome = None, None
-    match step:
-        case RequestCompletion():
-            begun = _begin_completion(state, path, step, account, daily_accounts, at)
-        case CallTool():
-            begun = _begin_call(state, path, step, account, at)
-        case None if not runner.outcome.notes:
-            outcome = encode(runner.outcome)
-        case _:
+        charged = self.daily_accounts.known_accounts(state.run, executor.tool_access.mandate, self.at)
+        if charged is None:
             return None
-    if begun is not None:
-        account = account.hold(begun.grant.held)
-    elif outcome is None:
-        return None
-    forgets = state.has_notes_of_tools
-    return UsualCommit(state.run.n, owner, fence, at, known, account, answered, forgets, begun, outcome)
+        request = executor.reservation_request(path, step, route, counts_of(purpose), shares)
+        nearest, *enclosing = own
+        grant = reserve(nearest, request, (), enclosing)
+        if request.price is None or isinstance(grant, Refused):
+            return None
+        status = format_status_line(nearest, closing=purpose == "closing") if purpose in ("round", "closing") else None
+        sent = executor.completion_sent(path, route, status, grant.max_tokens)
+        return BegunStep(path, purpose, step.digest, sent, grant, charged.shared)
+
+    def _begin_call(self, path: str, step: CallTool, own: list[Account], shares: int) -> BegunStep | None:
+        """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
+        executor, call = self.state.executor, step.call
+        access = executor.tool_access
+        spec = access.find_offered(path, call.name)
+        if (
+            spec is None
+            or spec.source == "caller"
+            or spec.effect != "read"
+            or access.check_call(path, call, spec, self.at) is not None
+        ):
+            return None
+        if not access.allows_at_once(path, step, spec):
+            return None
+        nearest, *enclosing = own
+        request = executor.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), shares)
+        grant = reserve(nearest, request, (), enclosing)
+        if isinstance(grant, Refused):
+            return None
+        return BegunStep(path, "call", step.digest, SENT_TO_SERVER, grant, NO_SHARED_ACCOUNTS)
 
 
 def _needs_notes(answered: AnsweredStep) -> bool:
@@ -72,42 +162,3 @@ def _needs_notes(answered: AnsweredStep) -> bool:
         or spent.output_tokens > held.output_tokens
         or spent.nano_usd > held.nano_usd
     )
-
-
-def _begin_completion(
-    state: RunState, path: str, step: RequestCompletion, account: Account, daily_accounts: DailyAccounts, at: int
-) -> BegunStep | None:
-    """Begin a completion that this server performs, whose price and whose day are known."""
-    executor, route, purpose = state.executor, state.run.route, step.purpose
-    if route not in executor.models:
-        return None
-    charged = daily_accounts.known_accounts(state.run, executor.tool_access.mandate, at)
-    if charged is None:
-        return None
-    request = executor.reservation_request(path, step, route, counts_of(purpose))
-    grant = reserve(account, request)
-    if request.price is None or isinstance(grant, Refused):
-        return None
-    status = format_status_line(account, closing=purpose == "closing") if purpose in ("round", "closing") else None
-    sent = executor.completion_sent(path, route, status, grant.max_tokens)
-    return BegunStep(path, purpose, step.digest, sent, grant, charged.shared)
-
-
-def _begin_call(state: RunState, path: str, step: CallTool, account: Account, at: int) -> BegunStep | None:
-    """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
-    executor, call = state.executor, step.call
-    access = executor.tool_access
-    spec = access.find_offered(path, call.name)
-    if (
-        spec is None
-        or spec.source == "caller"
-        or spec.effect != "read"
-        or access.check_call(path, call, spec, at) is not None
-    ):
-        return None
-    if not access.allows_at_once(path, step, spec):
-        return None
-    grant = reserve(account, executor.reservation_request(path, step, SERVER_ROUTE, counts_of("call")))
-    if isinstance(grant, Refused):
-        return None
-    return BegunStep(path, "call", step.digest, SENT_TO_SERVER, grant, NO_SHARED_ACCOUNTS)

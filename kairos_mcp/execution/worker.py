@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.errors import (
     FenceLost,
     KairosError,
     ReplayDiffers,
     Stale,
-    StoreBusy,
     StoreCorrupt,
     StoreUnavailable,
     Unreadable,
@@ -30,12 +27,14 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
-from kairos_mcp.execution.executor import CHANGE_GRACE_S
+from kairos_mcp.execution.general_turn import plan_commit
+from kairos_mcp.execution.memory_in_rows import memory_in_rows
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stored_run
+from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S
 from kairos_mcp.execution.usual_turn import plan_usual_commit
-from kairos_mcp.store import apply_commit, integrity, queries, tool_memory, usual_commit
+from kairos_mcp.store import apply_commit, integrity, queries, usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
@@ -44,7 +43,6 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import decode_settlement
 from kairos_mcp.store.usual_commit import UsualCommit
-from kairos_mcp.tools.tool import ToolMemory
 
 T = TypeVar("T")
 
@@ -52,7 +50,6 @@ COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses between tries of a commit that the s
 KEEPS_LOOP_S = 0.001  # a run lets others have the event loop at least so often
 IN_PLACE_S = 0.001  # most calls of tools that read take less; while one run moves, nothing else is to be done meanwhile
 IN_PLACE_BESIDE_OTHERS_S = 0.0002  # while several do
-COMMIT_TIMEOUT_S = 30  # of a tool's note: a commit takes milliseconds; a tool never waits for a loop that has ended
 
 
 @dataclass(slots=True)
@@ -79,6 +76,7 @@ class RunWorker:
     is_current: bool = False
     new_account: Account | None = None
     error: KairosError | None = None
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)  # of those tasks
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
     _nudge_event: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[object] | None = None
@@ -99,14 +97,14 @@ class RunWorker:
         """
         self._task, self.error = asyncio.current_task(), None
         if not self.is_current:
-            self._inbox_changed, self.state.account = True, None  # others may have written while the run was at rest
+            self._inbox_changed, self.state.accounts = True, {}  # others may have written while the run was at rest
         self.is_current = False
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
-        self.state.executor.memory = _run_memory(self.store, self.state, self.owner, self.fence)
+        self.state.executor.tool_caller.memory = memory_in_rows(self.store, self.state, self.owner, self.fence)
         with self.store.writer.active_run():
             try:
-                async with asyncio.TaskGroup() as group:
-                    await self._drive_until_idle(group)
+                async with asyncio.TaskGroup() as self._group:
+                    await self._drive_until_idle()
             except* FenceLost:
                 self.is_rebuilt = False
             except* ReplayDiffers as mismatch:
@@ -128,9 +126,9 @@ class RunWorker:
         self._is_stopping = True
         self._nudge_event.set()
 
-    async def _drive_until_idle(self, group: asyncio.TaskGroup) -> None:
+    async def _drive_until_idle(self) -> None:
         try:
-            while not await self._step(group):
+            while not await self._step():
                 pass
         except KairosError as error:
             self.error, self.is_rebuilt = _with_run_id(self.state.run, error), False
@@ -139,7 +137,7 @@ class RunWorker:
             for task in self._running.values():
                 task.cancel()
 
-    async def _step(self, group: asyncio.TaskGroup) -> bool:
+    async def _step(self) -> bool:
         """Read the inbox, commit, perform: once each. Returns True when nothing is left to do here."""
         if time.monotonic() > self._yields_at:
             await asyncio.sleep(0)  # a model and tools that answer at once let others have the event loop all the same
@@ -167,11 +165,17 @@ class RunWorker:
             # come before the commit because a transaction must not wait for a disk, and because the commit records what
             # they found.
             for path, call, step in self.state.calls_to_probe():
-                step.probe_result = await self.state.executor.probe(path, call, step.approved_base)
+                step.probe_result = await self.state.executor.tool_caller.probe(path, call, step.approved_base)
             for path, call in self.state.calls_to_authorize():
-                self.state.authorizations[path] = await self.state.executor.authorize(path, call)
-        commit = self.state.next_commit(
-            self.owner, self.fence, self.clock(), accounts, no_new_steps=no_new_steps, steps_running=bool(self._running)
+                self.state.authorizations[path] = await self.state.executor.tool_caller.authorize(path, call)
+        commit = plan_commit(
+            self.state,
+            self.owner,
+            self.fence,
+            self.clock(),
+            accounts,
+            no_new_steps=no_new_steps,
+            steps_running=bool(self._running),
         )
         # Reserve before performing: a step begins only once its row and what it may cost are committed, so that a
         # crash at any moment leaves a row that says what may have been done.
@@ -182,7 +186,7 @@ class RunWorker:
         # round again before waiting for anything.
         if commit.has_changes and (self.state.finished or not (startable or self._running)):
             return False
-        return await self._perform_steps(group, commit, startable)
+        return await self._perform_steps(commit, startable)
 
     async def _rebuild(self) -> None:
         """Rebuild the state from the run's rows.
@@ -193,7 +197,8 @@ class RunWorker:
         if self.new_account is not None:
             self.state.rebuild(StoredRun((), {}, {}))
             self.state.has_notes_of_tools = False
-            self.state.account, self.new_account, self.is_rebuilt = self.new_account, None, True
+            self.state.accounts = {"": self.new_account}
+            self.new_account, self.is_rebuilt = None, True
             return
         run = self.state.run
         inbox = await self.store.read(lambda session: queries.pending_requests(session, run.n))
@@ -248,40 +253,32 @@ class RunWorker:
                 return self._submit_usual(commit, job)
             if (waits_for := self._perform_usual(commit, written[0])) is not None:
                 return waits_for
-            if self._has_ended or self.state.account is None:
+            if self._has_ended or not self.state.accounts:
                 return None
             if time.monotonic() > self._yields_at:
                 return asyncio.sleep(0)
 
-    async def _submit_usual(self, commit: UsualCommit, job: Job[int | None]) -> None:
-        """Commit a usual turn together with the turns of other runs, and perform its step."""
-        mark = await self._submit(job)
-        if (waits_for := self._perform_usual(commit, mark)) is not None:
+    async def _submit_usual(self, commit: UsualCommit, job: Job[list[int] | None]) -> None:
+        """Commit a usual turn together with the turns of other runs, and perform its steps."""
+        marks = await self._submit(job)
+        if (waits_for := self._perform_usual(commit, marks)) is not None:
             await waits_for
 
-    def _perform_usual(self, commit: UsualCommit, mark: int | None) -> Awaitable[None] | None:
-        """Perform the step that a usual turn begins, whose row is `mark`; return what has to be awaited for it.
+    def _perform_usual(self, commit: UsualCommit, marks: list[int] | None) -> Awaitable[None] | None:
+        """Perform the steps that a usual turn begins, whose rows are `marks`; return what has to be awaited for them.
 
-        `mark` None: nothing was written, the turn is to be planned anew, on the account as it is read.
+        `marks` None: nothing was written, the turn is to be planned anew, on the accounts as they are read.
         """
-        begun = commit.begun
-        if mark is None:
-            self.state.executor.return_line(None if begun is None else begun.sent.line)
-            self.state.account = None
+        if marks is None:
+            self.state.return_lines(begun.sent.line for begun in commit.begun)
+            self.state.accounts = {}
             return None
-        step = self.state.apply_usual(commit, mark)
+        steps = self.state.apply_usual(commit, marks)
         self.on_change()
-        if begun is None or step is None:
-            self._has_ended = True
-            return None
-        if self._inbox_changed:
-            return None  # something came during the commit, perhaps a cancel
-        path = begun.path
-        result = self._begin(path, step, step.take_grant(), self._in_place_s)
-        if isinstance(result, StepResult) and not isinstance(result.answer, Failure):
-            self.state.finish_step(path, result, step.sent.route or SERVER_ROUTE)
-            return None
-        return self._await_inline(path, step, result)
+        self._has_ended = commit.outcome is not None
+        if self._has_ended or self._inbox_changed:
+            return None  # in the second case something came during the commit, perhaps a cancel
+        return self._begin_steps(steps)
 
     async def _commit(self, commit: RunCommit) -> CommitResult:
         return await self._submit(lambda session: apply_commit.apply_run_commit(session, commit))
@@ -313,7 +310,7 @@ class RunWorker:
                     raise
                 await self._cancel_run()
                 return True
-            self.state.run, self.state.account = drained.run, None  # a limit may have been extended
+            self.state.run, self.state.accounts = drained.run, {}  # a limit may have been extended
             if drained.is_cancelled:
                 await self._cancel_run()
                 return True
@@ -328,23 +325,14 @@ class RunWorker:
 
     # -- performing --------------------------------------------------------------------------------------------
 
-    async def _perform_steps(
-        self, group: asyncio.TaskGroup, commit: RunCommit, startable: list[tuple[str, PendingStep]]
-    ) -> bool:
+    async def _perform_steps(self, commit: RunCommit, startable: list[tuple[str, PendingStep]]) -> bool:
         """Begin the steps that were granted; with none, wait for those under way; with none of these, release the run.
         Returns True when nothing is left to do here."""
         if self._inbox_changed:
             return False  # something came during the commit, perhaps a cancel
-        # Beside a step that waits for somebody it is a task: what they bring has another branch go on meanwhile.
-        if len(startable) == 1 and not self._running and len(self.state.pending) == 1:
-            ((path, step),) = startable
-            await self._await_inline(path, step, self._begin(path, step, step.take_grant(), self._in_place_s))
-            return False
-        for path, step in startable:
-            self._running[path] = group.create_task(self._perform_in_task(path, step, step.take_grant()))
-        if self._running:
-            await self._nudge_event.wait()
-            self._nudge_event.clear()
+        if startable or self._running:
+            if (waits_for := self._begin_steps(startable)) is not None:
+                await waits_for
             return False
         if self._is_stopping:
             return True  # still owned: the server that finds this one gone takes the run over
@@ -352,6 +340,24 @@ class RunWorker:
         # A run is not released where something came for it meanwhile, in the same transaction: no row is overlooked.
         self._inbox_changed = not is_released
         return is_released
+
+    def _begin_steps(self, steps: list[tuple[str, PendingStep]]) -> Awaitable[None] | None:
+        """Begin steps, beside those under way. Return what is to be awaited; None where an answer is there already."""
+        # Beside a step that waits for somebody it is a task: what they bring has another branch go on meanwhile.
+        is_alone = len(steps) == 1 and not self._running and len(self.state.pending) == 1
+        for path, step in steps:
+            performed = self._begin(path, step)
+            if isinstance(performed, StepResult) and not isinstance(performed.answer, Failure):
+                self.state.finish_step(path, performed, step.sent.route or SERVER_ROUTE)
+            elif is_alone:
+                return self._await_inline(path, step, performed)
+            else:
+                self._running[path] = self._group.create_task(self._perform_in_task(path, step, performed))
+        return None if self.state.finished else self._await_nudge()
+
+    async def _await_nudge(self) -> None:
+        await self._nudge_event.wait()
+        self._nudge_event.clear()
 
     async def _await_inline(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
         """Await the only step there is in the worker's own task: another task costs more than a commit."""
@@ -366,22 +372,24 @@ class RunWorker:
         finally:
             self._performs_inline = False
 
-    async def _perform_in_task(self, path: str, step: PendingStep, grant: Reservation) -> None:
-        await self._perform(path, step, self._begin(path, step, grant))
+    async def _perform_in_task(
+        self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]
+    ) -> None:
+        await self._perform(path, step, performed)
         self._nudge_event.set()
 
-    def _begin(
-        self, path: str, step: PendingStep, grant: Reservation, in_place_s: float = 0
-    ) -> StepResult | Awaitable[StepResult]:
+    def _begin(self, path: str, step: PendingStep) -> StepResult | Awaitable[StepResult]:
         if not self.store.may_act:
             raise FenceLost(self.state.run.id)  # another server may have taken the run, and begun this step again
-        perform = self.state.executor.perform
-        return perform(path, step.step, step.sent, grant, step.approved_base, in_place_s=in_place_s)
+        executor, grant = self.state.executor, step.take_grant()
+        in_place_s = self._in_place_s
+        return executor.perform(path, step.step, step.sent, grant, step.approved_base, in_place_s=in_place_s)
 
     @property
     def _in_place_s(self) -> float:
         """How long a tool that only reads may take before others have the event loop, in seconds."""
-        return IN_PLACE_S if self.store.writer.has_one_run else IN_PLACE_BESIDE_OTHERS_S
+        is_alone = self.store.writer.has_one_run and len(self.state.pending) == 1
+        return IN_PLACE_S if is_alone else IN_PLACE_BESIDE_OTHERS_S
 
     async def _perform(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
         """Await one attempt, and the pause after it where another one follows."""
@@ -456,34 +464,3 @@ def _flatten_errors(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseEx
             yield from _flatten_errors(error)
         else:
             yield error
-
-
-def _run_memory(store: Store, state: RunState, owner: int, fence: int) -> ToolMemory:
-    """Lend the tools of a run a memory in its rows: from their threads, through the loop that owns the writer.
-
-    Once this server does not own the run, `keep` and `check_owner` raise FenceLost.
-    """
-    loop, run, run_id = asyncio.get_running_loop(), state.run.n, state.run.id
-
-    def keep(name: str, text: str) -> None:
-        state.has_notes_of_tools = True
-
-        async def commit() -> None:
-            await store.submit(lambda session: tool_memory.keep_text(session, run, run_id, owner, fence, name, text))
-
-        waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
-        try:
-            waiting.result(COMMIT_TIMEOUT_S)
-        except StillWaiting:
-            waiting.cancel()
-            raise StoreBusy("The store did not take a tool's note in time.", "Try again.") from None
-
-    def recall(name: str) -> str | None:
-        with store.read_session() as session:
-            return tool_memory.recall(session, run, name)
-
-    def check() -> None:
-        with store.read_session() as session:
-            tool_memory.check_owner(session, run, run_id, owner, fence)
-
-    return ToolMemory(keep, recall, check)

@@ -108,7 +108,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     elif released:
         session.rows("update run set owner = null where n = ?", (commit.run,))
     ended = released or commit.outcome is not None
-    return CommitResult(started, ended, inbox_changed, paused, batch.branches, batch.run_account)
+    return CommitResult(started, ended, inbox_changed, paused, batch.branches, batch.known_accounts)
 
 
 def _record_news(session: Session, run: int, started: Sequence[StepStarted]) -> None:

@@ -5,7 +5,8 @@ All rows of a commit belong to one run and are written in one transaction, all o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
@@ -155,12 +156,16 @@ class StepStarted(NamedTuple):
     refusal: Refused | None = None
 
 
+NO_ACCOUNTS: Mapping[str, Account] = MappingProxyType({})
+
+
 class CommitResult(NamedTuple):
     """The result of a commit.
 
     `started`: attempts first, then new steps, each in the order of the commit. `released`: the run was released.
     `inbox_changed`: it was not released because something had come for it. `paused`: why it is paused from now on.
-    `branches`: the accounts of all branches. `account`: the run's own, after the commit.
+    `branches`: the accounts of all branches. `accounts`: as they are after the commit, the run's own under "", and by
+    path those of branches that it read.
     """
 
     started: Sequence[StepStarted]
@@ -168,4 +173,4 @@ class CommitResult(NamedTuple):
     inbox_changed: bool
     paused: Paused | None = None
     branches: BranchAccountIds = NO_BRANCHES
-    account: Account | None = None
+    accounts: Mapping[str, Account] = NO_ACCOUNTS

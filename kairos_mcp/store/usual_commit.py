@@ -1,13 +1,14 @@
-"""Write the usual commit of a run in the fewest statements: one answer, and the next step's row or the run's end.
+"""Write the usual commit of a run in the fewest statements: answers, and the rows of next steps or the run's end.
 
-What it writes was decided before its transaction, on the run's account as this process last wrote it. So the first
-statement says what that relied on: the account's row has still those amounts, and the run still this owner and fence.
+What it writes was decided before its transaction, on the run's accounts as this process last wrote them. So the first
+statements say what that relied on: each account's row has still those amounts, and the run still this owner and fence.
 Where that, or the room in a shared account, does not hold, nothing is written, and `apply_run_commit` decides on what
 it reads. Both leave the same rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,17 +17,24 @@ from kairos_mcp.budget.units import NOTHING, Account
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import Sent
 from kairos_mcp.store import tool_memory
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds, encode_shared, unit_columns
+from kairos_mcp.store.accounts import SharedAccountIds, encode_shared, unit_columns
 from kairos_mcp.store.apply_commit import INSERT_MARK, end_run, insert_answer
 from kairos_mcp.store.codec import encode, encode_units
 from kairos_mcp.store.commit import AnsweredStep
-from kairos_mcp.store.reservations import UPDATE_AMOUNTS, SharedChange
+from kairos_mcp.store.reservations import NO_CHANGE, UPDATE_AMOUNTS, SharedChange
 from kairos_mcp.store.session import Session
 
 _UPDATE_IF_KNOWN = f"""
     {UPDATE_AMOUNTS} and {" and ".join(f"{name} = ?" for name in unit_columns("held", "spent"))}
         and exists (select 1 from run where n = ? and owner = ? and fence = ? and outcome is null)
 """
+
+
+class AccountChange(NamedTuple):
+    """An account as this process last wrote it, and as it is to be after a commit."""
+
+    known: Account
+    changed: Account
 
 
 class BegunStep(NamedTuple):
@@ -41,49 +49,55 @@ class BegunStep(NamedTuple):
 
 
 class UsualCommit(NamedTuple):
-    """The answer of the step before, if there is one, and the step that is begun now or the encoded outcome of the run.
+    """The answers of steps, and the steps that are begun now or the encoded outcome of the run.
 
-    `at` in milliseconds since 1970. `known`: the run's account as this process last wrote it. `account`: after this
-    commit. `forgets`: tools may have kept what they were about to change.
+    `at` in milliseconds since 1970. `accounts`: the run's own first, and those of its branches that change, by path.
+    `forgets`: tools may have kept what they were about to change.
     """
 
     run: int
     owner: int
     fence: int
     at: int
-    known: Account
-    account: Account
-    answered: AnsweredStep | None
+    accounts: dict[str, AccountChange]
+    answered: Sequence[AnsweredStep]
     forgets: bool
-    begun: BegunStep | None
+    begun: Sequence[BegunStep]
     outcome: str | None = None
 
 
-NOTHING_BEGUN = 0
-
-
-def apply_usual_commit(session: Session, commit: UsualCommit) -> int | None:
-    """Write the commit and return the id of the begun step's row, or NOTHING_BEGUN. None: nothing was written, since
-    something is not as it was known."""
-    known, account, answered, begun = commit.known, commit.account, commit.answered, commit.begun
+def apply_usual_commit(session: Session, commit: UsualCommit) -> list[int] | None:
+    """Write the commit and return the ids of the rows of begun steps. None: nothing was written, since something is
+    not as it was known."""
     run, fence, at = commit.run, commit.fence, commit.at
-    amounts = *account.held, *account.spent, account.id, *known.held, *known.spent
-    if not session.change(_UPDATE_IF_KNOWN, (*amounts, run, commit.owner, fence)):
+    written: list[AccountChange] = []
+    for change in commit.accounts.values():
+        known, changed = change
+        amounts = *changed.held, *changed.spent, changed.id, *known.held, *known.spent
+        if not session.change(_UPDATE_IF_KNOWN, (*amounts, run, commit.owner, fence)):
+            _restore(session, written)
+            return None
+        written.append(change)
+    if not _charge_shared(session, commit):
+        _restore(session, written)
         return None
-    shared = begun.shared if begun is not None else NO_SHARED_ACCOUNTS
-    if (shared or (answered is not None and answered.shared)) and not _charge_shared(session, answered, begun):
-        session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))
-        return None
-    if answered is not None:
+    for answered in commit.answered:
         insert_answer(session, answered.mark, answered.result, answered.by_route, at)
         if commit.forgets and isinstance(answered.result.answer, ToolResult):
             tool_memory.forget_call(session, run, answered.path)
-    if begun is None:
+    if commit.outcome is not None:
         end_run(session, run, commit.outcome, at, forgets=commit.forgets)
-        return NOTHING_BEGUN
-    held, sent = encode_units(begun.grant.held), _encode_sent(begun.sent)
-    step = run, begun.path, begun.kind, begun.digest, fence, at, held, sent
-    return session.insert(INSERT_MARK, (*step, encode_shared(shared)))
+    marks = []
+    for path, kind, digest, sent, grant, shared in commit.begun:
+        step = run, path, kind, digest, fence, at, encode_units(grant.held), _encode_sent(sent)
+        marks.append(session.insert(INSERT_MARK, (*step, encode_shared(shared))))
+    return marks
+
+
+def _restore(session: Session, written: Iterable[AccountChange]) -> None:
+    """Write the amounts of these accounts back, within the transaction that changed them."""
+    for known, _ in written:
+        session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))
 
 
 @lru_cache(maxsize=16)  # those of calls are all alike
@@ -91,20 +105,24 @@ def _encode_sent(sent: Sent) -> str:
     return encode(sent)
 
 
-def _charge_shared(session: Session, answered: AnsweredStep | None, begun: BegunStep | None) -> bool:
-    """Settle the answered step in the accounts that runs share, and reserve in them for the begun one. False: one of
-    them has no room, and all are as they were."""
+def _charge_shared(session: Session, commit: UsualCommit) -> bool:
+    """Settle and reserve in the accounts that runs share. False: one of them has no room, and all are as they were."""
+    changes: dict[int, SharedChange] = {}
+    for answered in commit.answered:
+        for number in answered.shared:
+            settled = SharedChange(NOTHING.minus(answered.held), answered.result.spent)
+            changes[number] = changes.get(number, NO_CHANGE).plus(settled)
+    reserved = dict.fromkeys(changes, NOTHING)
+    for begun in commit.begun:
+        for number in begun.shared:
+            reserved[number] = reserved.get(number, NOTHING).plus(begun.grant.held)
     written: list[tuple[int, SharedChange]] = []
-    settled = answered.shared if answered is not None else ()
-    charged = begun.shared if begun is not None else ()
-    for number in sorted({*settled, *charged}):
-        reserved = begun.grant.held if begun is not None and number in charged else NOTHING
-        change = SharedChange(reserved)
-        if answered is not None and number in settled:
-            change = SharedChange(reserved.minus(answered.held), answered.result.spent)
-        if not reserved.model_calls:
+    for number in sorted(reserved):
+        held = reserved[number]
+        change = SharedChange(held).plus(changes.get(number, NO_CHANGE))
+        if not held.model_calls:
             change.write(session, number)
-        elif not change.write_if_room(session, number, reserved):
+        elif not change.write_if_room(session, number, held):
             for earlier, done in written:
                 done.undone().write(session, earlier)
             return False

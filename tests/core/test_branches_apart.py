@@ -12,6 +12,7 @@ from support.branches import Team, open_team_app
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.execution import worker
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 
@@ -28,8 +29,8 @@ def edits(old: str, new: str) -> dict[str, Any]:
     return {"tool_calls": [{"name": "edit_file", "arguments": {"path": "a.txt", "old_string": old, "new_string": new}}]}
 
 
-def reads() -> dict[str, Any]:
-    return {"tool_calls": [{"name": "read_file", "arguments": {"path": "b.txt"}}]}
+def reads(line: int = 1) -> dict[str, Any]:
+    return {"tool_calls": [{"name": "read_file", "arguments": {"path": "b.txt", "start_line": line}}]}
 
 
 def steps(place: Place) -> dict[str, bool]:
@@ -67,6 +68,30 @@ async def test_an_approved_call_is_made_while_another_branch_s_model_still_think
         await until(app, run_id, "task-1/round-2", answered=True)
         assert (place.workspace / "a.txt").read_text() == "omega\n"
         assert not steps(place)["task-3/round-2"]
+        await app.control.request(run_id, "cancel", ME)
+        assert (await rests(app, run_id)).status == "cancelled"
+
+
+async def test_a_failed_completion_is_repeated_while_another_branch_takes_turn_after_turn(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt follows 10 ms after the one before."""
+    delay_s = worker.retry_delay_s
+    monkeypatch.setattr(worker, "retry_delay_s", lambda *step: None if delay_s(*step) is None else 0.01)
+    turns = 500  # whose models and tools answer at once
+    (place.workspace / "b.txt").write_text("".join(f"line {n}\n" for n in range(turns)))
+    lines = (
+        of(1, 1, {"error": {"code": "provider_busy", "message": "later", "retryable": True}}),
+        of(2, 1, says("two")),
+        *(of(3, turn, reads(turn)) for turn in range(1, turns)),
+        of(3, turns, says("three")),
+    )
+    request = PlannerRequest("go", tools=REQUEST.tools, limits=Limits(rounds=3 * turns))
+    async with open_team_app(place.settings(*lines), TEAM) as app:
+        run_id = (await app.runs.start_planner(request, ME)).run_id
+        await until(app, run_id, "task-1/round-1", answered=True)
+        assert place.rows("select count(*) from attempt") == [(3,)]
+        assert f"task-3/round-{turns}" not in steps(place)
         await app.control.request(run_id, "cancel", ME)
         assert (await rests(app, run_id)).status == "cancelled"
 

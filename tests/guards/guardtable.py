@@ -393,8 +393,8 @@ ONE_ANSWER = (
     ),
     Guard(
         "execution/usual_turn.py",
-        "        runner.take(path)  # first",
-        "        pass  # first",
+        "if path not in pending and runner.take(path)]",
+        "if path not in pending]",
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
     ),
     Guard(
@@ -441,13 +441,13 @@ ONE_ANSWER = (
         "core/test_runner.py::test_never_more_branches_run_than_the_limit_allows",
     ),
     Guard(
-        "execution/run_state.py",
+        "execution/general_turn.py",
         'return not (repeatable or (step.probe_result is not None and step.probe_result.state == "not_done"))',
         "return False",
         "crash/test_settle.py::test_a_command_whose_end_is_unknown_is_never_repeated_by_itself[run_control-already_done-1]",
     ),
     Guard(
-        "execution/run_state.py",
+        "execution/general_turn.py",
         'case ProbeResult(state="done", result=found):',
         'case ProbeResult(state="never", result=found):',
         "crash/test_settle.py::test_an_edit_that_was_made_before_the_crash_is_not_made_again",
@@ -562,7 +562,7 @@ SPENDING = (
     ),
     Guard(
         "store/usual_commit.py",
-        "elif not change.write_if_room(session, number, reserved):",
+        "elif not change.write_if_room(session, number, held):",
         "elif change.write(session, number):",
         USUAL + "an_unusual_turn_goes_the_general_way",
     ),
@@ -579,6 +579,12 @@ SPENDING = (
         USUAL + "an_unusual_turn_goes_the_general_way",
     ),
     Guard(
+        "execution/run_state.py",
+        "or (bool(self.runner.branches) and not self.runner.branches.keys() <= self.branches.keys())",
+        "",
+        TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
+    ),
+    Guard(
         "execution/usual_turn.py",
         "        if _needs_notes(answered):",
         "        if False:",
@@ -586,8 +592,8 @@ SPENDING = (
     ),
     Guard(
         "execution/usual_turn.py",
-        "    if not access.allows_at_once(path, step, spec):",
-        "    if False:",
+        "        if not access.allows_at_once(path, step, spec):",
+        "        if False:",
         USUAL + "an_unusual_turn_goes_the_general_way",
     ),
     Guard(
@@ -690,7 +696,7 @@ APPROVALS = (
         TASKS_APART + "what_lapsed_while_no_server_lived_stays_held_in_the_next",
     ),
     Guard(
-        "execution/run_state.py",
+        "execution/general_turn.py",
         "return Paused(LAPSED, None) if all(step.has_lapsed for step in steps) else outage_pause(steps, at)",
         "return Paused(LAPSED, None)",
         TASKS_APART + "a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits",
@@ -2086,15 +2092,15 @@ WHAT_IS_NEW = (
         FAN_OUT + "an_open_dialog_of_one_branch_keeps_no_other_waiting[2025-11-25]",
     ),
     Guard(
-        "execution/run_state.py",
-        "some_left or self.startable_steps)",
+        "execution/general_turn.py",
+        "some_left or state.startable_steps)",
         "some_left)",
         FAN_OUT + "completions_and_approvals_of_different_branches_travel_in_one_result",
     ),
     Guard(
-        "execution/run_state.py",
-        "        if others_move:\n            return None\n        return Paused",
-        "        return Paused",
+        "execution/general_turn.py",
+        "    if others_move:\n        return None\n    return Paused",
+        "    return Paused",
         "providers/test_outage_beside.py::test_the_other_branch_ends_before_the_run_is_paused",
     ),
     Guard(
@@ -2105,8 +2111,8 @@ WHAT_IS_NEW = (
     ),
     Guard(
         "execution/worker.py",
-        " and len(self.state.pending) == 1:\n",
-        ":\n",
+        " and not self._running and len(self.state.pending) == 1",
+        " and not self._running",
         "core/test_branches_apart.py::test_an_approved_call_is_made_while_another_branch_s_model_still_thinks",
     ),
     Guard(
@@ -2147,19 +2153,19 @@ BESIDE = "approvals/test_sibling_changes.py::test_"
 
 CHANGED_BY_SIBLINGS = (
     Guard(
-        "execution/executor.py",
+        "execution/tool_caller.py",
         "            stale = self.sibling_changes.refusal(path, step.call)\n",
         "            stale = None\n",
         BESIDE + "it_is_told_before_a_person_is_asked_and_where_the_change_came_meanwhile",
     ),
     Guard(
-        "execution/executor.py",
+        "execution/tool_caller.py",
         "if (refused := self.sibling_changes.refusal(path, step.call)) is not None:",
         "if (refused := None) is not None:",
         BESIDE + "of_two_that_change_a_file_at_once_one_is_told",
     ),
     Guard(
-        "execution/executor.py",
+        "execution/tool_caller.py",
         "        async with self.sibling_changes.changing(path, step.call):\n",
         "        if path:\n",
         BESIDE + "of_two_that_change_a_file_at_once_one_is_told",
@@ -2173,7 +2179,7 @@ CHANGED_BY_SIBLINGS = (
     ),
     Guard(
         "execution/run_state.py",
-        "        self.executor.sibling_changes.rebuild(calls_of_tasks)\n",
+        "        self.executor.tool_caller.sibling_changes.rebuild(calls_of_tasks)\n",
         "",
         BESIDE + "another_process_tells_it_too_and_not_twice",
     ),

@@ -1,0 +1,225 @@
+"""Plan any turn of a run: what is answered, begun, begun again, asked, paused or ended by its next commit."""
+
+from __future__ import annotations
+
+from kairos_mcp.budget.units import NOTHING, counts_of
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.routes import CLIENT_ROUTES, SERVER_ROUTE
+from kairos_mcp.core.steps import CallTool, Step
+from kairos_mcp.execution.authorization import Allowed
+from kairos_mcp.execution.daily_limits import ChargedAccounts
+from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause
+from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.store.accounts import NewBranch
+from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ReusedApproval
+from kairos_mcp.store.codec import encode
+from kairos_mcp.store.commit import NewAttempt, NewStep, Paused, RunCommit, StepResult
+from kairos_mcp.store.more_rounds import RoundsRequest
+from kairos_mcp.store.queries import WAITED
+from kairos_mcp.tools.tool import ProbeResult
+
+REPEATABLE_EFFECTS = ("read", "idempotent")  # calls of tools with these effects may be repeated after a crash
+
+
+def plan_commit(
+    state: RunState,
+    owner: int,
+    fence: int,
+    at: int,
+    accounts: ChargedAccounts,
+    *,
+    no_new_steps: bool,
+    steps_running: bool,
+) -> RunCommit:
+    """Return what there is to commit now. `at`: milliseconds since 1970. `steps_running`: some still run."""
+    pause = None if no_new_steps else _pause_at_rest(state, at, steps_running=steps_running)
+    approvals_renewed = [] if no_new_steps else _renew_approvals(state)
+    attempts = (
+        _charge_ended_attempts(state, at) if no_new_steps else _plan_attempts(state, at, is_paused=pause is not None)
+    )
+    new_steps, some_left = ([], False) if no_new_steps else _plan_new_steps(state, at)
+    run, outcome, notes = state.run, None, ()
+    if state.runner.finished:
+        outcome, notes = encode(state.runner.outcome), state.runner.outcome.notes
+    return RunCommit(
+        run.n,
+        run.id,
+        owner,
+        fence,
+        run.account,
+        at,
+        list(state.finished),
+        new_steps,
+        attempts,
+        notes,
+        outcome=outcome,
+        # A step that an earlier commit granted may not have begun yet: that of a branch beside this one.
+        may_release=not (steps_running or no_new_steps or some_left or state.startable_steps),
+        open_marks=[step.id for step in state.pending.values() if step.is_open],
+        branches=state.branches,
+        new_branches=_new_branches(state) if new_steps and state.runner.branches else (),
+        shared=accounts.shared,
+        handled_requests=tuple(state.handled_requests),
+        pause=pause,
+        pause_when_used_up=accounts.pause_when_used_up if run.paused is None else None,
+        is_barred=accounts.is_barred,
+        renewed_approvals=approvals_renewed,
+    )
+
+
+def _plan_new_steps(state: RunState, at: int) -> tuple[list[NewStep], bool]:
+    """Plan the steps that have no row yet. True: some were left out, because they came to wait while others were
+    authorized."""
+    without_row = [
+        (path, step)
+        for path, step in state.runner.waiting.items()
+        if path not in state.pending and state.runner.take(path)
+    ]
+    planned, shares = [], state.count_by_branch(without_row)
+    for path, step in without_row:
+        authorization = state.authorizations.pop(path, None)
+        if authorization is None and step.kind == "tool_call" and state.executor.tool_access.needs_preview(path, step):
+            continue
+        branch = state.runner.branch_of(path)
+        new = state.executor.plan(path, step, state.run.route, at, shares[branch], authorization)
+        planned.append(new._replace(rounds_request=_rounds_request(state, path, step)))
+        shares[branch] -= 1
+    return planned, len(planned) < len(without_row)
+
+
+def _rounds_request(state: RunState, path: str, step: Step) -> RoundsRequest | None:
+    """What a loop that asks for more rounds asks for; None for any other step."""
+    branch, branches = state.runner.branch_of(path), state.runner.branches
+    return state.executor.rounds_request(step, branches[branch]() if branch else None, branches)
+
+
+def _new_branches(state: RunState) -> list[NewBranch]:
+    """The branches that have begun with limits of their own, and have no account yet."""
+    begun = state.runner.branches.items()
+    return [NewBranch(path, share()) for path, share in begun if path not in state.branches]
+
+
+def _renew_approvals(state: RunState) -> list[tuple[int, ApprovalRequest | ReusedApproval | None]]:
+    """For calls whose approval expired: (id of the step, what a person is asked now).
+
+    An earlier approval, or None: nothing has to be asked any more, and the call may be made. A call that may not be
+    made any more is answered.
+    """
+    renewed: list[tuple[int, ApprovalRequest | ReusedApproval | None]] = []
+    expired = [path for path, step in state.pending.items() if step.approval_expired and path in state.authorizations]
+    for path in expired:
+        step, authorization = state.pending[path], state.authorizations.pop(path)
+        step.approval_expired = False
+        match authorization:
+            case ToolResult():
+                state.finish_step(path, StepResult(authorization, counts_of("call")), SERVER_ROUTE)
+            case ApprovalRequest():
+                renewed.append((step.id, authorization))
+            case Allowed(reused=reused):
+                step.awaits_approval, step.may_begin_again = False, step.sent.route == SERVER_ROUTE
+                step.approved_base = None if reused is None else reused.request.base_hashes
+                renewed.append((step.id, reused))
+    return renewed
+
+
+def _pause_at_rest(state: RunState, at: int, *, steps_running: bool) -> Paused | None:
+    """Return how the run is paused where all that it could do waits for the end of a provider's outage, or all that
+    it waits for are approvals that expired.
+
+    While another branch moves, a step that backs off is begun again at its `retry_at`; while another one moves or
+    waits, a call whose approval expired is held alone.
+    """
+    steps = state.pending.values()
+    if not any(step.is_backing_off or step.has_lapsed for step in steps):
+        return None
+    others_move = (
+        steps_running
+        or state.startable_steps
+        or state.runner.waiting.keys() - state.pending.keys()
+        or any(state.needs_attempt(step) and not step.is_held_back(at) for step in steps)
+    )
+    if others_move:
+        return None
+    return Paused(LAPSED, None) if all(step.has_lapsed for step in steps) else outage_pause(steps, at)
+
+
+def _plan_attempts(state: RunState, at: int, is_paused: bool) -> list[NewAttempt]:
+    """Plan further attempts at steps whose attempt ended without an answer. `is_paused`: with this commit the run
+    is, until a provider's outage may be over."""
+    if not state.pending:
+        return []
+    _finish_probed_calls(state, at)
+    planned = []
+    for path, step in state.pending.items():
+        if state.needs_attempt(step) and (is_paused or not step.is_held_back(at)):
+            step.is_backing_off = step.is_backing_off and is_paused
+            planned.append(_new_attempt(state, path, step, at))
+    return planned
+
+
+def _charge_ended_attempts(state: RunState, at: int) -> list[NewAttempt]:
+    """While nothing is begun: charge what was withdrawn, or failed during an outage; its step goes on waiting."""
+    return [
+        _new_attempt(state, path, step, at, stays_open=True)
+        for path, step in state.pending.items()
+        if step.withdrawn_requests or step.is_backing_off
+    ]
+
+
+def _finish_probed_calls(state: RunState, at: int) -> None:
+    """Answer the calls that a probe found to be done with what it found."""
+    for path, step in [item for item in state.pending.items() if item[1].probe_result is not None]:
+        match step.probe_result:
+            case ProbeResult(state="done", result=found):
+                answer = found or ToolResult("It was done before the server ended.")
+                spent = step.held._replace(milliseconds=step.lost_ms(at))
+                state.finish_step(path, StepResult(answer, spent), SERVER_ROUTE)
+            case _:
+                pass
+
+
+def _must_ask_person(state: RunState, step: PendingStep) -> bool:
+    """Whether a person has to settle the call: its outcome is unknown and it may have changed something, so that it
+    is never repeated by itself."""
+    if not step.outcome_unknown or step.may_begin_again:
+        return False
+    match step.step:
+        case CallTool(call=call):
+            spec = state.executor.tool_access.find_spec(call.name)
+            repeatable = spec is not None and spec.effect in REPEATABLE_EFFECTS
+            return not (repeatable or (step.probe_result is not None and step.probe_result.state == "not_done"))
+        case _:
+            return False
+
+
+def _is_unavailable(state: RunState, route: str) -> bool:
+    """Whether a server has to perform this route, and this one can't."""
+    return route not in CLIENT_ROUTES and route not in state.executor.models
+
+
+def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stays_open: bool = False) -> NewAttempt:
+    route = step.sent.route
+    follows_reroute = step.is_open or not _is_unavailable(state, state.run.route)
+    if step.step.kind == "completion" and follows_reroute and not stays_open:
+        route = state.run.route  # a reroute counts from the next attempt; a call has no other route
+    counts = counts_of(step.kind)._replace(rounds=0, tool_calls=0)
+    request = state.executor.reservation_request(path, step.step, route or "", counts)
+    is_same_route = route == step.sent.route
+    sent = step.sent if is_same_route else state.executor.completion_sent(path, route or "", step.sent.tail)
+    if step.is_backing_off or stays_open or _must_ask_person(state, step):
+        request = request._replace(external=True)
+    never_begun = WAITED if is_same_route else f"rerouted to {route}"  # it was open, or waited for an approval
+    ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)
+    return NewAttempt(
+        path,
+        step.id,
+        request,
+        sent,
+        step.held,
+        step.releasable,
+        ended.charge,
+        ended.reason,
+        step.shared,
+        step.withdrawn_requests,
+        _rounds_request(state, path, step.step),
+    )
