@@ -31,7 +31,6 @@ class EndedAttempt:
     charge: Units
 
 
-@dataclass(slots=True)
 class PendingStep:
     """A step with a row and without an answer. `id`: of its row (0: not written yet).
 
@@ -40,31 +39,37 @@ class PendingStep:
     run's that it is charged to.
     """
 
-    id: int
-    step: Step
-    is_open: bool
-    held: Units
-    sent: Sent
-    grant: Reservation | None = None
-    tries: int = 1
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    tries = 1
     # The newest attempt, once it has ended without an answer.
     ended_attempt: EndedAttempt | None = None
     failed_result: StepResult | None = None  # its result, until the step begins again
     begun_at: int | None = None  # of one whose outcome is unknown: milliseconds since 1970
     probe_result: ProbeResult | None = None  # what its tool found after a crash
-    needs_settlement: bool = False  # a person has to say whether it was carried out
+    needs_settlement = False  # a person has to say whether it was carried out
     # The next attempt.
-    may_begin_again: bool = False  # a person, or the gate, said so
-    is_backing_off: bool = False  # it waits for the end of a provider's outage
+    may_begin_again = False  # a person, or the gate, said so
+    is_backing_off = False  # it waits for the end of a provider's outage
     retry_at: int | None = None  # when it begins: milliseconds since 1970
     withdrawn_requests: tuple[int, ...] = ()  # asked of a client's model in vain; charged when it begins
     # Permission.
-    awaits_approval: bool = False
-    has_lapsed: bool = False  # nobody decided in time: it waits until somebody resumes the run
-    approval_expired: bool = False  # nobody decided in time, and the run was resumed: somebody is to be asked anew
+    awaits_approval = False
+    has_lapsed = False  # nobody decided in time: it waits until somebody resumes the run
+    approval_expired = False  # nobody decided in time, and the run was resumed: somebody is to be asked anew
     approved_base: BaseHashes | None = None  # the files as they were shown to whoever approved the call ({}: none)
     reviewer_comment: str | None = None  # what that person said
+
+    def __init__(
+        self,
+        number: int,
+        step: Step,
+        is_open: bool,
+        held: Units,
+        sent: Sent,
+        grant: Reservation | None = None,
+        shared: SharedAccountIds = NO_SHARED_ACCOUNTS,
+    ) -> None:
+        self.id, self.step, self.is_open, self.held = number, step, is_open, held
+        self.sent, self.grant, self.shared = sent, grant, shared
 
     def apply_grant(self, started: StepStarted, grant: Reservation) -> None:
         """Take over a grant, for the first attempt or a further one: the step may begin, or waits for somebody else."""
@@ -172,20 +177,12 @@ class PendingStep:
 
 def restore_step(row: StepRow, step: Step) -> PendingStep:
     """The pending step of a row without an answer: where it was begun, its outcome is unknown."""
-    return PendingStep(
-        row.id,
-        step,
-        row.is_open,
-        row.held,
-        row.sent,
-        tries=row.attempts + 1,
-        shared=row.shared,
-        ended_attempt=EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0))
-        if row.is_begun_unanswered
-        else None,
-        begun_at=(row.newest or row).at,
-        needs_settlement=row.needs_settlement,
-    )
+    pending = PendingStep(row.id, step, row.is_open, row.held, row.sent, shared=row.shared)
+    pending.tries, pending.begun_at = row.attempts + 1, (row.newest or row).at
+    pending.needs_settlement = row.needs_settlement
+    if row.is_begun_unanswered:
+        pending.ended_attempt = EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0))
+    return pending
 
 
 def retry_delay_s(step: PendingStep, result: StepResult) -> float | None:

@@ -69,7 +69,7 @@ class SharedChange(NamedTuple):
         return bool(session.change(_ADD_IF_ROOM, (*held, *spent, account, *room)))
 
 
-NO_CHANGE = SharedChange()
+_NO_CHANGE = SharedChange()
 
 
 class ReservationBatch:
@@ -195,7 +195,7 @@ class ReservationBatch:
             if now != before:
                 self._session.rows(UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():
-            if change != NO_CHANGE:
+            if change != _NO_CHANGE:
                 change.write(self._session, number)
         self._changes.clear()
 
@@ -217,7 +217,7 @@ class ReservationBatch:
             return False
         new = SharedChange(shared_part(reserved.held))
         for nth, number in enumerate(shared):
-            change = new.plus(self._changes.get(number, NO_CHANGE))
+            change = new.plus(self._changes.get(number, _NO_CHANGE))
             if not change.write_if_room(self._session, number, new.held):
                 for earlier in shared[:nth]:
                     self._add_change(earlier, SharedChange(NOTHING.minus(new.held)))
@@ -226,7 +226,7 @@ class ReservationBatch:
         return True
 
     def _add_change(self, number: int, change: SharedChange) -> None:
-        self._changes[number] = self._changes.get(number, NO_CHANGE).plus(change)
+        self._changes[number] = self._changes.get(number, _NO_CHANGE).plus(change)
 
     def _read_shared(self, number: int) -> Account:
         """Read a shared account, and add the changes that are due."""
@@ -234,7 +234,7 @@ class ReservationBatch:
             account = read_account(self._session, number)
         except StoreCorrupt as gone:
             raise CorruptRows(gone.message) from gone
-        due = self._changes.get(number, NO_CHANGE)
+        due = self._changes.get(number, _NO_CHANGE)
         held, spent = shared_part(account.held).plus(due.held), shared_part(account.spent).plus(due.spent)
         return Account(number, account.caps, held, spent, account.scope)
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation
-from kairos_mcp.budget.units import NOTHING, Account
+from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import Sent
 from kairos_mcp.store import tool_memory
@@ -21,7 +21,7 @@ from kairos_mcp.store.accounts import SharedAccountIds, encode_shared, unit_colu
 from kairos_mcp.store.apply_commit import INSERT_MARK, end_run, insert_answer
 from kairos_mcp.store.codec import encode, encode_units
 from kairos_mcp.store.commit import AnsweredStep
-from kairos_mcp.store.reservations import NO_CHANGE, UPDATE_AMOUNTS, SharedChange
+from kairos_mcp.store.reservations import UPDATE_AMOUNTS, SharedChange
 from kairos_mcp.store.session import Session
 
 _UPDATE_IF_KNOWN = f"""
@@ -108,21 +108,21 @@ def _encode_sent(sent: Sent) -> str:
 def _charge_shared(session: Session, commit: UsualCommit) -> bool:
     """Settle and reserve in the accounts that runs share. False: one of them has no room, and all are as they were."""
     changes: dict[int, SharedChange] = {}
+    reserved: dict[int, Units] = {}
     for answered in commit.answered:
         for number in answered.shared:
             settled = SharedChange(NOTHING.minus(answered.held), answered.result.spent)
-            changes[number] = changes.get(number, NO_CHANGE).plus(settled)
-    reserved = dict.fromkeys(changes, NOTHING)
+            changes[number] = changes[number].plus(settled) if number in changes else settled
     for begun in commit.begun:
         for number in begun.shared:
-            reserved[number] = reserved.get(number, NOTHING).plus(begun.grant.held)
+            held = begun.grant.held
+            reserved[number] = reserved[number].plus(held) if number in reserved else held
+            changes[number] = changes[number].plus(SharedChange(held)) if number in changes else SharedChange(held)
     written: list[tuple[int, SharedChange]] = []
-    for number in sorted(reserved):
-        held = reserved[number]
-        change = SharedChange(held).plus(changes.get(number, NO_CHANGE))
-        if not held.model_calls:
+    for number, change in sorted(changes.items()):
+        if number not in reserved:
             change.write(session, number)
-        elif not change.write_if_room(session, number, held):
+        elif not change.write_if_room(session, number, reserved[number]):
             for earlier, done in written:
                 done.undone().write(session, earlier)
             return False

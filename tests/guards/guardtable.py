@@ -562,7 +562,7 @@ SPENDING = (
     ),
     Guard(
         "store/usual_commit.py",
-        "elif not change.write_if_room(session, number, held):",
+        "elif not change.write_if_room(session, number, reserved[number]):",
         "elif change.write(session, number):",
         USUAL + "an_unusual_turn_goes_the_general_way",
     ),
