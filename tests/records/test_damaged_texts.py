@@ -19,7 +19,9 @@ pytestmark = pytest.mark.unreplayed
 LINES = (asks("why"), says("done"))
 DAMAGE = {
     "a byte that no text has": "cast(substr(body, 1, 40) || cast(x'ff' as text) || substr(body, 42) as text)",
-    "a wrong but valid byte": "substr(body, 1, 40) || iif(substr(body, 41, 1) = 'x', 'y', 'x') || substr(body, 42)",
+    "a wrong but valid byte": (
+        "substr(body, 1, 40) || case when substr(body, 41, 1) = 'x' then 'y' else 'x' end || substr(body, 42)"
+    ),
 }
 
 

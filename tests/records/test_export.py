@@ -46,8 +46,8 @@ def of_kind(lines: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
 
 async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str, Any]]) -> None:
     assert (lines[0]["format"], lines[0]["line"], lines[-1]["line"]) == (FORMAT, "head", "end")
-    marks = place.rows("select path, kind, lower(hex(digest)), at from mark order by id")
-    assert [(m["path"], m["kind"], m["digest"], m["at"]) for m in of_kind(lines, "mark")] == marks
+    marks = place.rows("select path, kind, digest, at from mark order by id")
+    assert [(m["path"], m["kind"], bytes.fromhex(m["digest"]), m["at"]) for m in of_kind(lines, "mark")] == marks
     answers = place.rows("select path, answer.at, by_route from answer join mark on mark.id = answer.mark order by id")
     assert [(a["path"], a["at"], a["by"]) for a in of_kind(lines, "answer")] == answers
     bodies = dict(place.rows("select path, body from answer join mark on mark.id = answer.mark"))

@@ -19,6 +19,7 @@ from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.schema import MIGRATIONS
 from kairos_mcp.views.trace import TraceQuery
 
+pytestmark = pytest.mark.state_file("files of earlier versions become ones of this")
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STORES = sorted(FIXTURES.glob("store-*.db"))
 KEYS = {"ended", "waiting", "paused", "killed"}

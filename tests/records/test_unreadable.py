@@ -21,7 +21,7 @@ from kairos_mcp.views.trace import TraceQuery
 
 PERSON = Caller(via="command", client="kairos-mcp")
 
-pytestmark = pytest.mark.unreplayed
+pytestmark = [pytest.mark.unreplayed, pytest.mark.state_file("each test has a copy of the file")]
 
 STEPS = "(select mark.id from mark join run on run.n = mark.run where run.id = ?1)"
 ANSWERS = {
