@@ -2672,6 +2672,12 @@ ON_THE_PAGE = (
         ON_PAGE + "a_run_that_is_started_here_is_left_to_a_living_server",
     ),
     Guard(
+        "app/context.py",
+        " and route in served.routes",
+        "",
+        ON_PAGE + "a_run_is_not_left_to_a_server_that_lacks_its_route",
+    ),
+    Guard(
         "page/live.py",
         "                viewer.is_dropped = True",
         "                pass",

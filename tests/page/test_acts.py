@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from approvals.test_commands import ran
-from support.app import ME, Place, reads, rests, says
+from support.app import ME, Place, reads, rests, says, start_run
 from support.page import Visitor, served_page
 from support.page_runs import ask_to_write, writes
 from support.reviewers import open_asking_app, waiting
@@ -200,6 +200,25 @@ def test_a_run_that_is_started_here_is_left_to_a_living_server(place: Place) -> 
     run_id = asyncio.run(serve_while_started())
     (found,) = place.rows("select via, client, outcome is not null from run where id = ?", run_id)
     assert found == ("page", "page", 1)
+
+
+def test_a_run_is_not_left_to_a_server_that_lacks_its_route(place: Place) -> None:
+    def start() -> str:
+        environ = {"KAIROS_SCRIPT": str(place.script)}
+        with served_page(place.home, "--workspace", str(place.workspace), environ=environ) as desk:
+            run_id = str(desk.does("start", goal="look around")["run_id"])
+            wait_until(lambda: ended(place, run_id))
+            return run_id
+
+    async def serve_while_started() -> str:
+        async with App.open(place.settings(), via="mcp") as app:
+            await start_run(app, "wait here", route="caller")  # now it is known as a server
+            place.script.write_text(json.dumps(says("done")) + "\n")
+            return await asyncio.to_thread(start)
+
+    run_id = asyncio.run(serve_while_started())
+    # It has had one owner: the page's process from the first, and not only after it was left to that server.
+    assert place.rows("select via, route, fence from run where id = ?", run_id) == [("page", "scripted", 1)]
 
 
 def test_runs_are_started_forked_and_ended(place: Place, desk: Visitor) -> None:
