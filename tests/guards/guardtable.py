@@ -1504,13 +1504,13 @@ OUTSIDE = (
     ),
     Guard(
         "server/tokens.py",
-        "return name if hmac.compare_digest(stored, hashed) else None",
-        "return name",
+        "return stored is not None and hmac.compare_digest(stored, _hash(secret).encode())",
+        "return stored is not None",
         WEB + "a_token_that_was_not_given_out_lets_nobody_in",
     ),
     Guard(
         "server/auth.py",
-        "self._needs_token = self._needs_token or self._tokens.any()",
+        "self._needs_token = self._needs_token or has_tokens",
         "pass",
         "http/test_tenancy.py::test_from_the_first_token_on_nobody_gets_in_without_one",
     ),
