@@ -24,7 +24,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from benchmarks import rounds as floors
 from benchmarks import subjects
 from benchmarks.fresh import fresh
-from benchmarks.transports import _cpu, _youngest_child
+from benchmarks.transports import cpu_s, youngest_child
 
 PROGRAM = Path(__file__).with_name("served.py")
 Mode = Literal["auto", "legacy"]
@@ -47,10 +47,10 @@ async def _bare(era: str, runs: int) -> float:
     with tempfile.TemporaryDirectory(prefix="kairos-bench-") as folder:
         async with _client("asks", era, folder, _says([])) as (client, pid):
             await client.call_tool("ask", {"times": 4})
-            cpu = _cpu(pid)
+            cpu = cpu_s(pid)
             for _ in range(runs):
                 await client.call_tool("ask", {"times": ROUNDS})
-            return (_cpu(pid) - cpu) / (runs * ROUNDS)
+            return (cpu_s(pid) - cpu) / (runs * ROUNDS)
 
 
 async def _kairos(era: str, runs: int) -> float:
@@ -68,11 +68,11 @@ async def _kairos(era: str, runs: int) -> float:
         async with _client("kairos", era, str(home), says) as (client, pid):
             for route in ("scripted", "sampling"):
                 await _run(client, route, f"warm {route}")
-            cpu = [_cpu(pid)]
+            cpu = [cpu_s(pid)]
             for route in ("scripted", "sampling"):
                 for n in range(runs):
                     await _run(client, route, f"{route} {n}")
-                cpu.append(_cpu(pid))
+                cpu.append(cpu_s(pid))
     by_script, by_client = cpu[1] - cpu[0], cpu[2] - cpu[1]
     return (by_client - by_script) / (runs * ROUNDS)
 
@@ -107,4 +107,4 @@ async def _client(who: str, era: str, folder: str, model: Any) -> AsyncIterator[
     words = ["-P", str(PROGRAM), who, "stdio", "0", folder]
     server = stdio_client(StdioServerParameters(command=sys.executable, args=words))
     async with Client(server, mode=ERAS[era], sampling_callback=model) as client:
-        yield client, _youngest_child()
+        yield client, youngest_child()

@@ -147,12 +147,12 @@ async def open_client(
         python, *words = _words(who, "stdio", 0, folder)
         server = stdio_client(StdioServerParameters(command=python, args=words))
         async with Client(server, mode=WAYS[way], **more) as client:
-            yield client, _youngest_child()
+            yield client, youngest_child()
     else:
         async with Client(sse_client(f"{url}/sse") if way == "sse" else f"{url}/mcp", mode=WAYS[way], **more) as client:
             yield client, pid
 
 
-def _youngest_child() -> int:
+def youngest_child() -> int:
     me = os.getpid()
     return int(Path(f"/proc/{me}/task/{me}/children").read_text(encoding="utf-8").split()[-1])
