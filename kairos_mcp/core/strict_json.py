@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from kairos_mcp.core.messages import JsonObject
@@ -80,41 +79,38 @@ def find_unfit_value(value: object) -> str | None:
     size = 0
     level: list[object] = [value]
     for _ in range(MAX_DEPTH + 1):
+        inner: list[object] = []
         for part in level:
-            if (flaw := _find_flaw(part)) is not None:
+            size += 1
+            if isinstance(part, str):
+                if not part.isascii() and _has_surrogate(part):
+                    return "a text holds a lone surrogate, which is no character"
+                size += len(part.encode()) - 1
+            elif isinstance(part, dict):
+                if not all(isinstance(key, str) for key in part):
+                    return "a key is no text"
+                inner += part.keys()
+                inner += part.values()
+            elif isinstance(part, list | tuple):
+                inner += part
+            elif part is not None and not isinstance(part, bool) and (flaw := _find_flaw(part)) is not None:
                 return flaw
-            size += len(part.encode()) if isinstance(part, str) else 1
         if size > REPLY_BYTES:
             return f"the value is larger than {REPLY_BYTES} bytes"
-        level = [inner for part in level for inner in _parts(part)]
-        if not level:
+        if not inner:
             return None
+        level = inner
     return f"nested deeper than {MAX_DEPTH} levels"
 
 
-def _find_flaw(part: object) -> str | None:
-    match part:
-        case str():
-            return "a text holds a lone surrogate, which is no character" if _has_surrogate(part) else None
-        case bool() | None | list() | tuple():
-            return None
+def _find_flaw(number: object) -> str | None:
+    match number:
         case int():
-            return None if _SMALLEST <= part <= _LARGEST else _TOO_MANY_DIGITS
+            return None if _SMALLEST <= number <= _LARGEST else _TOO_MANY_DIGITS
         case float():
-            return None if math.isfinite(part) else _NO_NUMBER
-        case dict():
-            return None if all(isinstance(key, str) for key in part) else "a key is no text"
+            return None if math.isfinite(number) else _NO_NUMBER
         case _:
             return "a value is of no JSON type"
-
-
-def _parts(part: object) -> Iterator[object]:
-    match part:
-        case dict():
-            yield from part.keys()
-            yield from part.values()
-        case list() | tuple():
-            yield from part
 
 
 def _require_object(value: Any) -> JsonObject:
@@ -208,8 +204,6 @@ def _refuse_depth(text: str) -> None:
 
 
 def _has_surrogate(text: str) -> bool:
-    if text.isascii():
-        return False
     try:
         text.encode()
     except UnicodeEncodeError:

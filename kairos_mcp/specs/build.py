@@ -419,13 +419,18 @@ def find_own_route(settings: Settings) -> str | None:
 def narrow_limits(asked: Limits, settings: Settings, rounds: int | None = None) -> tuple[Limits, tuple[str, ...]]:
     """Return the requested limits within those of the configuration, and a note for each that was lowered. `rounds`:
     for who asks for none, in place of the setting."""
+    return _narrow(asked, settings.limits, settings.default_rounds if rounds is None else rounds)
+
+
+@lru_cache(maxsize=64)  # most runs are started with the same
+def _narrow(asked: Limits, most: Limits, rounds: int | None) -> tuple[Limits, tuple[str, ...]]:
     kept: dict[str, int | None] = {}
     cut = []
     for unit in fields(Limits):
         wanted: int | None = getattr(asked, unit.name)
-        allowed: int | None = getattr(settings.limits, unit.name)
+        allowed: int | None = getattr(most, unit.name)
         if unit.name == "rounds" and wanted is None:
-            wanted = settings.default_rounds if rounds is None else rounds
+            wanted = rounds
         if wanted is not None and allowed is not None and wanted > allowed:
             cut.append(f"limits.{unit.name}: {wanted} asked, {allowed} allowed by the configuration.")
         kept[unit.name] = min((each for each in (wanted, allowed) if each is not None), default=None)
