@@ -225,7 +225,7 @@ class Answers(Operations):
         was_asked = bool(paths) or any(step.has_approval for step in waits.steps.values())
         return AnsweredKeys(
             approval_keys,
-            {path: body for path in paths if (body := queries.answer_body_at(session, run.n, path)) is not None},
+            queries.answer_bodies_at(session, run.n, paths),
             approvals.newest_approvals(session, run.n) if was_asked else {},
             waits,
         )

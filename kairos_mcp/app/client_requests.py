@@ -58,13 +58,14 @@ class ClientReply:
     """The reply of a client's model to the request of this number, in this dialect.
 
     `milliseconds`: how long a pushed request took; 0 where the client called again. `completion` None: the run's own
-    time was over before the client answered.
+    time was over before the client answered. `is_timed`: the run's time is limited, and may be over.
     """
 
     completion: Completion | None
     milliseconds: int = 0
     dialect: DialectName | None = None
     request: int | None = None
+    is_timed: bool = False
 
 
 class ClientRequests(Operations):
@@ -90,7 +91,9 @@ class ClientRequests(Operations):
         if not _goes_through_clients(run) or not self._context.serves(run.workspace) or not waiting.steps:
             return []
         state, prompts = await self._pool.state_of(run), (await self._factory.load_spec(run)).text_prompts
-        account = await self._store.read(lambda session: read_account(session, run.account))
+        account = state.accounts.get("")
+        if account is None or account.caps.milliseconds is not None:  # a limit that is not set stays unset
+            account = await self._store.read(lambda session: read_account(session, run.account))
         found = []
         for path, row in waiting.steps.items():
             match state.runner.waiting.get(path):
@@ -183,9 +186,12 @@ class ClientRequests(Operations):
 
         None: the step no longer waits, or a request to another session has to be withdrawn and charged first.
         """
-        mine, at = await self._context.owner_for(run), self._clock()
-        new = [NewRequest(ask.path, caller.session, ask.bound)]
-        asked = await self._store.submit(lambda session: client_requests.create_requests(session, run, new, mine, at))
+        at, new = self._clock(), NewRequest(ask.path, caller.session, ask.bound)
+        number = await self._store.submit(lambda session: client_requests.create_first_request(session, run, new, at))
+        if number is not None:
+            return number
+        mine = await self._context.owner_for(run)
+        asked = await self._store.submit(lambda session: client_requests.create_requests(session, run, [new], mine, at))
         if asked.requests:
             return asked.requests[0]
         await self._pool.continue_run(run, mine, asked.fence)
@@ -216,6 +222,13 @@ class ClientRequests(Operations):
         )
         asking = new_ask([each.path for each in found], caller, self._clock(), again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
+        if len(new) == 1:
+            (only,) = new
+            ask = await self._store.submit(
+                lambda session: open_completions.create_first_ask(session, run, asking, only)
+            )
+            if ask is not None:
+                return ask
         mine = await self._context.owner_for(run)
         put = await self._store.submit(
             lambda session: open_completions.create_or_find_ask(session, run, asking, new, mine)
@@ -302,14 +315,20 @@ class ClientRequests(Operations):
 
     async def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[SubmittedAnswer]:
         """Make an answer of each reply whose step the flow still waits for."""
-        account = await self._store.read(lambda session: read_account(session, run.account))
         steps = {path: step for path in replies if (step := await self.asked_step(run, path)) is not None}
+        account = None
+        if any(replies[path].is_timed for path in steps):
+            account = await self._store.read(lambda session: read_account(session, run.account))
         return [self._make_answer(account, path, step, replies[path]) for path, step in steps.items()]
 
-    def _make_answer(self, account: Account, path: str, step: RequestCompletion, reply: ClientReply) -> SubmittedAnswer:
-        left = _time_left(account, step)
+    def _make_answer(
+        self, account: Account | None, path: str, step: RequestCompletion, reply: ClientReply
+    ) -> SubmittedAnswer:
+        """Make an answer of a reply. `account`: the run's, of one that is timed."""
+        left = None if account is None else _time_left(account, step)
         took_ms = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:
+            assert account is not None, "only a limit ends a reply"
             refusal = account.refuse("milliseconds")
             return SubmittedAnswer(path, replace(refusal, used=refusal.allowed), NOTHING._replace(milliseconds=took_ms))
         completion = redact_values.redact_completion(reply.completion, self._factory.redactor)

@@ -119,9 +119,11 @@ class RunPool:
     def is_moving(self, n: int) -> bool:
         return n in self._moving
 
-    def moves(self, run_id: str) -> bool:
-        """Whether a run of this id moves here: then this server has been called before, and looks for others itself."""
-        return any(worker.state.run.id == run_id for worker, _ in self._moving.values())
+    def moving_numbers(self, run_ids: Collection[str], principal: str) -> list[int]:
+        """Return the numbers of those of a principal's runs that move here: for them this server was called before, and
+        looks for others itself."""
+        moving = ((n, worker.state.run) for n, (worker, _) in self._moving.items())
+        return [n for n, run in moving if run.id in run_ids and run.principal == principal]
 
     async def wait_until_stopped(self, ns: Sequence[int], within_s: float) -> bool:
         """Return when none of these runs moves here, or after `within_s` seconds; False at once where none did.

@@ -157,7 +157,7 @@ class Runs(Operations):
         registry = await self._factory.ready_registry(workspace, (name,))
         built = note_redactions(build.build_call_spec(name, given, self._settings, registry), secrets)
         unique = self._context.new_id().encode()  # a call made twice is two calls
-        plan = NewRunPlan(built, workspace, digest_of(b"registry_call", unique))
+        plan = NewRunPlan(built, workspace, digest_of(b"registry_call", unique), is_another=True)
         return (await start_run(self._context, plan, caller)).run_id
 
     async def newest_ids(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
@@ -189,7 +189,14 @@ class Runs(Operations):
 
         `answered`: the keys that the caller's call answered, as `Answers.keys_unmasked` has them. Raises UnknownRun.
         """
-        found = await self._read_report(run_id, caller, full=full, attached=attached, answered=answered)
+        run = await self._context.find_run(run_id, caller)
+        return await self.report_row(run, caller, full=full, attached=attached, answered=answered)
+
+    async def report_row(
+        self, run: RunRow, caller: Caller, *, full: bool = True, attached: bool = False, answered: Collection[str] = ()
+    ) -> RunReport:
+        """Return the report of a run whose row this caller has just read."""
+        found = await self._read_report(run, caller, full=full, attached=attached, answered=answered)
         return self._complete_commands(found, caller)
 
     def _complete_commands(self, found: RunReport, caller: Caller) -> RunReport:
@@ -213,15 +220,12 @@ class Runs(Operations):
         )
 
     async def _read_report(
-        self, run_id: str, caller: Caller, *, full: bool, attached: bool, answered: Collection[str]
+        self, run: RunRow, caller: Caller, *, full: bool, attached: bool, answered: Collection[str]
     ) -> RunReport:
-        stands = await self._store.read(
-            lambda session: self._context.read_standing(session, read_run(session, run_id, caller))
-        )
-        run = stands.run
+        stands = await self._store.read(lambda session: self._context.read_standing(session, run))
         view = await self._server_view(stands, attached)
         waits_for_person = stands.waits.approvals or stands.waits.lost_calls
-        page = self._context.page_link(run_id, caller) if waits_for_person else None
+        page = self._context.page_link(run.id, caller) if waits_for_person else None
         decides = self._who_decides(stands, caller)
         view = replace(view, decides=decides, caller=caller, answered=answered, page=page)
         try:
@@ -291,13 +295,17 @@ class Runs(Operations):
         than in `since`, or has ended. `done`: all have ended. `rest`:
         none of them moves. `again`: the caller's call has waited before. Raises UnknownRun.
         """
-        if not again and not all(self._pool.moves(run_id) for run_id in run_ids):
+        moving = self._pool.moving_numbers(run_ids, caller.principal)
+        if not again and len(moving) < len(run_ids):
             await self._context.register_use()
         await asyncio.sleep(0)  # a caller that asks in a loop must let others run
+        until_s = time.monotonic() + wait_s
+        if until in ("rest", "done") and on_heartbeat is None and not self._waits_end:
+            with self._interruptible():  # their rows are of use once they have stopped
+                await self._pool.wait_until_stopped(moving, min(wait_s, HEARTBEAT_S))
         runs_now = await self._find_runs(run_ids, caller)
         for run in runs_now:
             self._pool.retry_run(run.n)
-        until_s = time.monotonic() + wait_s
         last_heartbeat_s = time.monotonic() if again else 0.0
         while not await self._is_reached(until, runs_now, since or {}):
             now = time.monotonic()
@@ -377,7 +385,7 @@ class Runs(Operations):
                 raise stands.unreadable
             return run_status(stands.run, stands.waits, await self._server_view(stands))
         except Unreadable:
-            return (await self.report(stands.run.id, Caller(stands.run.principal), full=False)).status
+            return (await self.report_row(stands.run, Caller(stands.run.principal), full=False)).status
 
     def _who_decides(self, stands: Standing, caller: Caller) -> Decides:
         """Return who decides about approvals.

@@ -32,9 +32,9 @@ MISSED_LOOKS = 3  # after so many intervals without a look at its task a client 
 
 async def ask_client(
     call: ServerCall, run: RunRow, until_s: float, answered: Collection[str] = ()
-) -> wire.InputRequiredResult | bool:
+) -> wire.InputRequiredResult | bool | None:
     """Ask the client what its run, as it is now, waits for. Returns the result for the client, or whether the run has
-    moved.
+    moved; None where there is nothing to ask.
 
     `until_s`: when this call ends, by `time.monotonic`. What is unanswered then waits for the next call. `answered`:
     the keys that it answered.
@@ -43,7 +43,7 @@ async def ask_client(
         return False
     found = await _find_requests(call, run, answered)
     if not (found.completions or found.approvals):
-        return False
+        return None
     if found.completions and await call.app.client_requests.is_silent(run, call.caller):
         reason = "this client has left such a request without an answer before"
         return await call.app.client_requests.fall_back(run.id, reason, call.caller)

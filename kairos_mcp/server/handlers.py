@@ -10,7 +10,7 @@ import mcp_types as wire
 
 from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import ServerCall
-from kairos_mcp.server.tasks import create_task, final_result
+from kairos_mcp.server.tasks import create_task
 from kairos_mcp.store.queries import RunRow
 
 if TYPE_CHECKING:
@@ -36,20 +36,15 @@ async def report_when_at_rest(
     until_s = time.monotonic() + wait_s
     if call.client.samples:
         call.app.client_requests.register_call(run_id, call.caller)
-    asked = False
     with call.session.newest_call(run_id, call):
-        while True:
-            run = await _wait_for_rest(call, run_id, until_s, again=asked)
-            asked = True
-            match await client_requests.ask_client(call, run, until_s, answered):
-                case wire.InputRequiredResult() as request:
-                    return request
-                case False:
-                    break
-                case _:
-                    pass
-    await _wait_for_rest(call, run_id, until_s, again=True)
-    return await final_result(call, run_id, attached=attached, answered=answered)
+        run = await _wait_for_rest(call, run_id, until_s, again=False)
+        while asked := await client_requests.ask_client(call, run, until_s, answered):
+            if isinstance(asked, wire.InputRequiredResult):
+                return asked
+            run = await _wait_for_rest(call, run_id, until_s, again=True)
+    if asked is False:
+        run = await _wait_for_rest(call, run_id, until_s, again=True)
+    return results.run_result(await call.app.runs.report_row(run, call.caller, attached=attached, answered=answered))
 
 
 async def _report_or_task(
@@ -58,9 +53,9 @@ async def _report_or_task(
     until_s = time.monotonic() + min(wait_s, call.policy.task_s)
     run = await _wait_for_rest(call, run_id, until_s, again=False)
     is_over = await call.app.runs.is_at_rest(run) and not await client_requests.has_requests(call, run, answered)
-    if is_over:
-        return await final_result(call, run_id, attached=attached, answered=answered)
-    return await create_task(call, run_id, attached=attached, answered=answered)
+    if not is_over:
+        return await create_task(call, run_id, attached=attached, answered=answered)
+    return results.run_result(await call.app.runs.report_row(run, call.caller, attached=attached, answered=answered))
 
 
 async def _wait_for_rest(call: ServerCall, run_id: str, until_s: float, *, again: bool) -> RunRow:

@@ -199,7 +199,7 @@ async def _cancel_when_unneeded(call: ServerCall, push: PushedRequest, scope: an
 
 async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest) -> None:
     """Ask the client's model, and store its answer. A request that is given up is charged, whatever ended it."""
-    asks, caller, number = call.app.client_requests, call.caller, push.row_number
+    asks, caller, number, is_timed = call.app.client_requests, call.caller, push.row_number, waiting.left_s is not None
     assert number is not None
     try:
         with anyio.move_on_after(waiting.left_s) as scope:
@@ -209,11 +209,12 @@ async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest
             completion = sampling.parse_sampling_reply(reply, waiting.step, waiting.path, call.client.dialect)
             with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
                 took_ms = int(push.silent_s * 1000)
-                answer = ClientReply(completion, took_ms, call.client.dialect, number)
+                answer = ClientReply(completion, took_ms, call.client.dialect, number, is_timed)
                 await asks.store_reply(push.run_id, waiting.path, answer, caller)
             return
         if scope.cancelled_caught:
-            await asks.store_reply(push.run_id, waiting.path, ClientReply(None, int(push.silent_s * 1000)), caller)
+            late = ClientReply(None, int(push.silent_s * 1000), is_timed=is_timed)
+            await asks.store_reply(push.run_id, waiting.path, late, caller)
     except MCPError as error:
         push.is_closing = True
         if error.error.code == wire.CONNECTION_CLOSED:

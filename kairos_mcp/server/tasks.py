@@ -109,7 +109,10 @@ async def _end(call: ServerCall, task: Task) -> Task:
     if task.was_cancelled:
         return await tasks.end(task, "cancelled")
     try:
-        result = await final_result(call, task.run.id, attached=task.row.attached, answered=task.row.answered)
+        report = await call.app.runs.report(
+            task.run.id, call.caller, attached=task.row.attached, answered=task.row.answered
+        )
+        result = results.run_result(report)
     except KairosError:
         raise  # of the store alone: the task ends once it can be read
     except MCPError as error:
@@ -121,14 +124,6 @@ async def _end(call: ServerCall, task: Task) -> Task:
     if (result.structured_content or {}).get("status") == "working":
         return task
     return await tasks.end(task, "completed", result.model_dump_json(by_alias=True, exclude_none=True))
-
-
-async def final_result(
-    call: ServerCall, run_id: str, *, attached: bool, answered: Collection[str]
-) -> wire.CallToolResult:
-    """The result of a call about a run, as the run is now."""
-    report = await call.app.runs.report(run_id, call.caller, attached=attached, answered=answered)
-    return results.run_result(report)
 
 
 async def _describe_progress(call: ServerCall, task: Task) -> str:

@@ -81,9 +81,9 @@ class RequestOutcome(NamedTuple):
 
 _COLUMNS = "request.id, request.mark, session, nonce, request.at, bound, ended, ended_at, charged"
 _SELECT = f"select {_COLUMNS} from request"
-_SELECT_UNCHARGED = (
-    f"{_SELECT} where mark = ? and (ended is null or (ended = 'withdrawn' and charged is null)) order by id"
-)
+IS_UNCHARGED = "(ended is null or (ended = 'withdrawn' and charged is null))"
+"""SQL for whether a request is outstanding, or was withdrawn and is not charged yet."""
+_SELECT_UNCHARGED = f"{_SELECT} where mark = ? and {IS_UNCHARGED} order by id"
 _SELECT_BY_ID = f"{_SELECT} where id = ?"
 # Both begin at steps, since a run may have had thousands of requests.
 _SELECT_ABOUT = f"select path, {_COLUMNS} from mark join request on request.mark = mark.id where mark.run = ?"
@@ -91,6 +91,24 @@ _SELECT_UNCHARGED_OF_RUN = f"""
     select path, {_COLUMNS} from waiting join mark on mark.id = waiting.mark join request on request.mark = mark.id
     where waiting.run = ? and ended = 'withdrawn' and charged is null order by request.id
 """
+
+
+_INSERT_FIRST = """
+    insert into request(run, mark, session, nonce, at, bound)
+    select run.n, mark.id, ?, ?, ?, ? from run join mark on mark.run = run.n join waiting on waiting.run = run.n
+        and waiting.mark = mark.id where run.n = ? and path = ?
+        and route = 'sampling' and paused is null and outcome is null
+        and not exists (select 1 from attempt where attempt.mark = mark.id)
+        and not exists (select 1 from request where request.mark = mark.id) returning id
+"""
+
+
+def create_first_request(session: Session, run: RunRow, new: NewRequest, at: int) -> int | None:
+    """Insert the first request about a step that waits, and return its number; None, and nothing is written, where
+    `create_requests` has to look at more."""
+    bindings = new.session, new.nonce, at, encode_units(new.bound), run.n, new.path
+    found = session.row(_INSERT_FIRST, bindings)
+    return None if found is None else int(found[0])
 
 
 def create_requests(session: Session, run: RunRow, new: Sequence[NewRequest], owner: int, at: int) -> RequestOutcome:
@@ -164,14 +182,6 @@ def list_uncharged(session: Session, n: int) -> list[WithdrawnRequest]:
 
 
 # -- what they cost --------------------------------------------------------------------------------------------------
-
-
-def count_charged(session: Session, n: int, since: int = 0) -> int:
-    """Count the requests of a run that are charged with their bound: for the step `since` and later ones."""
-    statement = "select count(*) from request where run = ? and charged is not null and mark >= ?"
-    found = session.row(statement, (n, since))
-    assert found is not None
-    return int(found[0])
 
 
 def record_charge(session: Session, requests: Iterable[int], attempt: int) -> None:

@@ -12,6 +12,7 @@ from kairos_mcp.store.client_requests import (
     NewRequest,
     RequestOutcome,
     RequestRow,
+    create_first_request,
     create_requests,
     requests_about,
     withdraw,
@@ -58,6 +59,14 @@ class NewAsk:
     at: int
     stale_at: int
     unanswered: str | None
+
+
+def create_first_ask(session: Session, run: RunRow, new_ask: NewAsk, request: NewRequest) -> AskRow | None:
+    """Insert the ask about a step that no client was asked about before; None, and nothing is written, where
+    `create_or_find_ask` has to look at more."""
+    if create_first_request(session, run, request, new_ask.at) is None:
+        return None
+    return _insert_ask(session, run, new_ask, ())
 
 
 def create_or_find_ask(

@@ -22,7 +22,7 @@ from kairos_mcp.store.session import Row, Session, placeholders
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
-    " route, paused, outcome, ended_at, resume_at, mandate, seq, news_seq"
+    " route, paused, outcome, ended_at, resume_at, mandate, seq, news_seq, cached, exactness"
 )
 
 
@@ -37,7 +37,8 @@ class RunRow:
     `n` is its number in the file, `id` what everybody else calls it by. `owner` None: no server drives it. `paused`:
     why; `resume_at`: when it goes on by itself. `outcome`: set once it has ended. `mandate`: the id of the mandate
     whose cycles it runs. `seq` rises with each commit of the run; `news_seq` is its value at the newest commit that is
-    news to whoever waits for the run.
+    news to whoever waits for the run. `cached`: the input tokens of its completions that came from a cache;
+    `exactness`: how well their tokens are known, each way with a comma behind it.
     """
 
     n: int
@@ -61,6 +62,8 @@ class RunRow:
     mandate: str | None
     seq: int
     news_seq: int
+    cached: int
+    exactness: str
 
 
 class NewestAttempt(NamedTuple):
@@ -341,11 +344,15 @@ def open_steps(session: Session, n: int) -> dict[str, WaitingRow]:
 
 def answer_body_at(session: Session, n: int, path: str) -> str | None:
     """Return the encoded answer at a path, or None."""
-    found = session.row(
-        "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
-        (n, path),
-    )
-    return found[0] if found else None
+    return answer_bodies_at(session, n, (path,)).get(path)
+
+
+def answer_bodies_at(session: Session, n: int, paths: Collection[str]) -> dict[str, str]:
+    """Return the encoded answers at those of these paths that have one."""
+    if not paths:
+        return {}
+    statement = "select path, body from mark join answer on answer.mark = mark.id where run = ? and path in"
+    return dict(session.rows(f"{statement} ({placeholders(paths)})", (n, *paths)))
 
 
 def pending_requests(session: Session, n: int) -> list[ControlRequest]:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.store import client_requests
 from kairos_mcp.store.accounts import unit_index
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.notes import unpriced_models
-from kairos_mcp.store.schema import OF_PROVIDER
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.schema import OF_PROVIDER, UNPRICED
 from kairos_mcp.store.session import Session, json_or_null, placeholders
 
 
@@ -34,14 +34,15 @@ class Tally:
     """Figures of a run that no account holds.
 
     `lost`: attempts whose outcome is unknown. `withdrawn`: requests to a client's model that ended without an answer.
-    `unpriced`: models without a known price, whose cost is missing from the run's dollars.
+    `unpriced`: models without a known price, whose cost is missing from the run's dollars. `has_private_content`: an
+    answer holds content that may be sent back to its provider alone.
     """
 
     lost: int
     withdrawn: int
-    cached: int
     exactness: tuple[str, ...]
     unpriced: tuple[str, ...] = ()
+    has_private_content: bool = False
 
 
 def newest_completion(session: Session, n: int) -> tuple[int, str]:
@@ -144,24 +145,29 @@ def newest_model(session: Session, n: int, route: str) -> str | None:
     return model
 
 
-def read_tally(session: Session, n: int, since: int = 0) -> Tally:
+_TALLY = f"""
+    select (select count(*) from attempt where run = :run and ended = 'unknown' and mark >= :since),
+        (select count(*) from request where run = :run and charged is not null and mark >= :since),
+        exists(select 1 from attempt where run = :run
+            and {json_or_null("lost")} ->> {unit_index("output_tokens")} > 0),
+        exists(select 1 from mark where run = :run and {UNPRICED})
+            or exists(select 1 from attempt where run = :run and {UNPRICED}),
+        exists(select 1 from mark where run = :run and {OF_PROVIDER})
+            or exists(select 1 from attempt where run = :run)
+"""
+
+
+def read_tally(session: Session, run: RunRow, since: int = 0) -> Tally:
     """Return the figures of a run that no account holds; `lost` and `withdrawn` of the step `since` and later ones."""
-    figures = session.row("select cached, exactness from run where n = ?", (n,))
-    again = session.row(
-        "select count(*) filter (where ended = 'unknown' and mark >= ?), count(*) filter"
-        f" (where {json_or_null('lost')} ->> {unit_index('output_tokens')} > 0) from attempt where run = ?",
-        (since, n),
-    )
-    assert figures is not None
-    assert again is not None
-    (cached, exactness), (lost, charged) = figures, again
-    kinds = [*filter(None, exactness.split(",")), *(["bounded"] if charged else ())]
+    found = session.row(_TALLY, {"run": run.n, "since": since})
+    assert found is not None
+    lost, withdrawn, charged, is_unpriced, has_asked_provider = found
     return Tally(
         lost,
-        client_requests.count_charged(session, n, since),
-        cached,
-        tuple(kinds),
-        unpriced_models(session, n),
+        withdrawn,
+        (*filter(None, run.exactness.split(",")), *(("bounded",) if charged else ())),
+        unpriced_models(session, run.n) if is_unpriced else (),
+        bool(has_asked_provider) and has_private_content(session, run.n),
     )
 
 

@@ -16,7 +16,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
-from kairos_mcp.views.run_report import call_entry, newest_calls
+from kairos_mcp.views.run_report import call_entries, newest_calls
 from kairos_mcp.views.team_view import TeamView
 
 
@@ -72,7 +72,7 @@ def _items(session: Session, run: RunRow, known: Collection[str], limit: int) ->
             continue
         row = report_queries.read_done(session, step)
         if step.kind == "call":
-            yield ProgressItem(step.path, call=call_entry(session, run, row))
+            yield ProgressItem(step.path, call=call_entries(session, run, [row])[0])
             continue
         match decode_answer(row.body):
             case Completion(content=said, tool_calls=(_, *_)) if said.strip():

@@ -188,7 +188,7 @@ def make_report(
     shown = _shown_before(session, run, view.answered)
     items = tuple(waiting_items(run, waits, steps, shown))
     since = _answered_step(session, run, items, view.answered)
-    tally = report_queries.read_tally(session, run.n, since)
+    tally = report_queries.read_tally(session, run, since)
     return RunReport(
         **_identity_fields(run, view.caller),
         status=status,
@@ -201,7 +201,7 @@ def make_report(
         route=run.route,
         model=_model(session, run),
         resume_at=None if run.resume_at is None or run.outcome is not None else format_timestamp(run.resume_at),
-        usage=_usage(account.spent, tally),
+        usage=_usage(run, account.spent, tally),
         remaining=_remaining_limits(account),
         calls=tuple(newest_calls(session, run, since=since)),
         plan=team.plan() if team is not None else (),
@@ -263,7 +263,7 @@ def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> R
     except Unreadable:
         account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
     status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
-    tally = report_queries.read_tally(session, run.n)
+    tally = report_queries.read_tally(session, run)
     return RunReport(
         **_identity_fields(run, view.caller),
         status=status,
@@ -274,7 +274,7 @@ def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> R
         route=run.route,
         model=None,
         resume_at=None,
-        usage=_usage(account.spent, tally),
+        usage=_usage(run, account.spent, tally),
         remaining=_remaining_limits(account),
         calls=(),
         plan=(),
@@ -319,19 +319,40 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
 
 def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> list[JsonObject]:
     """Return the newest answered calls after the step `since`, oldest first."""
-    return [call_entry(session, run, row) for row in report_queries.newest_calls(session, run.n, limit, since)][::-1]
+    return call_entries(session, run, report_queries.newest_calls(session, run.n, limit, since))[::-1]
 
 
-def call_entry(session: Session, run: RunRow, row: report_queries.CallRow) -> JsonObject:
-    """Return an answered call as a report shows it.
+def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.CallRow]) -> list[JsonObject]:
+    """Return answered calls as a report shows them.
 
-    It is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
+    Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
     """
+    if run.flow in load_ooda.VERSIONS:
+        names = [mandate_view.find_tool_name(session, run, row.path) or run.flow for row in rows]
+    else:
+        turns = [turn_of(row.path) for row in rows]
+        bodies = queries.answer_bodies_at(session, run.n, {turn for turn, _ in turns if turn})
+        names = [_call_name(run, bodies.get(turn), number) for turn, number in turns]
+    return [_call_entry(row, name) for row, name in zip(rows, names, strict=True)]
+
+
+def _call_name(run: RunRow, turn: str | None, number: int) -> str:
+    """Return the name of the tool that the call of this number in an encoded turn calls; without a turn, of a run of a
+    single call."""
+    match decode_answer(turn) if turn is not None and number else None:
+        case Completion(tool_calls=calls):
+            return calls[number - 1].name
+        case _:
+            name: str = decode(Spec, run.spec).goal
+            return name
+
+
+def _call_entry(row: report_queries.CallRow, name: str) -> JsonObject:
     result = decode_answer(row.body)
     content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
     entry: JsonObject = {
         "round": round_of(row.path),
-        "name": _call_name(session, run, row.path),
+        "name": name,
         "ok": isinstance(result, ToolResult) and not result.is_error,
         "ms": row.spent.milliseconds,
         "preview": truncate(content, PREVIEW_CHARS),
@@ -340,32 +361,19 @@ def call_entry(session: Session, run: RunRow, row: report_queries.CallRow) -> Js
     return entry if row.rule is None else {**entry, "rule": row.rule}
 
 
-def _call_name(session: Session, run: RunRow, path: str) -> str:
-    if run.flow in load_ooda.VERSIONS:
-        return mandate_view.find_tool_name(session, run, path) or run.flow
-    turn, number = turn_of(path)
-    body = queries.answer_body_at(session, run.n, turn) if number else None
-    match decode_answer(body) if body is not None else None:
-        case Completion(tool_calls=calls):
-            return calls[number - 1].name
-        case _:
-            name: str = decode(Spec, run.spec).goal
-            return name
-
-
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
     """Return why the run's loop stopped; None for a run without one: a single call, a phase alone."""
     looped = run.flow != "call" and load_ooda.phase_of(run.flow) is None
     return outcome.stop_reason if outcome is not None and looped else None
 
 
-def _usage(spent: Units, tally: report_queries.Tally) -> JsonObject:
+def _usage(run: RunRow, spent: Units, tally: report_queries.Tally) -> JsonObject:
     return {
         "model_calls": spent.model_calls,
         "attempts": spent.model_calls,
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
-        "cached_tokens": tally.cached,
+        "cached_tokens": run.cached,
         "usd": spent.nano_usd / 1e9,
         "unpriced": list(tally.unpriced) or None,
         "tool_calls": spent.tool_calls,
@@ -417,7 +425,7 @@ def _degraded_notes(
     if view.trouble is not None and run.outcome is not None:
         texts.append(str(view.trouble))
     texts += _held_up_by(session, run, view, waits)
-    if not since and run.route != "provider" and report_queries.has_private_content(session, run.n):
+    if not since and run.route != "provider" and tally.has_private_content:
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"

@@ -63,6 +63,7 @@ NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with
 
 OAUTH_TESTS = "http/test_oauth.py::test_"
 JOINED = "core/test_joined_commit.py::test_"
+SHORTCUTS = "core/test_shortcuts.py::test_"
 LINES = "providers/test_goal_lines.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
@@ -237,6 +238,18 @@ ONE_OWNER = (
         "where nonce = ? and consumed is not null)",
         "where nonce = ? and consumed is null)",
         JOINED + "nothing_is_written_where_the_ask_was_answered_before",
+    ),
+    Guard(
+        "execution/worker.py",
+        "        self.is_current = False\n",
+        "",
+        SHORTCUTS + "after_an_error_it_is_read_before_anything_more_is_begun",
+    ),
+    Guard(
+        "execution/memory_in_rows.py",
+        "        state.has_notes_of_tools = True\n",
+        "",
+        SHORTCUTS + "what_a_tool_has_kept_goes_with_the_answer_of_its_call",
     ),
     Guard(
         "store/apply_commit.py",
@@ -1299,8 +1312,8 @@ OUTSIDE = (
     ),
     Guard(
         "core/strict_json.py",
-        "_SMALLEST <= part <= _LARGEST",
-        "abs(part) <= _LARGEST",
+        "_SMALLEST <= number <= _LARGEST",
+        "abs(number) <= _LARGEST",
         DECODING + "integers_of_64_bits_are_let_in",
     ),
     Guard(

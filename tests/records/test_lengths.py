@@ -28,7 +28,9 @@ LOOKS: dict[str, Callable[[SqliteSession, int], Any]] = {
     "open steps": queries.open_steps,
     "the newest calls": lambda session, n: report_queries.newest_calls(session, n, 5),
     "the newest model": lambda session, n: report_queries.newest_model(session, n, "scripted"),
-    "the figures that no account holds": report_queries.read_tally,
+    "the figures that no account holds": lambda session, n: report_queries.read_tally(
+        session, queries.run_by_number(session, n)
+    ),
     "whether a provider's own content is in it": report_queries.has_private_content,
 }
 

@@ -21,9 +21,9 @@ from kairos_mcp.app.runs import WaitUntil
 from kairos_mcp.core.limits import Limits
 
 ROUNDS = 7
-ASKS = {LEGACY: 45, MODERN: 51}  # statements from one request to a client's model to the next
+ASKS = {LEGACY: 33, MODERN: 37}  # statements from one request to a client's model to the next
 DEPOSIT = 14  # statements of `submit`, which writes the run's next commit as well
-ROUND = 32  # the same, until the run waits for the next answer
+ROUND = 28  # the same, until the run waits for the next answer
 
 
 @dataclass

@@ -1,0 +1,58 @@
+"""What a run leaves out on its short way is left out only where nothing can be missed by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.app import ME, WITHIN_S, Place, reads, rests, says, start_run
+
+from kairos_mcp.app import run_pool
+from kairos_mcp.app.app import App
+from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store import usual_commit
+
+EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "a", "new_string": "b"}}
+CONTROL = "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, '', 'local', 'cli', '', 1)"
+
+
+# -- a run of which no tool has kept anything has nothing to forget
+
+
+async def test_what_a_tool_has_kept_goes_with_the_answer_of_its_call(place: Place) -> None:
+    (place.workspace / "a.txt").write_text("a\n")
+    settings = place.settings({"tool_calls": [EDIT]}, says("done"), gate=(GateRule("edit_file", "allow"),))
+    async with App.open(settings, via="mcp") as app:
+        report = await rests(app, await start_run(app, tools=("edit_file",)))
+        assert (report.status, [call["ok"] for call in report.calls]) == ("completed", [True])
+    assert (place.workspace / "a.txt").read_text() == "b\n"
+    assert place.rows("select name from memory") == []
+
+
+# -- a run that a transaction of this process has taken has an empty inbox
+
+
+async def test_after_an_error_it_is_read_before_anything_more_is_begun(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, errors = usual_commit.apply_usual_commit, [StoreCorrupt("The disk is failing.", "Look at it.")]
+
+    def fail_at_second_round(session: Any, commit: Any) -> list[int] | None:
+        if any(begun.path == "round-2" for begun in commit.begun) and errors:
+            raise errors.pop()
+        return written(session, commit)
+
+    monkeypatch.setattr(usual_commit, "apply_usual_commit", fail_at_second_round)
+    monkeypatch.setattr(run_pool, "POLL_S", 600)  # nobody tells the run that something came
+    monkeypatch.setattr(run_pool, "IDLE_POLL_S", 600)
+    async with App.open(place.settings(reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
+        await rests(app, await start_run(app, "opens the day", route="caller"))
+        run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id
+        ((n,),) = place.rows("select n from run where id = ?", run_id)
+        await app._pool.wait_until_stopped([n], WITHIN_S)
+        begun = place.rows("select path from mark where run = ?", n)
+        place.rows(CONTROL, n, "cancel")
+        assert (await rests(app, run_id)).status == "cancelled"
+        assert place.rows("select path from mark where run = ?", n) == begun
