@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import ME, Place, rests, says
 from support.page import served_page
 from support.reviewers import KEY, Person, accepts, connect_person, open_asking_app, verdicts, waiting
@@ -271,6 +272,8 @@ TRIED: dict[DecisionKind, Callable[[Place, DecisionWay, ApprovalsSetting], Await
 async def test_every_cell_of_the_table_is_what_each_way_of_deciding_does(
     place: Place, kind: DecisionKind, way: DecisionWay, setting: ApprovalsSetting
 ) -> None:
+    if kind == "release" and postgres.is_chosen():
+        pytest.skip("of the store in a file: a server that was stopped keeps its runs there alone")
     assert await TRIED[kind](place, way, setting) == may_decide(kind, way, setting)
 
 

@@ -136,6 +136,7 @@ async def test_checks_judge_when_the_goal_is_reached(place, era):
         assert done["stop_reason"] == "goal_achieved"
 
 
+@pytest.mark.state_file("it takes the file away in between")
 async def test_two_cycles_that_fail_end_it_and_so_do_two_that_find_nothing_to_do(place, era):
     stale = [{"content": "nothing", "finish": "stop"}] * 3
     async with open_scripted_client(place, era, *stale, *stale) as client:
