@@ -172,3 +172,13 @@ async def test_a_store_goes_on_after_its_connections_were_lost(database: str, tm
             for pid in (store.writer.backend, *(idle.connection.info.backend_pid for idle in store._idle)):
                 session.rows(END_SESSION, (pid,))
     await store.close()
+
+
+async def test_a_read_of_one_state_goes_on_after_its_connection_was_lost(database: str, tmp_path: Path) -> None:
+    store = open_store(database, tmp_path)
+    for _ in range(2):
+        assert await store.read(lambda session: session.row("select count(*) from run"), one_state=True) == (0,)
+        (idle,) = store._idle
+        with postgres.open_session(database) as session:
+            session.rows(END_SESSION, (idle.connection.info.backend_pid,))
+    await store.close()

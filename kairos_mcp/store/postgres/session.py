@@ -102,6 +102,11 @@ class ReadingSession(PostgresSession):
         with translate_errors():
             yield from super().stream(statement, bindings)
 
+    @contextmanager
+    def one_state(self) -> Iterator[None]:
+        with translate_errors(), super().one_state():
+            yield
+
     def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
         with translate_errors():
             return super()._execute(statement, bindings)
