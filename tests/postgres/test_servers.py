@@ -88,7 +88,8 @@ def test_a_run_is_kept_in_the_database_and_no_state_file_is_made(place: Place) -
     assert run_command(place, "replay", report["run_id"]).code == 0
 
 
-def test_the_runs_of_a_killed_server_are_taken_at_once(place: Place) -> None:
+def test_the_runs_of_a_killed_server_are_taken_at_once(place: Place, database: str) -> None:
+    postgres.wait_until_locks_count(database, LEASE_S)
     with StdioClient.start(place) as first, StdioClient.start(elsewhere(place, "other")) as second:
         second.call("budget_status")
         run_id, before = start_slow_run(place, first), owner_of(place)

