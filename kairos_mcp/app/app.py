@@ -30,7 +30,7 @@ from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.rules import Rules
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_log import RunLog
-from kairos_mcp.app.run_pool import RunPool
+from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
 from kairos_mcp.app.run_resources import RunResources
 from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.runs import Runs
@@ -70,17 +70,18 @@ class App:
         *,
         salvage: bool = False,
         make_factory: Callable[[Settings, Store], RunFactory] = RunFactory,
+        mode: DriveMode = DRIVES_ALL,
     ) -> None:
         self.settings = settings
-        serves = describe_served_runs(settings) if via == "mcp" else None
+        serves = describe_served_runs(settings) if via in ("mcp", "work") and mode.drives else None
         self._store = make_store(settings, via, serves, salvage=salvage)
         clock = clock or self._store.now
         self._factory = make_factory(settings, self._store)
-        self._pool = RunPool(self._store, self._factory, clock)
+        self._pool = RunPool(self._store, self._factory, clock, mode)
         self._retention = Retention(settings, self._store, clock)
         by_hand = via == "command"
         self._context = context = AppContext(
-            settings, self._store, self._factory, self._pool, self._retention, clock, new_id, by_hand
+            settings, self._store, self._factory, self._pool, self._retention, clock, new_id, by_hand, mode.drives
         )
         self.runs = Runs(context)
         self.answers = Answers(context)
@@ -109,9 +110,11 @@ class App:
 
     @staticmethod
     @asynccontextmanager
-    async def open(settings: Settings, *, via: str, salvage: bool = False) -> AsyncIterator[App]:
+    async def open(
+        settings: Settings, *, via: str, salvage: bool = False, mode: DriveMode = DRIVES_ALL
+    ) -> AsyncIterator[App]:
         """Open the application until the block ends. Runs that still move then are left to the next server."""
-        app = App(settings, via, None, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage)
+        app = App(settings, via, None, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage, mode=mode)
         try:
             yield app
         finally:
@@ -137,6 +140,12 @@ class App:
     def wake(self) -> None:
         """Pick up runs without an owner from now on: a tool was called. Some hosts start servers only to probe them."""
         self._pool.wake()
+
+    async def begin_work(self) -> None:
+        """Take the runs that others left, from now on. Makes the store's file where there is none. Raises the store's
+        errors."""
+        await self._store.register_owner(self.now())
+        await self._context.register_use()
 
     def complete_commands(self, text: str, caller: Caller) -> str:
         """Make the commands in a text ready to paste, if the caller is the person who owns the state folder."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
@@ -108,6 +108,7 @@ class AppContext:
     """The parts of an App, which opens and closes them.
 
     `clock`: milliseconds since 1970. `is_command`: this process is a person's command, no server.
+    `drives`: whether it drives runs; else it leaves them to servers that do.
     """
 
     settings: Settings
@@ -118,6 +119,7 @@ class AppContext:
     clock: Callable[[], int]
     new_id: Callable[[], str]
     is_command: bool
+    drives: bool = True
     client_states: ClientStates = field(default_factory=ClientStates)
 
     async def register_use(self) -> None:
@@ -128,7 +130,8 @@ class AppContext:
             if self.store.exists and self.store.owner_number < 0:
                 # A command has to know who goes on with the rows that it writes.
                 await self.store.register_owner(self.clock())
-            await self.pool.pick_up_runs()
+            if self.drives:
+                await self.pool.pick_up_runs()
 
     async def find_run(self, run_id: str, caller: Caller) -> RunRow:
         """Return a run to be read, which is allowed from anywhere. Raises UnknownRun."""
@@ -211,7 +214,7 @@ class AppContext:
 
         A person's command may use the run's own workspace, a server only those that it was given.
         """
-        return await self.factory.can_perform(run, by_hand=self.is_command)
+        return self.drives and await self.factory.can_perform(run, by_hand=self.is_command)
 
     async def owner_for(self, run: RunRow) -> int:
         """Return this server's owner number if it can go on with the run, else ANY_SERVER."""
@@ -244,6 +247,8 @@ class AppContext:
 
         So it is where a person starts it on the page, and the page's process is no server.
         """
+        if not self.drives:
+            return True
         if caller.via != "page" or not self.is_command:
             return False
         served, is_alive = await self.store.read(
@@ -257,8 +262,13 @@ class AppContext:
         return f"{pages[-1]}#/runs/{run_id}" if pages else None
 
     def read_owner(self, session: Session, run: RunRow) -> OwnerState:
-        """Read whether the server that owns an unfinished run lives."""
-        return ownership.read_owner_state(session, self.store.owners, run.owner, self.store.owner_number)
+        """Read whether the server that owns an unfinished run lives. A process that drives none leaves runs to those
+        that do: as long as one of them lives, a run that nobody has yet is as good as theirs."""
+        owners = self.store.owners
+        owner = ownership.read_owner_state(session, owners, run.owner, self.store.owner_number)
+        if self.drives or owner.lives or run.owner is None:
+            return owner
+        return replace(owner, lives=ownership.find_serving(session, owners, run.workspace)[1])
 
     @staticmethod
     def read_waits(session: Session, run: RunRow) -> WaitingItems:

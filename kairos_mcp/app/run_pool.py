@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
+from kairos_mcp.app.change_signal import ChangeSignal
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.budget.units import NOTHING, Account
@@ -34,53 +37,23 @@ from kairos_mcp.views.waiting import BackOff
 MAX_PARKED = 64  # runs at rest whose replayed flow is cached; others are replayed from their rows again
 POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
 IDLE_POLL_S = 1.0
-EVERY_RUN = "*"  # whoever waits for a change of any run waits for this one
 FINISH_S = 0.7  # how long running steps may take to end when the server stops
 
 log = logging.getLogger(__name__)
 
 
-class ChangeSignal:
-    """Notified of each commit, of this process or another; whoever waits for a change of some runs waits for the next
-    one that concerns them, so that many calls side by side don't wake each other."""
+@dataclass(frozen=True, slots=True)
+class DriveMode:
+    """How a process drives runs. `drives`: whether it does at all; else it writes rows and leaves the runs to others.
+    `slots`: how many runs it drives at most of those that others left; None: all that there are. `finish_s`: how long
+    running steps may take to end when it stops."""
 
-    def __init__(self, on_commit: Callable[[str], None] | None = None) -> None:
-        self._on_commit = on_commit
-        self._waiting: dict[str, set[asyncio.Event]] = {}  # by run id
-        self.urgent_listeners = 0  # waits for which a client's call waits
+    drives: bool = True
+    slots: int | None = None
+    finish_s: float = FINISH_S
 
-    def notify(self, run_id: str) -> None:
-        """Wake everybody who waits for this run, or for any."""
-        if self._on_commit is not None:
-            self._on_commit(run_id)
-        for event in (*self._waiting.get(run_id, ()), *self._waiting.get(EVERY_RUN, ())):
-            event.set()
 
-    def notify_all(self) -> None:
-        """Wake everybody: another process has written, perhaps of any run."""
-        for run_id in self._waiting:
-            self.notify(run_id)
-
-    async def wait(self, run_ids: Collection[str], within_s: float, *, urgent: bool = True) -> None:
-        """Return at the next notification for one of these runs, or after `within_s` seconds.
-
-        `urgent`: a client's call waits, so that commits of other processes are checked for more often.
-        """
-        changed, concerned = asyncio.Event(), set(run_ids)
-        for run_id in concerned:
-            self._waiting.setdefault(run_id, set()).add(changed)
-        self.urgent_listeners += urgent
-        try:
-            async with asyncio.timeout(within_s):
-                await changed.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self.urgent_listeners -= urgent
-            for run_id in concerned:
-                self._waiting[run_id].discard(changed)
-                if not self._waiting[run_id]:
-                    del self._waiting[run_id]
+DRIVES_ALL = DriveMode()
 
 
 class RunsToTake(NamedTuple):
@@ -90,16 +63,19 @@ class RunsToTake(NamedTuple):
     has_overdue: bool
     dead: list[int]
     due: Sequence[RunRow]
-    left_behind: Sequence[RunRow]
 
 
-NOTHING_TO_TAKE = RunsToTake(False, [], (), ())
+NOTHING_TO_TAKE = RunsToTake(False, [], ())
+PAGE_RUNS = 256  # runs that were left behind, looked at in one read
 
 
 class RunPool:
     """One worker for each run that moves here; the states of runs at rest are kept as a cache."""
 
-    def __init__(self, store: Store, factory: RunFactory, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, factory: RunFactory, clock: Callable[[], int], mode: DriveMode = DRIVES_ALL
+    ) -> None:
+        self._mode = mode
         self._daily_accounts = DailyAccounts(factory.settings, store)
         self._tracing = factory.tracing
         self.change_signal = ChangeSignal(None if self._tracing is None else self._tracing.note_commit)
@@ -343,11 +319,27 @@ class RunPool:
             await self._store.submit(lambda session: decisions.expire_overdue(session, at))
             found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
         for run in found.due:
-            if await self._factory.can_perform(run):
+            if self._has_slot and await self._factory.can_perform(run):
                 await self._resume_due_run(run, found.dead)
-        for run in found.left_behind:
-            if run.paused is None and await self._factory.can_perform(run):
-                await self.take_over(run, found.dead)
+        await self._take_left_behind(found.dead)
+
+    @property
+    def _has_slot(self) -> bool:
+        return self._mode.slots is None or len(self._moving) < self._mode.slots
+
+    async def _take_left_behind(self, dead: list[int]) -> None:
+        """Take over the runs that these servers left, as many as there are slots for."""
+        after = 0
+        while dead and self._has_slot:
+            page = await self._store.read(partial(queries.runs_of_owners, owners=dead, after=after, limit=PAGE_RUNS))
+            if not page:
+                return
+            after = page[-1].n
+            if self._mode.slots is not None:
+                random.shuffle(page)  # several workers look at the same runs just now
+            for run in page:
+                if self._has_slot and await self._factory.can_perform(run):
+                    await self.take_over(run, dead)
 
     def _find_runs_to_take(self, session: Session, at: int) -> RunsToTake:
         if not queries.may_take_runs(session, self._store.owner_number, at):
@@ -357,7 +349,6 @@ class RunPool:
             decisions.has_overdue(session, at),
             dead,
             queries.due_runs(session, at, dead),
-            queries.runs_of_owners(session, dead) if dead else (),
         )
 
     async def _resume_due_run(self, run: RunRow, dead: list[int]) -> None:
@@ -395,8 +386,8 @@ class RunPool:
             self._watcher = asyncio.create_task(self._watch_store())
 
     def wake(self) -> None:
-        """Pick up runs without an owner from now on: a tool was called."""
-        self.picks_up_runs = True
+        """Pick up runs without an owner from now on, where this process drives runs: a tool was called."""
+        self.picks_up_runs = self._mode.drives
         self.watch()
 
     async def _watch_store(self) -> None:
@@ -429,14 +420,14 @@ class RunPool:
             await self.pick_up_runs()
 
     async def close(self) -> None:
-        """Wait FINISH_S seconds for the running steps to end and be committed, then stop."""
+        """Wait `finish_s` seconds for the running steps to end and be committed, then stop."""
         if self._watcher is not None:
             self._watcher.cancel()
         tasks = [task for _, task in self._moving.values()]
         for worker, _ in list(self._moving.values()):
             worker.stop()
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=FINISH_S)
+            _, late = await asyncio.wait(tasks, timeout=self._mode.finish_s)
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -28,6 +28,7 @@ from kairos_mcp.cli import (
     tokens,
     tools,
     ui,
+    work,
 )
 from kairos_mcp.cli.converse import NEWEST
 from kairos_mcp.cli.options import as_command
@@ -37,6 +38,7 @@ Commands = dict[str, Callable[..., int]]
 
 COMMANDS: Commands = {
     "serve": server.serve,
+    "work": work.work,
     "run": run.run,
     "demo": run.demo,
     "runs": runs.runs,

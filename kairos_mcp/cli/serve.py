@@ -47,13 +47,19 @@ def serve_stdio(flags: Flags) -> None:
 
 
 def serve_http(
-    flags: Flags, transport: Literal["http", "sse"], host: str, port: int, allowed_hosts: tuple[str, ...]
+    flags: Flags,
+    transport: Literal["http", "sse"],
+    host: str,
+    port: int,
+    allowed_hosts: tuple[str, ...],
+    *,
+    drives: bool = True,
 ) -> None:
     """Serve MCP over HTTP until a signal ends it."""
     settings = settings_for_server(flags)
     from kairos_mcp.server import http
 
-    http.serve(settings, http.ListenOptions(transport, host, port, allowed_hosts))
+    http.serve(settings, http.ListenOptions(transport, host, port, allowed_hosts, drives))
 
 
 def _last(values: Sequence[str]) -> str | None:

@@ -41,13 +41,18 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="A further host name that clients use for this server; repeatable."),
     ] = None,
+    drive: Annotated[
+        bool, typer.Option("--drive/--no-drive", help="Over HTTP: drive runs here, or leave them to `kairos-mcp work`.")
+    ] = True,
 ) -> int:
     """Serve MCP: on stdin and stdout, as hosts start it, or over HTTP at /mcp and /sse."""
     flags = replace(flags, tools=tools)
     if transport == "stdio":
+        if not drive:
+            raise typer.BadParameter("--no-drive goes with --transport http: what a host starts drives its own runs.")
         serve_stdio(flags)
     else:
-        serve_http(flags, transport, host, port, tuple(allow_host or ()))
+        serve_http(flags, transport, host, port, tuple(allow_host or ()), drives=drive)
     return COMPLETED
 
 

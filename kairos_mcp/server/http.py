@@ -62,12 +62,13 @@ BuildServer = Callable[[GetApp, Settings], Server[Any]]
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
     """Where to listen, and with which transports: `http` serves SSE clients too. Port 0 takes a free one; `names` are
-    further host names that clients may use."""
+    further host names that clients may use. `drives`: whether this server drives runs itself."""
 
     transport: Transport = "http"
     host: str = HOST
     port: int = PORT
     names: tuple[str, ...] = ()
+    drives: bool = True
 
 
 def serve(
@@ -105,7 +106,7 @@ def serve(
         endpoints = " and ".join(url + path for path in paths)
         page = f"{url}{PAGE}/" if has_page else None
         try:
-            anyio.run(_serve, settings, build, app, bounds, bound, endpoints, page)
+            anyio.run(_serve, settings, build, app, bounds, bound, endpoints, page, options.drives)
         finally:
             anyio.run(tokens.close)
 
@@ -165,6 +166,7 @@ async def _serve(
     bound: socket.socket,
     endpoints: str,
     page: str | None,
+    drives: bool,
 ) -> None:
     """`page`: the URL of the page, if it is served; other processes can find it once there is a state folder."""
     set_principal(NOBODY)
@@ -183,7 +185,7 @@ async def _serve(
                 published.enter_context(published_page(settings.home, page))
                 page = None
 
-        async with open_when_needed(settings) as open_once:
+        async with open_when_needed(settings, drives=drives) as open_once:
 
             async def get_app() -> App:
                 opened[:] = [await open_once()]

@@ -212,9 +212,9 @@ def instructions(settings: Settings, listing: wire.ListToolsResult) -> str:
 
 
 @asynccontextmanager
-async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[App]]]:
+async def open_when_needed(settings: Settings, *, drives: bool = True) -> AsyncIterator[Callable[[], Awaitable[App]]]:
     """A function that returns the app, opened at its first call; it is closed when the block ends. Importing it takes
-    longer than everything else before the first answer.
+    longer than everything else before the first answer. `drives`: whether it drives runs itself.
 
     With rules of the gate or agents of the user's it is opened at once, to log each rule that fits no tool
     and each agent that is disabled: no client would show that.
@@ -231,8 +231,9 @@ async def open_when_needed(settings: Settings) -> AsyncIterator[Callable[[], Awa
         async with lock:
             if not opened:
                 from kairos_mcp.app.app import App
+                from kairos_mcp.app.run_pool import DriveMode
 
-                opened.append(await stack.enter_async_context(App.open(settings, via="mcp")))
+                opened.append(await stack.enter_async_context(App.open(settings, via="mcp", mode=DriveMode(drives))))
                 app = opened[0]
                 for text in (*await app.tools.unused_gate_rules(), *await app.agents.problems()):
                     log.warning("%s", text)

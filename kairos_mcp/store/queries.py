@@ -210,10 +210,13 @@ def count_elsewhere(session: Session, principal: str, workspaces: Sequence[str])
     return int(found[0])
 
 
-def runs_of_owners(session: Session, owners: list[int]) -> list[RunRow]:
-    """Return the unfinished runs of these owners, oldest first."""
-    statement = f"select {_RUN} from run where outcome is null and owner in ({placeholders(owners)}) order by n"
-    return [RunRow(*found) for found in session.rows(statement, owners)]
+def runs_of_owners(session: Session, owners: list[int], after: int, limit: int) -> list[RunRow]:
+    """Return so many unfinished runs of these owners that are not paused, oldest first, numbered above `after`."""
+    statement = (
+        f"select {_RUN} from run where outcome is null and paused is null and n > ?"
+        f" and owner in ({placeholders(owners)}) order by n limit ?"
+    )
+    return [RunRow(*found) for found in session.rows(statement, (after, *owners, limit))]
 
 
 LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the longest day, begun by a clock 48 h ahead

@@ -1,117 +1,132 @@
-"""Threads in which tools block: how many there are, who waits, whose time is over, and what ends with the loop."""
+"""`kairos-mcp work` drives what others start: an app that does not drive, and workers in processes of their own."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
 
-import pytest
+from support import forked_program, postgres
+from support.app import ME, Place, reads, says
+from support.commands import command
+from support.forked_program import Forked
+from support.http_server import Site
+from support.postgres import both_stores
+from support.waiting import wait_until
 
-from kairos_mcp.tools.threads import WorkerThreads
+from kairos_mcp.app.app import App
+from kairos_mcp.app.run_pool import DriveMode
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.store.connection import SqliteSession
+from kairos_mcp.store.schema import migrate
 
-WITHIN_S = 10.0
-
-
-@pytest.fixture
-def workers(request: pytest.FixtureRequest) -> Iterator[WorkerThreads]:
-    opened = WorkerThreads(2, request.node.name)
-    yield opened
-    opened.close()
-
-
-async def block_threads(workers: WorkerThreads, gate: threading.Event) -> list[asyncio.Future[bool]]:
-    """Keep every thread busy until the gate opens."""
-    started = [threading.Event(), threading.Event()]
-
-    def wait(begun: threading.Event) -> bool:
-        begun.set()
-        return gate.wait(WITHIN_S)
-
-    waiting = [workers.call(WITHIN_S, wait, begun) for begun in started]
-    for begun in started:
-        assert await asyncio.to_thread(begun.wait, WITHIN_S)
-    return waiting
+WITHIN_S = 30.0
+SLOW = (reads("a.txt", delay_s=0.2), says("done", delay_s=0.2))
 
 
-async def test_what_is_done_in_a_thread_comes_back(workers: WorkerThreads) -> None:
-    assert await workers.call(WITHIN_S, divmod, 7, 2) == (3, 1)
-    assert await workers.call(WITHIN_S, threading.get_ident) != threading.get_ident()
+@contextmanager
+def worker(place: Place, *words: str) -> Iterator[Forked]:
+    """A worker on this place until the block ends."""
+    environ = {**os.environ, "KAIROS_SCRIPT": str(place.script)}
+    if (database := postgres.database_of(place.root)) is not None:
+        environ["KAIROS_STORE"] = database
+    options = ("--home", str(place.home), "--workspace", str(place.workspace))
+    process = forked_program.start(["work", *words, *options], env=environ)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
-async def test_what_is_raised_there_is_raised_here_and_the_thread_goes_on(workers: WorkerThreads) -> None:
-    with pytest.raises(ZeroDivisionError):
-        await workers.call(WITHIN_S, divmod, 1, 0)
-    assert await workers.call(WITHIN_S, divmod, 7, 2) == (3, 1)
+def front(place: Place, *lines: Any) -> Any:
+    """An app as of `serve --no-drive`."""
+    return App.open(place.settings(*lines), via="mcp", mode=DriveMode(drives=False))
 
 
-async def test_the_thread_that_became_idle_last_serves_next(workers: WorkerThreads) -> None:
-    gate = threading.Event()
-    busy = await block_threads(workers, gate)
-    gate.set()
-    await asyncio.gather(*busy)
-    assert len({await workers.call(WITHIN_S, threading.get_ident) for _ in range(20)}) == 1
+async def start(app: App, goals: int) -> list[str]:
+    requests = [PlannerRequest(f"look {n}") for n in range(goals)]
+    return [(await app.runs.start_planner(request, ME)).run_id for request in requests]
 
 
-async def test_no_more_threads_than_were_allowed_and_the_others_wait(
-    workers: WorkerThreads, request: pytest.FixtureRequest
-) -> None:
-    gate, begun = threading.Event(), []
-    busy = await block_threads(workers, gate)
-    waiting = [workers.call(WITHIN_S, begun.append, n) for n in range(5)]
-    assert sum(thread.name.startswith(request.node.name) for thread in threading.enumerate()) == 2
-    assert begun == []
-    gate.set()
-    assert await asyncio.gather(*busy) == [True, True]
-    await asyncio.gather(*waiting)
-    assert sorted(begun) == [0, 1, 2, 3, 4]
+def owners(place: Place) -> set[Any]:
+    return {owner for (owner,) in place.rows("select owner from run where outcome is null")}
 
 
-async def test_a_call_that_takes_too_long_is_given_up_and_its_thread_serves_again(workers: WorkerThreads) -> None:
-    gate = threading.Event()
-    with pytest.raises(TimeoutError):
-        await workers.call(0.01, gate.wait, WITHIN_S)
-    gate.set()
-    assert await workers.call(WITHIN_S, divmod, 7, 2) == (3, 1)
+@both_stores
+async def test_a_run_of_a_server_that_does_not_drive_is_driven_by_a_worker(place: Place) -> None:
+    async with front(place, *SLOW) as app:
+        (run_id,) = await start(app, 1)
+        await app.runs.wait([run_id], until="done", wait_s=0.6, caller=ME)
+        assert owners(place) == {0}
+        assert place.rows("select count(*) from mark") == [(0,)]
+        with worker(place):
+            await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+            assert (await app.runs.report(run_id, ME)).summary == "done"
+    assert place.rows("select via from owner order by via") == [("mcp",), ("work",)]
 
 
-async def test_a_call_whose_time_is_over_while_it_waits_is_never_begun(workers: WorkerThreads) -> None:
-    gate, begun = threading.Event(), []
-    busy = await block_threads(workers, gate)
-    with pytest.raises(TimeoutError):
-        await workers.call(0.01, begun.append, "late")
-    unwanted = workers.call(WITHIN_S, begun.append, "unwanted")
-    unwanted.cancel()
-    gate.set()
-    await asyncio.gather(*busy)
-    await workers.call(WITHIN_S, begun.append, "after")
-    assert begun == ["after"]
+@both_stores
+async def test_a_worker_drives_no_more_runs_than_it_has_slots(place: Place) -> None:
+    async with front(place, reads("a.txt"), says("done", delay_s=1.5)) as app:
+        ids = await start(app, 5)
+        with worker(place, "--slots", "2"):
+            wait_until(lambda: len(place.rows("select 1 from mark where path = 'round-2'")) == 2, WITHIN_S)
+            await asyncio.sleep(0.5)  # in which it would take another
+            assert place.rows("select count(*) from run where owner <> 0") == [(2,)]
+            await app.runs.wait(ids, until="done", wait_s=WITHIN_S, caller=ME)
+            wait_until(lambda: place.rows("select count(*) from run where outcome is not null") == [(5,)], WITHIN_S)
 
 
-async def test_closing_gives_up_what_waits_and_lets_end_what_is_done(workers: WorkerThreads) -> None:
-    gate, begun = threading.Event(), []
-    busy = await block_threads(workers, gate)
-    waiting = workers.call(WITHIN_S, begun.append, "waiting")
-    workers.close()
-    gate.set()
-    assert await asyncio.gather(*busy) == [True, True]
-    assert waiting.cancelled()
-    assert begun == []
+@both_stores
+async def test_a_worker_that_is_told_to_end_finishes_its_steps_and_leaves_the_rest(place: Place) -> None:
+    async with front(place, reads("a.txt", delay_s=2.0), says("done")) as app:
+        await start(app, 1)
+        with worker(place) as process:
+            wait_until(lambda: place.rows("select 1 from mark"), WITHIN_S)
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(WITHIN_S) == 0
+        assert place.rows("select path, body is not null from mark left join answer on mark.id = answer.mark") == [
+            ("round-1", 1)
+        ]
+        with worker(place):
+            wait_until(lambda: place.rows("select 1 from run where outcome is not null"), WITHIN_S)
+    assert place.rows("select count(*) from attempt") == [(0,)]
 
 
-def test_a_call_that_outlives_its_loop_ends_its_thread_quietly() -> None:
-    gate, begun, served = threading.Event(), threading.Event(), []
+@both_stores
+async def test_what_an_ended_worker_left_is_shared_by_the_others(place: Place) -> None:
+    async with front(place, *SLOW) as app:
+        ids = await start(app, 12)
+        with worker(place, "--slots", "12") as first, worker(place), worker(place):
+            wait_until(lambda: owners(place) - {0}, WITHIN_S)
+            first.kill()
+            await app.runs.wait(ids, until="done", wait_s=WITHIN_S, caller=ME)
+            wait_until(lambda: place.rows("select count(*) from run where outcome is not null") == [(12,)], WITHIN_S)
+    assert place.rows("select count(*) from mark") == place.rows("select count(*) from answer") == [(36,)]
 
-    def last() -> None:
-        served.append(threading.current_thread())
-        begun.set()
-        gate.wait(WITHIN_S)
 
-    async def begin() -> None:
-        WorkerThreads(1, "test").call(WITHIN_S, last)
-        assert begun.wait(WITHIN_S)
+def test_a_server_over_http_that_does_not_drive_is_answered_by_a_worker(place: Place) -> None:
+    place.settings(*SLOW)
+    place.home.mkdir(mode=0o700)
+    with closing(SqliteSession(str(place.db))) as session:
+        migrate(session)  # so that rows can be looked for from now on
+    site = Site.start(place.root, drives=False)
+    try:
+        with worker(place):
+            wait_until(lambda: place.rows("select 1 from owner where via = 'work'"), WITHIN_S)
+            answer = site.call("planner_run", {"goal": "look", "wait_s": 15}).json["result"]
+        assert answer["structuredContent"]["status"] == "completed"
+        (server,) = place.rows("select id from owner where via = 'mcp'")
+        assert place.rows("select count(*) from run where owner = ?", *server) == [(0,)]
+    finally:
+        site.stop()
 
-    asyncio.run(begin())
-    gate.set()
-    served[0].join(WITHIN_S)
-    assert not served[0].is_alive()
+
+def test_a_host_s_server_can_t_be_told_not_to_drive(place: Place) -> None:
+    said = command("serve", "--no-drive", "--home", str(place.home), folder=place.root, environ=os.environ)
+    assert said.code == 2
+    assert "--transport http" in said.err

@@ -93,11 +93,6 @@ class PostgresSession:
 class ReadingSession(PostgresSession):
     """A connection that only reads: errors are translated where they happen."""
 
-    @contextmanager
-    def one_state(self) -> Iterator[None]:
-        with translate_errors(), super().one_state():
-            yield
-
     def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
         with translate_errors():
             yield from super().stream(statement, bindings)
