@@ -130,3 +130,17 @@ def test_a_host_s_server_can_t_be_told_not_to_drive(place: Place) -> None:
     said = command("serve", "--no-drive", "--home", str(place.home), folder=place.root, environ=os.environ)
     assert said.code == 2
     assert "--transport http" in said.err
+
+
+@both_stores
+async def test_an_answer_that_comes_to_a_server_that_does_not_drive_is_left_to_a_worker(place: Place) -> None:
+    async with front(place, *SLOW) as app:
+        run_id = (await app.runs.start_planner(PlannerRequest("think", route="caller"), ME)).run_id
+        with worker(place):
+            wait_until(lambda: place.rows("select 1 from waiting"), WITHIN_S)
+            wait_until(lambda: owners(place) == {None}, WITHIN_S)
+        await app.answers.submit(run_id, {"round-1": {"content": "thought"}}, ME)
+        assert owners(place) == {0}
+        with worker(place):
+            wait_until(lambda: place.rows("select 1 from run where outcome is not null"), WITHIN_S)
+    assert place.rows("select count(*) from answer") == [(1,)]
