@@ -282,7 +282,6 @@ class StepExecutor:
         notes: tuple[str, ...] = ()
         if isinstance(answer, Completion):
             answer, notes = drop_impossible_usage(path, answer)
-        self.record_answer(path, step, answer, route)
         took_ms, paid = elapsed_ms(began, grant), route in self.paid_models
         return completion_result(path, step, answer, took_ms, grant.held, paid=paid, notes=notes)
 

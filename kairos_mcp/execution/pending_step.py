@@ -1,4 +1,4 @@
-"""A pending step of a run in memory: it has a row and no committed answer yet. Also when a failed one is repeated."""
+"""A pending step of a run in memory: it has a row and no committed answer yet, however many attempts have failed."""
 
 from __future__ import annotations
 
@@ -82,6 +82,22 @@ class PendingStep:
         self.is_backing_off = self.may_begin_again = False
         self.withdrawn_requests = ()
 
+    def record_failure(self, result: StepResult, *, backs_off: bool) -> None:
+        """Note that its newest attempt failed, and is to be repeated."""
+        match result.answer:
+            case Failure(code=code):
+                # The round itself goes on, so a failed attempt does not count as one.
+                self.ended_attempt = EndedAttempt(code, result.spent._replace(rounds=0))
+                self.failed_result, self.is_backing_off = result, backs_off
+                self.tries += 1
+            case _:
+                raise AssertionError("only a failed completion is begun again")
+
+    def copy_failure(self, failed: PendingStep) -> None:
+        """Take over how this attempt failed, which its rows don't say yet."""
+        self.ended_attempt, self.failed_result = failed.ended_attempt, failed.failed_result
+        self.is_backing_off, self.retry_at, self.tries = failed.is_backing_off, failed.retry_at, failed.tries
+
     def add_withdrawal(self, request: WithdrawnRequest) -> None:
         """Count a request of a client's model that was withdrawn as an attempt that ended without an answer."""
         earlier = self.ended_attempt if self.withdrawn_requests else None
@@ -99,7 +115,8 @@ class PendingStep:
             return
         self.reviewer_comment = reviewer_comment(row)
         if row.via == THROUGH_GATE:
-            self.may_begin_again = self.sent.route == SERVER_ROUTE and not self.needs_settlement
+            # One that was begun since is another matter: nobody may know how it ended.
+            self.may_begin_again = self.is_open and self.sent.route == SERVER_ROUTE and not self.needs_settlement
         else:
             self.approved_base = row.base_hashes
 

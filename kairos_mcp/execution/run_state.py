@@ -16,10 +16,10 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.step_path import enclosing_paths, task_of
-from kairos_mcp.core.steps import Answer, CallTool, Failure, Flow, Resumed, Step
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Resumed, Step
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
-from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, restore_step
+from kairos_mcp.execution.pending_step import PendingStep, restore_step
 from kairos_mcp.execution.stored_rows import Arrivals, AwaitedSteps, StoredRun
 from kairos_mcp.store.accounts import (
     BranchAccountIds,
@@ -27,7 +27,7 @@ from kairos_mcp.store.accounts import (
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.commit import AnsweredStep, CommitResult, RunCommit, StepResult
+from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunCommit, StepResult
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.settlements import SettlementRequest
@@ -44,7 +44,7 @@ class RunState:
     `authorizations`: what is known of permission for calls that have no row yet, or must be asked about anew.
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
     `accounts`: as the last commit that changed each left it, the run's own under "", those of branches by path; none
-    where they are to be read again.
+    where they are to be read again. `failed`: steps whose newest attempt failed and is to be repeated, by path.
     `has_notes_of_tools`: tools may have stored something of this run.
     """
 
@@ -59,14 +59,15 @@ class RunState:
     handled_requests: list[int] = field(default_factory=list)
     branches: BranchAccountIds = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
+    failed: dict[str, PendingStep] = field(default_factory=dict)
     has_notes_of_tools: bool = True
 
-    def rebuild(self, stored: StoredRun, running: Iterable[str] = ()) -> None:
+    def rebuild(self, stored: StoredRun) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
 
-        The outcome of steps that were begun, and are not in `running`, is unknown. Raises ReplayDiffers, StoreCorrupt.
+        The outcome of steps that were begun is unknown, but for those whose attempt is known to have failed. Raises
+        ReplayDiffers, StoreCorrupt.
         """
-        still_running = {path: self.pending[path] for path in running}
         self.runner = Runner(self.make_flow(), self.agent)
         self.pending, self.branches, self.accounts = {}, stored.branches, {}
         self.executor.reset()
@@ -82,13 +83,17 @@ class RunState:
                 if answer is not None:
                     self.executor.record_answer(row.path, step, answer, sent.route)
                 else:
-                    self.pending[row.path] = still_running.get(row.path) or restore_step(row, step)
+                    self.pending[row.path] = restore_step(row, step)
         self.executor.tool_caller.sibling_changes.rebuild(calls_of_tasks)
         self._restore_approvals(stored.approvals)
         uncommitted, self.finished = self.finished, []
         for finished in uncommitted:
             if finished.path in self.pending:  # else the commit that seemed to fail had been written
                 self.finish_step(finished.path, finished.result, finished.by_route)
+        for path, failed in self.failed.items():
+            pending = self.pending.get(path)
+            if pending is not None and pending.tries == failed.tries - 1:  # it was not begun again since
+                pending.copy_failure(failed)
         self._apply_verdicts(stored.approvals)
 
     def finish_step(self, path: str, result: StepResult, by_route: str) -> None:
@@ -96,12 +101,13 @@ class RunState:
         step = self.pending.pop(path)
         result = step.with_comment(result)
         self.finished.append(step.with_result(path, result, by_route))
-        self._feed(path, step.step, result.answer)
+        self._feed(path, step, result.answer)
 
-    def _feed(self, path: str, step: Step, answer: Answer) -> None:
-        """Give the flow the answer of a step."""
-        if isinstance(step, CallTool):
-            self.executor.tool_caller.sibling_changes.end(path, step.call, answer)
+    def _feed(self, path: str, step: PendingStep, answer: Answer) -> None:
+        """Give the flow the answer of a step, and remember what it tells for later steps."""
+        self.executor.record_answer(path, step.step, answer, step.sent.route)
+        if isinstance(step.step, CallTool):
+            self.executor.tool_caller.sibling_changes.end(path, step.step.call, answer)
         self.runner.answer(path, answer)
 
     def waits_only_for(self, paths: Set[str]) -> bool:
@@ -125,7 +131,6 @@ class RunState:
         for each in answers:
             step = self.pending[each.path]
             taken[each.path] = replace(each, dialect=None) if each.dialect == step.sent.dialect else each
-            self.executor.record_answer(each.path, step.step, each.answer, step.sent.route)
             self.finish_step(each.path, each.as_result(step.kind), by_route)
         return taken
 
@@ -146,9 +151,7 @@ class RunState:
         self._apply_withdrawals(arrived.withdrawals)
         for step_id, body in arrived.answers:
             path, answer = awaited.open_steps[step_id], decode_answer(body)
-            step = self.pending.pop(path)
-            self.executor.record_answer(path, step.step, answer, step.sent.route)
-            self.runner.answer(path, answer)
+            self._feed(path, self.pending.pop(path), answer)
         self._apply_verdicts(arrived.approvals)
 
     def calls_to_probe(self) -> list[tuple[str, CallTool, PendingStep]]:
@@ -168,9 +171,10 @@ class RunState:
         it came through)."""
         for request_id, settlement, via in settlements:
             step = self.pending.get(settlement.path)
-            if step is None or not step.is_open or request_id in self.handled_requests:
+            if step is None or not step.is_open:
                 continue
-            self.handled_requests.append(request_id)
+            if request_id not in self.handled_requests:  # it is, where a commit failed after which all was rebuilt
+                self.handled_requests.append(request_id)
             if settlement.settlement == "reattempt":
                 step.may_begin_again = True
             else:
@@ -224,18 +228,11 @@ class RunState:
             else:
                 self.finish_step(path, StepResult(denial_result(row), counts_of("call")), "person")
 
-    def record_failure(self, path: str, result: StepResult, *, backs_off: bool = False) -> None:
+    def record_failure(self, path: str, step: PendingStep, result: StepResult, *, backs_off: bool = False) -> None:
         """Record a failed attempt that is repeated: by the next commit or, if its step backs off, at `retry_at` or when
-        the run that was paused goes on."""
-        step = self.pending[path]
-        step.is_backing_off = backs_off
-        match result.answer:
-            case Failure(code=code):
-                # The round itself goes on, so a failed attempt does not count as one.
-                step.ended_attempt = EndedAttempt(code, result.spent._replace(rounds=0))
-                step.tries += 1
-            case _:
-                raise AssertionError("only a failed completion is begun again")
+        the run that was paused goes on. It is known after a rebuild too."""
+        step.record_failure(result, backs_off=backs_off)
+        self.failed[path] = step
 
     @property
     def has_more_to_do(self) -> bool:
@@ -276,7 +273,9 @@ class RunState:
             steps.append((path, step))
         return steps
 
-    def resume_pauses(self) -> None:
+    def resume_pauses(self, requests: Iterable[int]) -> None:
+        """Let the flow go on where it waits for that, as these control requests ask."""
+        self.handled_requests += [request for request in requests if request not in self.handled_requests]
         for path in [path for path, step in self.pending.items() if step.kind == "pause"]:
             self.finish_step(path, StepResult(Resumed(), NOTHING), "person")
 
@@ -297,18 +296,25 @@ class RunState:
             step.approved_base = new.reused_approval.request.base_hashes if new.reused_approval is not None else None
             self.pending[new.path] = step
         paths = [attempt.path for attempt in commit.attempts] + [new.path for new in commit.new_steps]
+        lines = [self._line_taken(attempt) for attempt in commit.attempts] + [new.sent.line for new in commit.new_steps]
         # Backwards: a script's lines are given back in the reverse of the order in which they were taken.
-        for path, started in zip(reversed(paths), reversed(result.started), strict=True):
+        for path, line, started in reversed(list(zip(paths, lines, result.started, strict=True))):
             step = self.pending[path]
             if started.answer is not None:
-                self.executor.return_line(step.sent.line if started.grant is None else None)
+                self.executor.return_line(line if started.grant is None else None)
                 del self.pending[path]
-                self._feed(path, step.step, started.answer)
+                self._feed(path, step, started.answer)
             elif started.grant is not None:
                 step.apply_grant(started, started.grant)
+                self.failed.pop(path, None)
             else:  # an account that runs share is used up: the step gets its row when the run goes on
-                self.executor.return_line(step.sent.line)
+                self.executor.return_line(line)
                 del self.pending[path]
+
+    def _line_taken(self, attempt: NewAttempt) -> int | None:
+        """Return the script's line that an attempt takes; None where its step has it from an attempt before."""
+        before = self.pending[attempt.path].sent.line
+        return None if attempt.sent.line == before else attempt.sent.line
 
     def needs_attempt(self, step: PendingStep) -> bool:
         """Whether to begin a step again: its attempt ended without an answer; it is an open completion that the new

@@ -207,7 +207,6 @@ class ToolCaller:
     def _call_result(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
         """A call's result as the model is shown it, with the full text where that must be stored."""
         shown, full_text = shorten(result, self.resources.shown_chars, path)
-        self.tool_access.record_search(step.call.name, shown)
         stored = (shown.kept, full_text) if shown.kept is not None and full_text is not None else None
         notes = server_failures(self.tool_access.find_spec(step.call.name), shown)
         return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=stored, notes=notes)

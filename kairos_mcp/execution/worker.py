@@ -97,7 +97,8 @@ class RunWorker:
         """
         self._task, self.error = asyncio.current_task(), None
         if not self.is_current:
-            self._inbox_changed, self.state.accounts = True, {}  # others may have written while the run was at rest
+            # Others may have written, and rules may have changed, while the run was at rest.
+            self._inbox_changed, self.state.accounts, self.state.authorizations = True, {}, {}
         self.is_current = False
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         self.state.executor.tool_caller.memory = memory_in_rows(self.store, self.state, self.owner, self.fence)
@@ -168,6 +169,7 @@ class RunWorker:
                 step.probe_result = await self.state.executor.tool_caller.probe(path, call, step.approved_base)
             for path, call in self.state.calls_to_authorize():
                 self.state.authorizations[path] = await self.state.executor.tool_caller.authorize(path, call)
+            no_new_steps = self._is_stopping  # perhaps since then
         commit = plan_commit(
             self.state,
             self.owner,
@@ -213,7 +215,7 @@ class RunWorker:
         try:
             stored = await self.store.read(read_checked, one_state=True)
             try:
-                self.state.rebuild(stored, self._running)
+                self.state.rebuild(stored)
             except ReplayDiffers:
                 if not is_cancelled:
                     raise
@@ -314,8 +316,8 @@ class RunWorker:
             if drained.is_cancelled:
                 await self._cancel_run()
                 return True
-            if drained.is_resumed:
-                self.state.resume_pauses()
+            if drained.resumes:
+                self.state.resume_pauses(drained.resumes)
             self.state.apply_settlements(
                 (request.id, decode_settlement(request), request.via) for request in drained.settlements
             )
@@ -406,11 +408,11 @@ class RunWorker:
             await asyncio.sleep(delay_s)
         self._running.pop(path, None)
         route = step.sent.route or SERVER_ROUTE
-        if not self.is_rebuilt:
+        if delay_s is not None or backs_off:
+            self.state.record_failure(path, step, result, backs_off=backs_off)
+        elif not self.is_rebuilt:
             # The state was given up while the step ran. Its answer is paid for: the next rebuild feeds it to the flow.
             self.state.finished.append(step.with_result(path, result, route))
-        elif delay_s is not None or backs_off:
-            self.state.record_failure(path, result, backs_off=backs_off)
         else:
             self.state.finish_step(path, result, route)
 

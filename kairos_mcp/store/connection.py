@@ -42,6 +42,9 @@ class SqliteSession(apsw.Connection):
         self.execute(statement, bindings)
         return self.changes()
 
+    def changed_rows(self) -> int:
+        return self.total_changes()
+
     def read_version(self) -> int:
         found = self.row("pragma data_version")
         assert found is not None

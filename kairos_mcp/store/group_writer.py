@@ -35,10 +35,12 @@ class QueuedJob:
 
     def run(self, session: Session) -> None:
         """Run the job within a transaction; what it refuses is its own result, and ends nothing."""
-        self.error = None
+        self.error, before = None, session.changed_rows()
         try:
             self.value = self.job(session)
         except (KairosError, NotForCallers) as refusal:
+            if session.changed_rows() != before:
+                raise  # a job that refuses after a write ends its transaction: no half of it is committed
             self.error = refusal
 
     def report(self) -> None:

@@ -189,13 +189,22 @@ def _pause_at_once(session: Session, run: RunRow, why: str, dead: Sequence[int],
     return True
 
 
+_WAITS_AT_PAUSE = (
+    "select 1 from waiting join mark on mark.id = waiting.mark where waiting.run = ? and kind = 'pause' limit 1"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DrainedInbox:
-    """The run after its owner drained the inbox, and which requests ask for more than a changed row."""
+    """The run after its owner drained the inbox, and which requests ask for more than a changed row.
+
+    `resumes`: those for a flow that waits until somebody lets it go on. These and `settlements` are marked by the
+    commit that acts on them, so that none is lost before.
+    """
 
     run: RunRow
     is_cancelled: bool
-    is_resumed: bool
+    resumes: Sequence[int] = ()
     settlements: Sequence[ControlRequest] = ()
 
 
@@ -204,13 +213,15 @@ def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) 
     now = run_by_number(session, run.n)
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
         raise FenceLost(run.id)
-    requests = pending_requests(session, run.n)
+    requests, waits_at_pause = pending_requests(session, run.n), session.row(_WAITS_AT_PAUSE, (run.n,)) is not None
     for request in requests:
         match request.kind:
             case "pause":
                 session.rows("update run set paused = ?, resume_at = null where n = ?", (request.body, run.n))
             case "resume":
                 session.rows(RESUME_SQL, (run.n,))
+                if waits_at_pause:
+                    continue  # the commit that lets the flow go on marks it
             case "reroute":
                 session.rows("update run set route = ? where n = ?", (request.body, run.n))
                 client_requests.withdraw_all(session, run.n, at)
@@ -225,9 +236,10 @@ def drain_inbox(session: Session, run: RunRow, owner: int, fence: int, at: int) 
                 continue  # a cancelled run ends
         session.rows("update deposit set taken = ? where id = ?", (at, request.id))
     _renew_allowance(session, run, requests)
-    kinds = {request.kind for request in requests}
+    is_cancelled = any(request.kind == "cancel" for request in requests)
+    resumes = [request.id for request in requests if request.kind == "resume" and waits_at_pause]
     settlements = [request for request in requests if request.kind == "settle"]
-    return DrainedInbox(run_by_number(session, run.n), "cancel" in kinds, "resume" in kinds, settlements)
+    return DrainedInbox(run_by_number(session, run.n), is_cancelled, resumes, settlements)
 
 
 def _resume_if_by_itself(session: Session, run: RunRow) -> None:

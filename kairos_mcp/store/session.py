@@ -37,6 +37,10 @@ class Session(Protocol):
         """Execute a statement that writes and return how many rows it changed."""
         ...
 
+    def changed_rows(self) -> int:
+        """Return how many rows this session has written so far, also in transactions that were undone."""
+        ...
+
     def read_version(self) -> int:
         """Return a number that changes when any other connection has committed."""
         ...

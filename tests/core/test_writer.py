@@ -86,6 +86,25 @@ async def test_a_job_that_refuses_takes_no_other_with_it(place: Place, durabilit
     await store.close()
 
 
+@pytest.mark.parametrize("runs", [1, 3])
+async def test_a_job_that_refuses_after_a_write_leaves_nothing_and_takes_no_other_with_it(
+    place: Place, durability: Any, runs: int
+) -> None:
+    refusal = BadArguments("no")
+
+    def refuses_late(session: Session) -> None:
+        keeps("half")(session)
+        raise refusal
+
+    store = open_store(place, durability)
+    with moving(store, runs):
+        jobs = (keeps("one"), refuses_late, keeps("two"))
+        _, second, _ = await asyncio.gather(*map(store.submit, jobs), return_exceptions=True)
+    assert second is refusal
+    assert stored_names(place) == ["one", "two"]
+    await store.close()
+
+
 @pytest.mark.parametrize("breaks", [OverflowError, AssertionError, "constraint"])
 async def test_a_job_that_breaks_takes_no_other_with_it(place: Place, durability: Any, breaks: Any) -> None:
     def break_half_way(session: Session) -> None:

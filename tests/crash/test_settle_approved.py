@@ -54,3 +54,24 @@ def test_it_waits_for_a_person_over_further_restarts_and_whatever_else_is_reques
             later.call("run_control", run_id=run_id, action="resume")
             assert waits_for_a_person(later, run_id) == item
     assert count_made(place) == 1
+
+
+def test_a_command_that_a_rule_let_through_later_is_never_repeated_by_itself_either(place: Place) -> None:
+    """Its approval lapsed, and a rule allows it since; the server is killed while it runs."""
+    sandboxed.skip_if_missing()
+    commands(place)
+    (place.home / "kairos.toml").write_text('approvals = "host"\n')
+    with StdioClient.start(place) as first:
+        run_id = first.call("planner_run", goal="make", tools=["run_command"], wait_s=20)["run_id"]
+        place.rows("update approval set expires_at = 1")
+        wait_until(lambda: place.rows("select 1 from approval where verdict = 'expired'"), WITHIN_S)
+    commands(place)
+    with StdioClient.start(place) as second:
+        second.call("run_control", run_id=run_id, action="resume")
+        wait_until(lambda: count_made(place), WITHIN_S, lambda: place.rows("select body from answer"))
+        assert ("gate",) in place.rows("select through from approval")
+        os.kill(second.pid, signal.SIGKILL)
+        second.ends()
+    with StdioClient.start(place) as third:
+        waits_for_a_person(third, run_id)
+        assert count_made(place) == 1

@@ -598,6 +598,25 @@ SPENDING = (
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
     ),
     Guard(
+        "store/group_writer.py",
+        "            if session.changed_rows() != before:",
+        "            if False:",
+        "core/test_writer.py::test_a_job_that_refuses_after_a_write_leaves_nothing_and_takes_no_other_with_it",
+        quick=True,
+    ),
+    Guard(
+        "store/inbox.py",
+        "                if waits_at_pause:",
+        "                if False:",
+        "crash/test_failed_commits.py::test_a_resume_lets_a_flow_go_on_though_the_server_ended_before_it_did",
+    ),
+    Guard(
+        "execution/pending_step.py",
+        "self.may_begin_again = self.is_open and self.sent",
+        "self.may_begin_again = self.sent",
+        "crash/test_settle_approved.py::test_a_command_that_a_rule_let_through_later_is_never_repeated_by_itself_either",
+    ),
+    Guard(
         "execution/usual_turn.py",
         "        if _needs_notes(answered):",
         "        if False:",

@@ -33,12 +33,16 @@ KEEPALIVE: dict[str, Any] = {
 }
 
 
+_WRITES = ("INSERT", "UPDATE", "DELETE")  # how the status of a statement that writes begins
+
+
 class PostgresSession:
     """A connection to the database. Its errors pass as they are: the writer has to tell a failing store from a job that
     refuses."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._changed_rows = 0
 
     def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
         cursor = self._execute(statement, bindings)
@@ -61,6 +65,9 @@ class PostgresSession:
 
     def change(self, statement: str, bindings: Bindings = ()) -> int:
         return self._execute(statement, bindings).rowcount
+
+    def changed_rows(self) -> int:
+        return self._changed_rows
 
     def read_version(self) -> int:
         found = self.row("select number from commits")
@@ -87,7 +94,10 @@ class PostgresSession:
 
     def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
         numbered, names = number_places(statement)
-        return self.connection.execute(numbered, order_bindings(names, bindings))
+        done = self.connection.execute(numbered, order_bindings(names, bindings))
+        if (done.statusmessage or "").startswith(_WRITES):
+            self._changed_rows += done.rowcount
+        return done
 
 
 class ReadingSession(PostgresSession):

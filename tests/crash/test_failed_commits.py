@@ -1,0 +1,42 @@
+"""What was asked for or is known when a commit fails is neither lost nor taken for something else afterwards."""
+
+from __future__ import annotations
+
+from support.app import ME, PERSON, Place, rests
+from support.commits import call_before_commits, leave_commits, make_full_disk_error
+from support.journeys import MANDATE, TWO_CYCLES
+
+from kairos_mcp.app.app import App
+from kairos_mcp.app.cycles import RunOptions
+from kairos_mcp.app.mandates import MandateRef
+
+
+def refuse_commits(app: App, after: int) -> None:
+    """Refuse all commits but the next ones, so many."""
+    left = after
+
+    def refuse() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise make_full_disk_error(app)
+
+    call_before_commits(app, refuse)
+
+
+async def test_a_resume_lets_a_flow_go_on_though_the_server_ended_before_it_did(place: Place) -> None:
+    settings = place.settings(*TWO_CYCLES)
+    async with App.open(settings, via="mcp") as app:
+        run_id = (await app.cycles.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
+        for item in (await rests(app, run_id)).waiting:
+            await app.answers.decide(run_id, item["key"], "approve", "", PERSON)
+        assert (await rests(app, run_id)).status == "paused"
+        assert ("cycle-1/checkpoint",) in place.rows("select path from mark where kind = 'pause'")
+        refuse_commits(app, after=2)  # the request, and what its owner reads of it
+        await app.control.request(run_id, "resume", ME)
+        await rests(app, run_id)
+        leave_commits(app)
+    assert ("cycle-2/orient",) not in place.rows("select path from mark")
+    async with App.open(settings, via="serve") as app:
+        await rests(app, run_id)
+        assert ("cycle-2/orient",) in place.rows("select path from mark")
