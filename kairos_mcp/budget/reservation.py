@@ -1,7 +1,7 @@
 """Reservation: what a step may hold of an account, decided before the step starts. Integers alone, no I/O.
 
-The store calls `reserve` inside the transaction that records the start of the step, with the account as it is then, so
-that two steps can never reserve the same token.
+`reserve` is called with the accounts as they are in the transaction that records the start of the step: read there, or
+in memory, with amounts that this transaction then compares. So two steps can never reserve the same token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plan any turn of a run: what is answered, begun, begun again, asked, paused or ended by its next commit."""
+"""Plan any other than a usual turn of a run: what is answered, begun, begun again, asked, paused or ended next."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Most turns of most runs are such, of a team's branches too. They need none of what `plan_commit` (general_turn.py)
 looks for (open steps, approvals, further attempts, new branches, control requests), so they take a short way with the
-same rows. `plan_usual_commit` only says whether a turn is usual and what it then writes: a run may change from one way
-to the other at any turn.
+same rows. `plan_usual_commit` says whether a turn is usual and what it then writes, so that a run may change from one
+way to the other at any turn; it takes the lines of a script, which are returned where the commit is not written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def plan_usual_commit(
     It takes lines of a script, which are to be returned (`RunState.return_lines`) if the commit is not written.
     """
     runner, pending = state.runner, state.pending
-    # Taken first, since a branch that begins with such a step has an account to be opened.
+    # `take` comes first: it counts the branches that begin with such a step, and `has_more_to_do` then sees those whose
+    # accounts have to be opened.
     new = [(path, step) for path, step in runner.waiting.items() if path not in pending and runner.take(path)]
     if not (new or runner.finished) or not state.accounts or state.has_more_to_do:
         return None

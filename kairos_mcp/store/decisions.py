@@ -37,24 +37,6 @@ class Decision:
     rule: RuleRequest | None = None
 
 
-def decide_approvals(
-    session: Session,
-    run: RunRow,
-    decisions: Sequence[Decision],
-    owner: int,
-    at: int,
-    *,
-    dead: Sequence[int] = (),
-) -> int | None:
-    """Record the decisions, all or none; take the run over if no living server owns it, and return the fence then.
-
-    The same decision again is no error. Raises NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
-    """
-    new = check_decisions(session, run, decisions, at)
-    write_decisions(session, run, new, at)
-    return take_run(session, run.n, owner, dead) if new else None
-
-
 def record_responses(
     session: Session,
     run: RunRow,
@@ -70,8 +52,8 @@ def record_responses(
 ) -> int | None:
     """Record answers of steps, decisions, and settlements by `actor` of calls of unknown outcome, all or none.
 
-    Takes the run over if no living server owns it, and returns the fence then. Raises what `deposit_answers`,
-    `decide_approvals` and `settlements.must_record` raise.
+    Takes the run over if no living server owns it, and returns the fence then. Raises what `check_decisions`,
+    `insert_submitted_answers` and `settlements.must_record` raise.
     """
     new = check_decisions(session, run, decisions, at)
     unsettled = [
@@ -87,7 +69,10 @@ def record_responses(
 
 
 def check_decisions(session: Session, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
-    """Return the decisions that are still to be recorded. Writes nothing; raises what `decide_approvals` raises."""
+    """Return the decisions that are still to be recorded: the same one again is no error. Writes nothing.
+
+    Raises NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
+    """
     return [decision for decision in decisions if _must_record(session, run, decision, at)]
 
 

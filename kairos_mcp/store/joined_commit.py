@@ -1,6 +1,6 @@
 """Write answers that somebody brings for a parked run together with the commit that follows from them.
 
-The usual way takes two transactions: the answers are recorded and the run is taken (inbox.py), then its owner commits
+Otherwise that takes two transactions: the answers are recorded and the run is taken (inbox.py), then its owner commits
 what comes next. Where the server that is brought the answers still has the parked run in memory, both are one. Its
 state is right as long as the run's fence is the same and nobody owns it: whoever writes anything for a parked run takes
 it in the same transaction, or pauses it.

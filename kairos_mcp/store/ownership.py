@@ -70,7 +70,7 @@ def is_owner_alive(session: Session, owners: Owners, number: int) -> bool:
 
 
 def dead_owners(session: Session, owners: Owners, own_number: int) -> list[int]:
-    """Return the owners of unfinished runs whose servers have ended, including NOBODY."""
+    """Return the owners of unfinished runs whose servers have ended, including ANY_SERVER."""
     found = session.rows(
         "select distinct run.owner, owner.lock from run left join owner on owner.id = run.owner"
         " where run.outcome is null and run.owner is not null and run.owner <> ?",

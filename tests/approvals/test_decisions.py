@@ -308,7 +308,7 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
         with writing(place) as session:
             run = queries.run_by_id(session, run_id)
             with pytest.raises(NotWaiting):
-                decisions.decide_approvals(session, run, [forged], 0, NOW)
+                decisions.check_decisions(session, run, [forged], NOW)
             assert decisions.only_open_decisions(session, run, [forged], NOW) == []
         assert verdicts(place) == UNDECIDED
 

@@ -37,17 +37,17 @@ def fresh_name(key: str, ending: str) -> str:
     return f"{PREFIX}{key}-{secrets.token_hex(6)}{ending}"
 
 
-def write_staged(folder: int, key: str, content: bytes, model_fd: int | None) -> str:
-    """Write and sync a new staging file, with owner and mode of the file open as `like`; return its name. Raises
+def write_staged(folder: int, key: str, content: bytes, template_fd: int | None) -> str:
+    """Write and sync a new staging file, with owner and mode of the file open as `template_fd`; return its name. Raises
     OSError."""
     name = fresh_name(key, HALF)
-    fd = os.open(name, _CREATE, 0o666 if model_fd is None else 0o600, dir_fd=folder)
+    fd = os.open(name, _CREATE, 0o666 if template_fd is None else 0o600, dir_fd=folder)
     try:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(fd, rest) :]
-        if model_fd is not None:
-            _copy_metadata(fd, model_fd)
+        if template_fd is not None:
+            _copy_metadata(fd, template_fd)
         os.fsync(fd)
     except BaseException:
         unlink_quietly(folder, name)
@@ -63,13 +63,13 @@ def unlink_quietly(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _copy_metadata(fd: int, model_fd: int) -> None:
+def _copy_metadata(fd: int, template_fd: int) -> None:
     """Copy the owner if allowed, the mode, and the access list and user attributes if there are any.
 
     If the group can't be kept, the file's new group gets no more rights than everybody: it is not the one that was
     meant. Set-user and set-group bits are not kept; the kernel too drops them from a file that is written.
     """
-    source, own = os.fstat(model_fd), os.fstat(fd)
+    source, own = os.fstat(template_fd), os.fstat(fd)
     mode = stat.S_IMODE(source.st_mode) & 0o777
     if source.st_gid != own.st_gid:
         try:
@@ -80,9 +80,9 @@ def _copy_metadata(fd: int, model_fd: int) -> None:
         with suppress(OSError):
             os.fchown(fd, source.st_uid, -1)
     os.fchmod(fd, mode)
-    for name in _attributes(model_fd):
+    for name in _attributes(template_fd):
         with suppress(OSError):
-            os.setxattr(fd, name, os.getxattr(model_fd, name))
+            os.setxattr(fd, name, os.getxattr(template_fd, name))
 
 
 def _attributes(fd: int) -> list[str]:
