@@ -22,6 +22,7 @@ from support.app import (
     start_run,
 )
 from support.app import says as line_says
+from support.commits import call_before_commits, leave_commits, make_full_disk_error
 from support.provider_server import (
     WITHIN_S,
     Heard,
@@ -300,6 +301,26 @@ async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: S
         await second.control.request(run_id, "resume", ME)
         report = await rests(second, run_id)
     assert (report.status, report.summary) == ("completed", "done")
+
+
+async def test_thinking_survives_commits_that_fail(place: Place, server: Standin) -> None:
+    """The answer is paid for and kept in memory until a commit takes it; what the provider wants back is with it."""
+    server.will(strict(then=LOOKS), strict("sig-1", then=message(says("done"))))
+    commits = 0
+    async with open_checked_app(anthropic(place, server)) as app:
+
+        def refuse_five() -> None:
+            nonlocal commits
+            commits += 1
+            if 3 < commits <= 8:  # the first of them has the first round's answer
+                raise make_full_disk_error(app)
+
+        call_before_commits(app, refuse_five)
+        report = await rests(app, await start_run(app))
+        leave_commits(app)
+    assert commits > 8
+    assert (report.status, report.summary) == ("completed", "done")
+    assert len(server.heard) == 2
 
 
 async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place: Place, server: Standin) -> None:
