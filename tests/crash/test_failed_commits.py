@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from support.app import ME, PERSON, Place, rests
-from support.commits import call_before_commits, leave_commits, make_full_disk_error
+from support.commits import leave_commits, refuse_commits
 from support.journeys import MANDATE, TWO_CYCLES
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
-
-
-def refuse_commits(app: App, after: int) -> None:
-    """Refuse all commits but the next ones, so many."""
-    left = after
-
-    def refuse() -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise make_full_disk_error(app)
-
-    call_before_commits(app, refuse)
 
 
 async def test_a_resume_lets_a_flow_go_on_though_the_server_ended_before_it_did(place: Place) -> None:

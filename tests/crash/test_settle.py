@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support import sandboxed
 from support.app import ME, Books, Place, rests, says, start_run
+from support.commits import leave_commits, refuse_commits
 from support.forked_program import run_program
 from support.stdio_server import StdioClient
 from support.waiting import wait_until
@@ -275,3 +276,18 @@ async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_hold
         assert (await app.runs.report(run_id, ME)).status == "completed"
     assert file.read_text() == "alpha alpha, and more\n"
     assert place.rows("select name from memory") == []
+
+
+async def test_what_a_person_settled_holds_though_the_commits_that_follow_fail(place: Place) -> None:
+    settings, run_id, file = await lost_and_changed_since(place)
+    file.write_text("alpha, and more\n")
+    async with App.open(settings, via="mcp") as app:
+        (item,) = (await rests(app, run_id)).waiting
+        refuse_commits(app, after=2)  # the settlement, and what the run's owner reads of it
+        await app.answers.settle(run_id, item["key"], "reattempt", PERSON)
+        await rests(app, run_id)
+        leave_commits(app)
+        await app.control.request(run_id, "resume", ME)
+        await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert (await app.runs.report(run_id, ME)).status == "completed"
+    assert file.read_text() == "alpha alpha, and more\n"

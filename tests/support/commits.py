@@ -49,6 +49,19 @@ def leave_commits(app: App) -> None:
         _wrap_commits(app, lambda _connection, commit: commit())
 
 
+def refuse_commits(app: App, after: int) -> None:
+    """Refuse all commits but the next ones, so many."""
+    left = after
+
+    def refuse() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise make_full_disk_error(app)
+
+    call_before_commits(app, refuse)
+
+
 def make_full_disk_error(app: App) -> Exception:
     """What the driver raises where the disk is full."""
     if isinstance(app._store, FileStore):
