@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from subprocess import DEVNULL
 from typing import Any
 
@@ -81,6 +82,10 @@ def test_an_edit_is_approved_by_keys_alone(site: Place, enter: Callable[..., Any
     page.wait_for_selector(".runs li")
     page.keyboard.press("w")
     page.wait_for_selector(".diff .add")
+    assert page.inner_text(".waiting h2").endswith(f"May it change {EDITED}?")
+    before = sha256((site.workspace / EDITED).read_bytes()).hexdigest()[:12]
+    assert before not in page.inner_text(".diff")  # it is no line of the file
+    assert f"before {before}, after " in page.text_content(".codes")
     assert page.inner_text(".diff .add td:last-child").lstrip("+") == "Start with [the installation](install.md)."
     page.wait_for_selector(APPROVE)
     page.keyboard.press("a")
@@ -278,6 +283,7 @@ def test_a_search_finds_goals_and_results(site: Place, enter: Callable[..., Any]
     run_until_rest(site, "Look around", [says("The frobnicator is upside down.")])
     run_until_rest(site, "Look elsewhere", [says("Nothing.")])
     page = enter()
+    page.wait_for_selector("#search")
     page.keyboard.press("/")
     page.keyboard.type("frobnicator")
     page.wait_for_selector(".goal small")

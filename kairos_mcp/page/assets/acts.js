@@ -141,6 +141,16 @@ function CancelDialog({ run, ...dialog }) {
 
 const DIALOGS = { extend: ExtendDialog, reroute: RerouteDialog, fork: ForkDialog, cancel: CancelDialog };
 
+// Of each act its word, what a narrow screen leaves out of its label, and what follows from it.
+const CONTROLS = {
+  resume: ["Resume", "", "It goes on from where it stopped"],
+  pause: ["Pause", "", "It stops until somebody resumes it"],
+  extend: ["Extend", "limits", "Allow this run more rounds, dollars, tokens or tool calls"],
+  reroute: ["Reroute", "model", "Let another model, or whoever calls, answer from now on"],
+  fork: ["Fork", "as a new run", "Start a new run from one of its rounds; this one stays as it is"],
+  cancel: ["Cancel run", "", "It ends for good and can’t be resumed; what it changed stays changed"],
+};
+
 /** The buttons of a run: those that make sense as it stands. */
 export function Controls({ run, timeline, onDone }) {
   const [open, setOpen] = useState(null);
@@ -151,15 +161,19 @@ export function Controls({ run, timeline, onDone }) {
   });
   const ended = hasEnded(run);
   const canFork = timeline.groups.some((group) => /round-\d+$/.test(group.name));
-  const button = (name, label) => html`<button class="small" disabled=${isBusy}
-    onClick=${() => (DIALOGS[name] ? setOpen(name) : perform(name, { run: run.run_id }))}>${label}</button>`;
+  const button = (name) => {
+    const [label, rest, title] = CONTROLS[name];
+    return html`<button class="small ${name}" disabled=${isBusy} title=${title}
+      onClick=${() => (DIALOGS[name] ? setOpen(name) : perform(name, { run: run.run_id }))}>
+      ${label}${rest && html`<span class="rest"> ${rest}</span>`}</button>`;
+  };
   return html`<div class="controls" role="group" aria-label="Control this run">
-    ${!ended && run.status === "paused" && button("resume", "Resume")}
-    ${!ended && run.status !== "paused" && button("pause", "Pause")}
-    ${!ended && button("extend", "Extend")}
-    ${!ended && button("reroute", "Reroute")}
-    ${canFork && button("fork", "Fork")}
-    ${!ended && button("cancel", "Cancel run")}
+    ${!ended && run.status === "paused" && button("resume")}
+    ${!ended && run.status !== "paused" && button("pause")}
+    ${!ended && button("extend")}
+    ${!ended && button("reroute")}
+    ${canFork && button("fork")}
+    ${!ended && button("cancel")}
     ${!open && html`<${Failure} failure=${failure} />`}
     ${open && html`<${DIALOGS[open]} run=${run} timeline=${timeline} perform=${perform} isBusy=${isBusy}
       failure=${failure} onClose=${() => setOpen(null)} />`}

@@ -116,11 +116,11 @@ function Navigation({ page, waits, isUp, theme, onTheme, onHelp }) {
     <a class="brand" href="#/runs"><img src="static/mark.svg" alt="" width="22" height="22" /><span>Kairos</span></a>
     <div class="pages">${PAGES.map(([name, label]) => html`<a href="#/${name}"
       aria-current=${page === name ? "page" : null}>${label}${name === "waits" && waits > 0 && html`<b class="badge">
-      ${waits}<span class="hidden"> waiting</span></b>`}</a>`)}</div>
+      ${waits}<span> for you</span></b>`}</a>`)}</div>
     <div class="foot">
-      <span class="line ${isUp ? "up" : ""}" role="status">${isUp ? "live" : "reconnecting …"}</span>
-      <button class="link" onClick=${onTheme} aria-label="Colours: ${theme}" title="Colours">${theme}</button>
-      <button class="link" onClick=${onHelp} aria-label="Keys" title="Keys">?</button>
+      <span class="line ${isUp ? "up" : ""}" role="status">${isUp ? "connected" : "reconnecting …"}</span>
+      <button class="link" onClick=${onTheme} title="Light or dark colours">theme: ${theme}</button>
+      <button class="link" onClick=${onHelp} title="The keys of this page">help</button>
     </div></nav>`;
 }
 

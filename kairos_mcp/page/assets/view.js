@@ -15,21 +15,22 @@ const STEP_STATES = {
   ok: "done", failed: "failed", refused: "refused by a limit", open: "waiting", begun: "under way",
 };
 const ACTIVITIES = {
-  round: "thinks",
-  phase: "thinks",
+  round: "model thinks",
+  phase: "model thinks",
   repair: "corrects its answer",
   closing: "sums up",
   compact: "shortens the conversation",
   pause: "pauses",
 };
+const AT_LIMIT = "At the limit the run sums up what it has and ends, unless the limit is extended before";
 const GIST_CHARS = 240; // of arguments or words in one line
 export const NEWEST_GROUPS = 400; // of a long run; more on a click
 
-export function Meter({ label, used, limit, left, format = formatCount, note }) {
+export function Meter({ label, used, limit, left, format = formatCount, note, title, open = "no limit" }) {
   const part = limit ? Math.min(1, used / limit) : 0;
   const rest = left ?? (limit == null ? null : Math.max(0, limit - used));
-  const words = limit == null ? "no limit" : `of ${format(limit)} · ${format(rest)} left`;
-  return html`<div class="meter">
+  const words = limit == null ? open : `of ${format(limit)} · ${format(rest)} left`;
+  return html`<div class="meter" title=${title}>
     <span class="label">${label}</span><b>${format(used)}</b><span class="of">${words}${note && html` <em>${note}</em>`}
       </span>
     ${limit != null && html`<span class="bar" role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax=${limit}
@@ -41,10 +42,12 @@ export function Meter({ label, used, limit, left, format = formatCount, note }) 
 
 function RunMeters({ run }) {
   const { usage, remaining } = run;
+  const isLimited = Object.values(remaining).some((left) => left != null);
   const meter = (label, name, used, format, note) => {
     const left = remaining[name];
     const limit = run.limits?.[name] ?? (left == null ? null : used + left);
-    return html`<${Meter} label=${label} used=${used} limit=${limit} left=${left} format=${format} note=${note} />`;
+    return html`<${Meter} label=${label} used=${used} limit=${limit} left=${left} format=${format} note=${note}
+      title=${limit == null ? null : AT_LIMIT} open=${isLimited ? "no limit of its own" : "no limit"} />`;
   };
   const unpriced = usage.unpriced ? "some calls have no price" : null;
   return html`<div class="meters">
@@ -81,10 +84,10 @@ function CurrentActivity({ run, timeline }) {
   if (mine.length) {
     const [item] = mine;
     const [before, after] = item.kind === "settle"
-      ? ["Waits for you to say how", "ended."]
-      : ["Waits for your decision:", "is called only if you approve."];
+      ? ["Waits for you to say how", " ended."]
+      : ["Waits for your decision on", ". If you deny, that call is not made and the run goes on without it."];
     const more = mine.length > 1 && ` ${mine.length} items wait.`;
-    return html`<p class="now wait">${before} <code>${item.name}</code> ${after}${more}</p>`;
+    return html`<p class="now wait">${before} <code>${item.name}</code>${after}${more}</p>`;
   }
   if (run.waiting.length) {
     const who = run.route === "sampling" ? "the client’s model" : "the calling model";
@@ -133,7 +136,7 @@ function Step({ step, begin, span, isOpen, onOpen, readAll }) {
   const width = span ? Math.max(1, Math.min(100 - left, ((step.ms || 0) / span) * 100)) : 0;
   const gist = isCall
     ? formatArguments(step.arguments) || (step.text || "").split("\n", 1)[0]
-    : step.calls ? `asks for ${step.calls.join(", ")}` : sentenceOf(step.text);
+    : step.calls ? `wants to call ${step.calls.join(", ")}` : sentenceOf(step.text);
   return html`<li class="step ${isCall ? "call" : "turn"} ${step.state}" id="step-${step.path}">
     <button class="row" aria-expanded=${isOpen} onClick=${() => onOpen(isOpen ? null : step.path)}>
       <i class="mark" role="img" aria-label=${STEP_STATES[step.state]}>${STEP_SIGNS[step.state] || "·"}</i>
@@ -156,7 +159,8 @@ function Group({ group, at, onOpen, readAll }) {
     const sums = joinFacts(tokens && `${formatCount(tokens)} tokens`, usd && formatMoney(usd), took);
     const name = group.name.replace(group.section && `${group.section}/`, "").replace(/^try-1\//, "");
     return html`<li class="group">
-      <header><h3>${formatPath(name)}</h3><span class="sums">${sums}</span></header>
+      <header><h3>${formatPath(name)}</h3><span class="sums" title="Calls of one round may run side by side">
+        ${sums}</span></header>
       ${words && html`<p class="words">${revealHidden(words)}</p>`}
       <ol>${group.steps.map((step) => html`<${Step} key=${step.path} step=${step} begin=${begin} span=${end - begin}
         isOpen=${at === step.path} onOpen=${onOpen} readAll=${readAll} />`)}</ol>
@@ -203,24 +207,32 @@ export const HeldUp = ({ reasons, next }) => html`<section class="still"><h2>Why
   ${reasons.map((reason) => html`<p>${revealHidden(reason)}</p>`)}
   ${next?.why && html`<p>${revealHidden(next.why)}</p>`}</section>`;
 
-const Notes = ({ notes }) => html`<details class="notes"><summary>${plural(notes.length, "note")}</summary>
-  <ul>${notes.map((note) => html`<li>${revealHidden(note)}</li>`)}</ul></details>`;
+function Notes({ notes }) {
+  const [first, ...rest] = notes.map(revealHidden);
+  if (!rest.length) return html`<p class="notes"><b>Note</b> ${first}</p>`;
+  return html`<details class="notes"><summary><b>${plural(notes.length, "note")}</b> ${first}</summary>
+    <ul>${rest.map((note) => html`<li>${note}</li>`)}</ul></details>`;
+}
 
 /** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run. */
 export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, newest }) {
-  const kind = run.mandate ? `mandate ${run.mandate}` : run.flow.replaceAll("_", " ");
-  const facts = [kind, run.model || run.route, folderName(run.workspace), run.client];
+  const facts = [
+    run.mandate ? ["mandate", run.mandate] : ["kind", run.flow.replaceAll("_", " ")],
+    run.model ? ["model", run.model] : ["answered by", run.route],
+    ["project", folderName(run.workspace)],
+    ["started by", run.client],
+  ];
   return html`<article class="run">
     <header class="top">
       <div class="state"><${StatusPill} run=${run} />${isLive && html`<span class="live"
-        title="Changes are shown as they are committed">live</span>`}${controls}</div>
+        title="Changes are shown as they are committed">connected</span>`}${controls}</div>
       <h1>${revealHidden(run.goal || run.run_id)}</h1>
-      <p class="facts"><code>${run.run_id}</code>${facts.filter(Boolean).map((fact) => html`<span>${revealHidden(fact)}
-        </span>`)}<span>${formatAgo(timeOf(run.started_at ?? run.created_at))}</span></p>
+      <p class="facts"><code>${run.run_id}</code>${facts.filter(([, fact]) => fact).map(([label, fact]) => html`<span>
+        ${label} <b>${revealHidden(fact)}</b></span>`)}<span>started ${formatAgo(timeOf(run.started_at ?? run.created_at))}</span></p>
       <${CurrentActivity} run=${run} timeline=${timeline} />
     </header>
-    <${RunMeters} run=${run} />
     ${run.waiting.map((item) => html`<${WaitingCard} key=${item.key} item=${item}>${decision(item)}<//>`)}
+    <${RunMeters} run=${run} />
     ${run.summary && html`<section class="summary"><h2>What it came to</h2><p>${revealHidden(run.summary)}</p>
       </section>`}
     ${run.status === "paused" && html`<${HeldUp} reasons=${run.held_up_by} next=${run.next} />`}

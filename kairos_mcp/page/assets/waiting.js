@@ -5,18 +5,35 @@ import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { formatDuration, revealHidden, timeOf } from "./format.js";
 
 const EFFECTS = {
-  read: "reads only",
-  idempotent: "may be repeated",
-  checked: "changes, can be verified",
-  irreversible: "can’t be undone",
+  read: ["only reads", "It changes nothing"],
+  idempotent: ["safe to repeat", "To make the call twice does no harm"],
+  checked: ["changes files", "After a crash Kairos looks whether the change was made before it goes on"],
+  irreversible: ["can’t be undone", "After a crash a person says whether it took effect"],
 };
 
+const EXPIRY = "Nobody has approved then, and the call is not made. Other tasks of a team go on first. " +
+  "Once the run is resumed, you are asked again.";
 const ARMED_MS = 700; // what slid under a finger is not pressed
 const MAX_FEEDBACK = 2000;
 
-export const EffectChip = ({ effect }) => html`<span class="effect ${effect}">${EFFECTS[effect] || effect}</span>`;
+export function EffectChip({ effect }) {
+  const [words, title] = EFFECTS[effect] || [effect];
+  return html`<span class="effect ${effect}" title=${title}>${words}</span>`;
+}
 
 const HEAD = /^(---|\+\+\+) |^(before|after) ([0-9a-f]|sha256:|no file)|^\\ /; // names of files, hashes, `\ No newline`
+const HASHES = /^before ([0-9a-f]{12}|no file), after [0-9a-f]{12}$/; // and nothing else in the line
+const CHANGED_FILE = /^(edit|create) (.+?)(?: \(line ends CRLF\))?$/;
+
+/** What a person is asked about a call: of one that changes files, by its preview, which files. */
+function questionOf({ name, effect, preview }) {
+  const titles = effect === "checked" ? previewLines(preview || "").filter(({ kind }) => kind === "title") : [];
+  const files = titles.map(({ text }) => CHANGED_FILE.exec(text)).filter(Boolean);
+  if (!files.length) return html`May it call <code>${name}</code>?`;
+  const [[, verb, path]] = files;
+  if (files.length > 1) return html`May it change ${files.length} files?`;
+  return html`May it ${verb === "edit" ? "change" : "create"} <code>${path}</code>?`;
+}
 
 /** Lines of a preview as {kind, left, right, text}: whatever is in it is shown, hunks with their line numbers. */
 function previewLines(preview) {
@@ -34,14 +51,17 @@ function previewLines(preview) {
       [left, oldLines, right, newLines] = hunk.slice(1).map((number) => (number === undefined ? 1 : Number(number)));
       lines.push({ kind: "hunk", text });
     } else if (text.startsWith("! ")) lines.push({ kind: "warn", text });
-    else if (HEAD.test(text)) lines.push({ kind: "head", text });
-    else lines.push({ kind: "title", text });
+    else if (HASHES.test(text)) lines.push({ kind: "hashes", text });
+    else if (HEAD.test(text)) {
+      lines.push({ kind: "head", text: text.replace(/^--- a\//, "before: ").replace(/^\+\+\+ b\//, "after: ") });
+    } else lines.push({ kind: "title", text });
   }
   return lines;
 }
 
-export function Preview({ text }) {
-  const lines = previewLines(text);
+/** A preview as a table; `withoutHashes`, where `Codes` shows them. */
+export function Preview({ text, withoutHashes }) {
+  const lines = previewLines(text).filter(({ kind }) => !(withoutHashes && kind === "hashes"));
   const count = (kind) => lines.filter((line) => line.kind === kind).length;
   const counts = [["add", "+", count("add")], ["del", "−", count("del")]];
   const changed = counts[0][2] + counts[1][2];
@@ -64,8 +84,9 @@ export function Preview({ text }) {
 /** What waits, item by item; `children` is how it is decided, or by whom. */
 export function WaitingCard({ item, children }) {
   const expires = timeOf(item.expires_at);
+  const hasCodes = item.kind === "approval" && item.digest;
   const title = {
-    approval: html`May it call <code>${item.name}</code>?`,
+    approval: questionOf(item),
     settle: html`Nobody knows how <code>${item.name}</code> ended`,
     completion: "The calling model is to answer",
     tool_call: html`The caller is to carry out <code>${item.name || "a call"}</code>`,
@@ -75,14 +96,25 @@ export function WaitingCard({ item, children }) {
       <h2><i aria-hidden="true">◆</i> ${title}</h2>
       ${item.effect && html`<${EffectChip} effect=${item.effect} />`}
       ${item.agent && html`<span class="quiet">for ${item.agent}</span>`}
-      ${expires && html`<span class="quiet until">decide within ${formatDuration(Math.max(0, expires - Date.now()))}</span>`}
+      ${expires && html`<span class="quiet until" title=${EXPIRY}>
+        decide within ${formatDuration(Math.max(0, expires - Date.now()))}, else the run pauses</span>`}
     </header>
     ${item.about && html`<p class="quiet">${revealHidden(item.about)}</p>`}
-    ${item.preview && html`<${Preview} text=${item.preview} />`}
+    ${item.preview && html`<${Preview} text=${item.preview} withoutHashes=${hasCodes} />`}
     ${item.kind === "settle" && html`<p>A server ended while this call was under way. Look whether it took effect.</p>
       <pre tabindex="0">${revealHidden(JSON.stringify(item.arguments, null, 2) || "")}</pre>`}
     ${children}
+    ${hasCodes && html`<${Codes} item=${item} />`}
   </section>`;
+}
+
+/** What a decision is bound to, for whoever wants to compare it. */
+function Codes({ item }) {
+  const hashes = previewLines(item.preview || "").filter(({ kind }) => kind === "hashes");
+  return html`<details class="codes quiet"><summary>Tool and digests</summary>
+    <p>The call is <code>${item.name}</code>. A decision holds for exactly what is shown here, whose digest is${" "}
+      <code>${item.digest.slice(0, 12)}</code>.</p>
+    ${hashes.map(({ text }) => html`<p>SHA-256 of a file: ${text}</p>`)}</details>`;
 }
 
 /** An act with its state: `perform(...given)` calls `carryOut`; whether it is under way, and how it failed. */
@@ -124,7 +156,7 @@ export function DecisionForm({ run, item, decide }) {
   const shown = { run: run.run_id, key: item.key, digest: item.digest };
   const [label, hint, Buttons] = item.kind === "settle"
     ? ["Note", "optional, for the model", SettlementButtons]
-    : ["Comment", "for the model; say why if you deny", ApprovalButtons];
+    : ["Message to the model", "optional, sent with either answer", ApprovalButtons];
   return html`<div class="decision">
     <label for=${id}>${label} <span class="quiet">${hint}</span></label>
     <input id=${id} value=${note} maxlength=${MAX_FEEDBACK} onInput=${(event) => setNote(event.target.value)}
@@ -151,15 +183,14 @@ function ApprovalButtons({ id, item, isReady, note, perform }) {
       <button class="yes" data-approve disabled=${!isReady || (isFinal && typed !== item.name)}
         onClick=${() => perform("approve", { ...rule, ...(note && { feedback: note }), ...(isFinal && { name: typed }) })}>
         Approve</button>
-      <button class="no" disabled=${!isReady} onClick=${() => perform("deny", { feedback: note })}>Deny</button>
       ${item.always && html`<select aria-label="For how long the approval holds" value=${remember}
         onChange=${(event) => setRemember(event.target.value)}>
-        <option value="">this time only</option>
-        <option value="run">always in this run</option>
-        <option value="project">always in this project</option>
+        <option value="">approve this time only</option>
+        <option value="run">approve always in this run</option>
+        <option value="project">approve always in this project</option>
       </select>`}
-      <span class="digest" title="Your decision holds for exactly what is shown above, which has this digest">
-        digest ${(item.digest || "").slice(0, 12)}</span>
+      <button class="no" disabled=${!isReady} title="The call is not made; the run goes on without it"
+        onClick=${() => perform("deny", { feedback: note })}>Deny</button>
     </div>
     ${remember && html`<p class="quiet">From then on nobody is asked about ${revealHidden(item.always.covers)}.</p>`}
     ${remember && item.always.pattern != null && html`<label for="pattern-${id}">Commands like this${" "}
