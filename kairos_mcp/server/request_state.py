@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.core.errors import KairosError
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.store.key_file import KEY_BYTES
 
@@ -56,13 +55,13 @@ class RequestStateSealer:
         return result
 
     async def _get_boundary(self) -> Boundary:
-        """The boundary with the store's key. If the store can't be written there is no run to point to: then a
-        temporary key will do, and the call itself reports what is wrong."""
+        """The boundary with the store's key. If the store can't be reached there is no run to point to: then a temporary
+        key will do."""
         if self._boundary is not None:
             return self._boundary
         try:
             boundary = self._boundary = make_boundary(await self._read_key(), self._lives_s)
-        except (OSError, KairosError):
+        except Exception:  # whatever it is, the call meets it too, and reports it
             boundary = make_boundary(os.urandom(KEY_BYTES), self._lives_s)
         return boundary
 
