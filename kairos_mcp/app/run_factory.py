@@ -40,6 +40,7 @@ from kairos_mcp.store.codec import unreadable
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.page_files import find_page_ports
 from kairos_mcp.store.queries import RunRow, run_by_number
+from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
@@ -173,20 +174,29 @@ class RunFactory:
         """Load every spec anew: somebody else may have changed its texts."""
         self._loaded_specs.clear()
 
-    def keep_built_spec(self, run: RunRow, spec: Spec, built_texts: Mapping[str, str]) -> None:
-        """Load the spec of a run that was created just now from what it was built of, without reading it back."""
-        if run.flow == "call":  # others refer to texts of earlier runs too
-            self._loaded_specs[run.spec, run.workspace, run.n] = load_built_spec(spec, built_texts.__getitem__)
+    async def load_new_spec(self, new: NewRun, spec: Spec) -> LoadedSpec:
+        """Load the spec of a run that is about to be created, from what it was built of. Raises LostText."""
+        built_texts = dict(new.texts)
+        if spec.flow == "call":
+            return load_built_spec(spec, built_texts.__getitem__)
+
+        def load(session: Session) -> LoadedSpec:  # others refer to texts of earlier runs too
+            return load_spec(new.spec, lambda hash_: built_texts.get(hash_) or _read_text(session, hash_))
+
+        return await self._store.read(load)
 
     async def load_spec(self, run: RunRow) -> LoadedSpec:
         """Return the run's loaded spec, from a cache. Raises StoreCorrupt."""
+        loaded = self._loaded_specs.get((run.spec, run.workspace, run.n)) or await self._read_spec(run)
+        self._keep_spec(run, loaded)
+        return loaded
+
+    def _keep_spec(self, run: RunRow, loaded: LoadedSpec) -> None:
         key = run.spec, run.workspace, run.n
-        loaded = self._loaded_specs.get(key) or await self._read_spec(run)
         self._loaded_specs[key] = loaded
         self._loaded_specs.move_to_end(key)
         while len(self._loaded_specs) > MAX_LOADED_SPECS:
             self._loaded_specs.popitem(last=False)
-        return loaded
 
     async def _read_spec(self, run: RunRow) -> LoadedSpec:
         """Load the run's spec from its rows; a text that is damaged or missing is rebuilt from its source, where that
@@ -219,6 +229,13 @@ class RunFactory:
     async def new_state(self, run: RunRow) -> RunState:
         """Make the in-memory state of a run; its flow is not replayed yet."""
         loaded = await self.load_spec(run)
+        await self._tool_sources.refresh()  # so that what was registered since counts here too
+        state = self.make_state(run, loaded)
+        self.bind_state(state, run, loaded)
+        return state
+
+    def make_state(self, run: RunRow, loaded: LoadedSpec) -> RunState:
+        """Make the state of a run with the tools that are known by now; it reads no rows before it is bound to them."""
         models: dict[str, Model] = {}
         if loaded.script:
             models["scripted"] = scripted_model(replace(loaded.script, requests=[]))
@@ -233,25 +250,19 @@ class RunFactory:
             models["provider"] = self._make_model(provider, options, run)
             paid["provider"] = _paid_model(provider)
 
-        # `registry` first: it refreshes the tool sources, so that what was registered since counts here too.
-        registry, resources = await self.registry(run.workspace), self.resources(run.workspace)
-        spec = loaded.spec
+        resources, spec = self.resources(run.workspace), loaded.spec
         tool_access = ToolAccess(
             loaded.offered,
-            registry,
+            resources.registry,
             resources.gate,
             loaded.searchable,
             spec.mandate,
             spec.joining,
             None if loaded.team is None else loaded.team.tools_by_agent,
         )
-        read_text, find_approval = (
-            partial(self._read_full_text, run.n),
-            partial(self._find_approval, run, spec.mandate_text),
-        )
         executor = StepExecutor(
             tool_access,
-            ToolCaller(run.id, tool_access, resources, read_text, find_approval),
+            ToolCaller(run.id, tool_access, resources, lambda _ref: None),
             models,
             spec.model,
             paid_models=paid,
@@ -264,6 +275,13 @@ class RunFactory:
         if loaded.script:
             executor.unscripted_paths = frozenset(loaded.script.by_path)
         return RunState(run, executor, loaded.flow, spec.agent)
+
+    def bind_state(self, state: RunState, run: RunRow, loaded: LoadedSpec) -> None:
+        """Have a state read the rows of its run, which exists by now."""
+        self._keep_spec(run, loaded)
+        state.run, tool_caller = run, state.executor.tool_caller
+        tool_caller.read_text = partial(self._read_full_text, run.n)
+        tool_caller.find_approval = partial(self._find_approval, run, loaded.spec.mandate_text)
 
     def _make_model(self, provider: Provider, options: ModelOptions, run: RunRow) -> Model:
         model = redact_model(provider.make_model(options), self.redactor)

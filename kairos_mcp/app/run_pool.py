@@ -12,11 +12,11 @@ from functools import partial
 from typing import NamedTuple
 
 from kairos_mcp.app.change_signal import ChangeSignal
+from kairos_mcp.app.first_turn import CreatedRun, create_with_first_turn
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
-from kairos_mcp.budget.units import NOTHING, Account
 from kairos_mcp.core.errors import FenceLost, KairosError, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
@@ -24,13 +24,17 @@ from kairos_mcp.execution.general_turn import plan_commit
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.stored_rows import read_stored_run
+from kairos_mcp.execution.usual_turn import plan_usual_commit
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
-from kairos_mcp.store import decisions, joined_commit, ownership, queries, runs
-from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult
+from kairos_mcp.store import decisions, ownership, queries, runs
+from kairos_mcp.store.commit import StepResult
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.joined_commit import ParkedRun, commit_with_answers
 from kairos_mcp.store.queries import RunRow, with_run_id
+from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
+from kairos_mcp.store.usual_commit import UsualCommit, WrittenTurn, apply_usual_commit
 from kairos_mcp.views import transcript
 from kairos_mcp.views.waiting import BackOff
 
@@ -164,11 +168,18 @@ class RunPool:
         else:
             self._launch(self._make_worker(await self._factory.new_state(run), fence))
 
-    async def start_new(self, run: RunRow, limits: Limits) -> None:
-        """Drive a run that this server has just inserted, with an account of these limits."""
-        worker = self._make_worker(await self._factory.new_state(run), run.fence)
-        worker.new_account, worker.is_current = Account(run.account, limits, NOTHING, NOTHING), True
-        self._launch(worker)
+    async def start_new(self, new: NewRun, spec: Spec, owner: int) -> RunRow | None:
+        """Create a run together with its first turn, where that is usual, and drive it; or return the run that the same
+        start has created before."""
+        created = await create_with_first_turn(self._store, self._factory, self._daily_accounts, new, spec, owner)
+        if not isinstance(created, CreatedRun):
+            return created
+        run, state, written = created
+        if state is None:
+            self._launch(self._make_worker(await self._factory.new_state(run), run.fence))
+        else:
+            self._go_on(state, run.fence, written)
+        return None
 
     async def continue_run(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
         """Go on with a run for which rows were written: drive it if they took it for this server (`fence`), else nudge
@@ -203,34 +214,60 @@ class RunPool:
         if self._parked.get(run.n) is not parked:
             return False
         del self._parked[run.n]  # the state is given up, unless all of this is written
+        state.run = run
         try:
-            taken = state.take_answers(answers, by_route)
+            parked_run = state.take_answers(answers, by_route, nonce)
             state.run = replace(run, owner=mine, fence=fence)
-            commit = plan_commit(state, mine, fence, at, accounts, no_new_steps=False, steps_running=False)
+            usual = plan_usual_commit(state, self._daily_accounts, mine, fence, at)
         except Exception:  # a bug of the flow: the answer is recorded all the same, and the run's worker meets the bug
             return False
+        if usual is not None and await self._commit_usual(state, usual, parked_run):
+            return True
         try:
-            result = await self._store.submit(
-                lambda session: joined_commit.commit_with_answers(session, run, commit, taken, nonce)
-            )
+            commit = plan_commit(state, mine, fence, at, accounts, no_new_steps=False, steps_running=False)
+        except Exception:
+            return False
+        try:
+            result = await self._store.submit(lambda session: commit_with_answers(session, commit, parked_run))
         except (FenceLost, StoreCorrupt):
             return False
-        self._go_on(state, commit, result)
-        return True
-
-    def _go_on(self, state: RunState, commit: RunCommit, result: CommitResult) -> None:
-        """Go on with a run of which a commit was written here: drive it, or park it where only open steps are left."""
         state.apply_result(commit, result)
         if result.paused is not None:
             state.run = replace(state.run, paused=result.paused.reason, resume_at=result.paused.resume_at)
-        if not result.released:
-            worker = self._make_worker(state, commit.fence, is_rebuilt=True)
-            worker.is_current = True
+        self._go_on(state, fence, is_released=result.released)
+        return True
+
+    async def _commit_usual(self, state: RunState, commit: UsualCommit, parked: ParkedRun) -> bool:
+        """Write a parked run's usual commit and go on with it; False, and nothing is written, where something is not as
+        it was known."""
+        try:
+            marks = await self._store.submit(lambda session: apply_usual_commit(session, commit, parked))
+        except StoreCorrupt:  # the general way meets it too
+            marks = None
+        if marks is None:
+            state.return_lines(begun.sent.line for begun in commit.begun)
+            return False
+        self._go_on(state, commit.fence, (commit, marks))
+        return True
+
+    def _go_on(
+        self, state: RunState, fence: int, written: WrittenTurn | None = None, *, is_released: bool = False
+    ) -> None:
+        """Go on with a run of which a commit was written here: drive it, or park it where only open steps are left.
+
+        `written`: a usual commit, which the state does not know of yet.
+        """
+        if written is not None and (written[0].outcome is not None or written[0].hands_out):
+            state.apply_usual(*written)
+            is_released = True
+        if not is_released:
+            worker = self._make_worker(state, fence, is_rebuilt=True)
+            worker.is_current, worker.written = True, written
             self._launch(worker)
-        elif commit.outcome is None:
-            self._park(commit.fence, state)
+        elif not state.runner.finished:
+            self._park(fence, state)
         if self._tracing is not None:
-            self._tracing.follow(state.run, commit.fence)
+            self._tracing.follow(state.run, fence)
         self.change_signal.notify(state.run.id)
 
     async def force_cancel(self, run: RunRow, fence: int) -> None:

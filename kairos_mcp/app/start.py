@@ -106,11 +106,11 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
         due=plan.due,
         is_another=plan.is_another,
     )
-    created = await context.store.submit(lambda session: runs.create_run(session, new, owner))
-    if not created.is_attached and not is_left:
-        context.factory.keep_built_spec(created.run, spec, dict(texts))
-        await context.pool.start_new(created.run, built.limits)
-    return StartResult(created.run.id, created.is_attached)
+    if is_left:
+        before = await context.store.submit(lambda session: runs.create_run(session, new, owner))
+    else:
+        before = await context.pool.start_new(new, spec, owner)
+    return StartResult(new.id if before is None else before.id, before is not None)
 
 
 async def choose_workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> str | None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.budget.units import NOTHING, Account, counts_of
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.routes import SERVER_ROUTE
@@ -29,6 +30,7 @@ from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunCommit, StepResult
 from kairos_mcp.store.inbox import SubmittedAnswer
+from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.store.usual_commit import UsualCommit
@@ -96,6 +98,12 @@ class RunState:
                 pending.copy_failure(failed)
         self._apply_verdicts(stored.approvals)
 
+    def begin(self, limits: Limits) -> None:
+        """Start the flow of a run of which nothing is stored yet but its account, which has these limits."""
+        self.rebuild(StoredRun((), {}, {}))
+        self.accounts = {"": Account(self.run.account, limits, NOTHING, NOTHING)}
+        self.has_notes_of_tools = False
+
     def finish_step(self, path: str, result: StepResult, by_route: str) -> None:
         """Feed an answer to the flow; the next commit writes it. `by_route`: the route, or who it came from."""
         step = self.pending.pop(path)
@@ -122,17 +130,17 @@ class RunState:
             )
         )
 
-    def take_answers(self, answers: Iterable[SubmittedAnswer], by_route: str) -> dict[str, SubmittedAnswer]:
-        """Feed answers that somebody brings for open steps to the flow; the next commit writes them.
-
-        Returns them by path, each with its dialect only if the step's row does not say the same.
-        """
-        taken = {}
+    def take_answers(self, answers: Iterable[SubmittedAnswer], by_route: str, nonce: str | None) -> ParkedRun:
+        """Feed answers that somebody brings for open steps of this parked run to the flow; the next commit writes them,
+        and takes the run. `nonce`: of the ask that they answer."""
+        parked = ParkedRun(self.run, {}, {}, nonce)
         for each in answers:
             step = self.pending[each.path]
-            taken[each.path] = replace(each, dialect=None) if each.dialect == step.sent.dialect else each
+            parked.requests[step.id] = each.request
+            if each.dialect not in (None, step.sent.dialect):
+                parked.sent[step.id] = replace(step.sent, dialect=each.dialect)
             self.finish_step(each.path, each.as_result(step.kind), by_route)
-        return taken
+        return parked
 
     def what_is_awaited(self) -> AwaitedSteps:
         """Return which of the pending steps others may have answered or decided."""
@@ -262,14 +270,15 @@ class RunState:
             self.executor.return_line(line)
 
     def apply_usual(self, commit: UsualCommit, marks: Iterable[int]) -> list[tuple[str, PendingStep]]:
-        """Apply a usual commit that was written, and return the steps, whose rows are `marks`, that it begins."""
+        """Apply a usual commit that was written, and return the steps, whose rows are `marks`, that it begins or hands
+        out."""
         del self.finished[: len(commit.answered)]  # others may have come in the meantime
         for path, change in commit.accounts.items():
             self.accounts[path] = change.changed
         steps = []
-        for mark, (path, _, _, sent, grant, shared) in zip(marks, commit.begun, strict=True):
-            waiting = self.runner.waiting[path]
-            step = self.pending[path] = PendingStep(mark, waiting, False, grant.held, sent, grant, shared=shared)
+        for mark, (path, _, _, sent, grant, shared, is_open) in zip(marks, commit.begun, strict=True):
+            waiting, unused = self.runner.waiting[path], None if is_open else grant
+            step = self.pending[path] = PendingStep(mark, waiting, is_open, grant.held, sent, unused, shared=shared)
             steps.append((path, step))
         return steps
 

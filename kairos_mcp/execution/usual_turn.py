@@ -1,4 +1,4 @@
-"""Plan the usual turn of a run: answers are new, and each step that comes next is begun here at once; or the run ends.
+"""Plan the usual turn of a run: answers are new, and all steps that come next are begun or handed out; or it ends.
 
 Most turns of most runs are such, of a team's branches too. They need none of what `plan_commit` (general_turn.py)
 looks for (open steps, approvals, further attempts, new branches, control requests), so they take a short way with the
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kairos_mcp.budget.reservation import reserve
 from kairos_mcp.budget.status_line import format_status_line
-from kairos_mcp.budget.units import Account, counts_of
-from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.budget.units import Account, caps_by_unit, counts_of
+from kairos_mcp.core.routes import CLIENT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step
 from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.executor import SENT_TO_SERVER
@@ -22,6 +22,7 @@ from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import AnsweredStep
+from kairos_mcp.store.reservations import exceeds_held
 from kairos_mcp.store.usual_commit import AccountChange, BegunStep, UsualCommit
 
 
@@ -69,8 +70,9 @@ class _Turn:
     accounts: dict[str, Account]
 
     def settle(self, answered: AnsweredStep) -> bool:
-        """Settle a step that was answered. False: more than its answer is to be written."""
-        if _needs_notes(answered):
+        """Settle a step that was answered. False: more than its answer is to be written: a long text, a note, or a
+        note on a limit that it has exceeded."""
+        if answered.result.text is not None or answered.result.notes:
             return False
         charged = self.state.charged_accounts(answered.path)
         held, spent = answered.held, answered.result.spent
@@ -78,7 +80,9 @@ class _Turn:
             account = self.accounts.get(path)
             if account is None:
                 return False
-            self.accounts[path] = account.settle(held, spent)
+            self.accounts[path] = account = account.settle(held, spent)
+            if exceeds_held(held, spent) and _is_over_cap(account):
+                return False
         return True
 
     def begin(self, new: Sequence[tuple[str, Step]]) -> list[BegunStep] | None:
@@ -99,6 +103,9 @@ class _Turn:
             for each, account in zip(charged, own, strict=True):
                 self.accounts[each] = account.hold(found.grant.held)
             begun.append(found)
+        handed_out = sum(each.is_open for each in begun)
+        if handed_out and (handed_out < len(begun) or self.state.pending):
+            return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
         return begun
 
     def _begin_step(self, path: str, step: Step, own: list[Account], shares: int) -> BegunStep | None:
@@ -113,10 +120,10 @@ class _Turn:
     def _begin_completion(
         self, path: str, step: RequestCompletion, own: list[Account], shares: int
     ) -> BegunStep | None:
-        """Begin a completion that this server performs, whose price and whose day are known."""
+        """Begin a completion that this server performs, or hand it out; its price and its day are known."""
         state, executor, purpose = self.state, self.state.executor, step.purpose
         route = state.run.route
-        if route not in executor.models:
+        if route not in executor.models and (route not in CLIENT_ROUTES or purpose == "compact"):
             return None
         charged = self.daily_accounts.known_accounts(state.run, executor.tool_access.mandate, self.at)
         if charged is None:
@@ -128,7 +135,7 @@ class _Turn:
             return None
         status = format_status_line(nearest, closing=purpose == "closing") if purpose in ("round", "closing") else None
         sent = executor.completion_sent(path, route, status, grant.max_tokens)
-        return BegunStep(path, purpose, step.digest, sent, grant, charged.shared)
+        return BegunStep(path, purpose, step.digest, sent, grant, charged.shared, request.external)
 
     def _begin_call(self, path: str, step: CallTool, own: list[Account], shares: int) -> BegunStep | None:
         """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
@@ -152,14 +159,7 @@ class _Turn:
         return BegunStep(path, "call", step.digest, SENT_TO_SERVER, grant, NO_SHARED_ACCOUNTS)
 
 
-def _needs_notes(answered: AnsweredStep) -> bool:
-    """Whether more than the answer is to be written: a long text, a note, or a note on a limit that it may exceed."""
-    result, held = answered.result, answered.held
-    spent = result.spent
-    return (
-        result.text is not None
-        or bool(result.notes)
-        or spent.input_tokens > held.input_tokens
-        or spent.output_tokens > held.output_tokens
-        or spent.nano_usd > held.nano_usd
-    )
+def _is_over_cap(account: Account) -> bool:
+    """Whether more is used than a cap allows."""
+    used = zip(caps_by_unit(account.caps), account.held, account.spent, strict=True)
+    return any(cap is not None and held + spent > cap for cap, held, spent in used)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from kairos_mcp.budget.units import Account
 from kairos_mcp.core.errors import (
     FenceLost,
     KairosError,
@@ -42,7 +41,7 @@ from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import decode_settlement
-from kairos_mcp.store.usual_commit import UsualCommit
+from kairos_mcp.store.usual_commit import UsualCommit, WrittenTurn
 
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class RunWorker:
 
     `is_rebuilt`: `state` fits the rows; after an error it does not, and is rebuilt before the next step. `error`: why
     the run stands still. `is_current`: a transaction of this process took the run just now, so that nobody else has
-    written for it. `new_account`: that of a run that was inserted just now, so that nothing else of it is stored.
+    written for it. `written`: the turn that it wrote for the run, whose step is to be performed.
     """
 
     store: Store
@@ -74,7 +73,7 @@ class RunWorker:
     daily_accounts: DailyAccounts
     is_rebuilt: bool = False
     is_current: bool = False
-    new_account: Account | None = None
+    written: WrittenTurn | None = None
     error: KairosError | None = None
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)  # of those tasks
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
@@ -84,7 +83,7 @@ class RunWorker:
     _performs_inline: bool = False  # a step is performed in `_task` itself
     _is_interrupted: bool = False
     _is_stopping: bool = False
-    _has_ended: bool = False
+    _is_released: bool = False
     _yields_at: float = 0.0
     _mismatched_steps: list[StepRow] = field(default_factory=list)  # unanswered, of a record that the flow can't replay
     _is_unreadable: bool = False  # cancelled, and its rows can't be read
@@ -129,6 +128,9 @@ class RunWorker:
 
     async def _drive_until_idle(self) -> None:
         try:
+            if self.written is not None:
+                written, self.written = self.written, None
+                await (self._perform_usual(*written) or asyncio.sleep(0))
             while not await self._step():
                 pass
         except KairosError as error:
@@ -158,8 +160,8 @@ class RunWorker:
         if not no_new_steps and (waits_for := self._take_usual_turns()) is not None:
             await waits_for
             self._yields_at = time.monotonic() + KEEPS_LOOP_S
-            return self._has_ended
-        if self._has_ended:
+            return self._is_released
+        if self._is_released:
             return True
         if not no_new_steps:
             # The first may finish an edit that a crash interrupted, the second only reads, both in worker threads. They
@@ -196,12 +198,6 @@ class RunWorker:
         A run can still be cancelled, though nothing else, where its record no longer fits its flow, its rows can't be
         read, or its account is not the sum of its rows: then no error is raised if a cancel waits in the inbox.
         """
-        if self.new_account is not None:
-            self.state.rebuild(StoredRun((), {}, {}))
-            self.state.has_notes_of_tools = False
-            self.state.accounts = {"": self.new_account}
-            self.new_account, self.is_rebuilt = None, True
-            return
         run = self.state.run
         inbox = await self.store.read(lambda session: queries.pending_requests(session, run.n))
         is_cancelled = any(request.kind == "cancel" for request in inbox)
@@ -255,7 +251,7 @@ class RunWorker:
                 return self._submit_usual(commit, job)
             if (waits_for := self._perform_usual(commit, written[0])) is not None:
                 return waits_for
-            if self._has_ended or not self.state.accounts:
+            if self._is_released or not self.state.accounts:
                 return None
             if time.monotonic() > self._yields_at:
                 return asyncio.sleep(0)
@@ -277,8 +273,8 @@ class RunWorker:
             return None
         steps = self.state.apply_usual(commit, marks)
         self.on_change()
-        self._has_ended = commit.outcome is not None
-        if self._has_ended or self._inbox_changed:
+        self._is_released = commit.outcome is not None or commit.hands_out
+        if self._is_released or self._inbox_changed:
             return None  # in the second case something came during the commit, perhaps a cancel
         return self._begin_steps(steps)
 

@@ -8,46 +8,75 @@ it in the same transaction, or pauses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import NamedTuple
 
 from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.core.steps import Sent
 from kairos_mcp.store import apply_commit, client_requests
+from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import CommitResult, RunCommit
-from kairos_mcp.store.inbox import SubmittedAnswer, record_dialect
 from kairos_mcp.store.open_completions import consume_ask
-from kairos_mcp.store.queries import RunRow, step_at
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Row, Session
 
-_TAKE_PARKED = """
-    update run set owner = ?, fence = fence + 1 where n = ? and fence = ? and route = ?
+_IS_PARKED = """
+    select 1 from run where n = ? and fence = ? and route = ?
         and owner is null and paused is null and outcome is null
-        and not exists (select 1 from ask where nonce = ? and consumed is not null) returning n
+        and not exists (select 1 from ask where nonce = ? and consumed is not null)
 """
+_NO_OTHER_REQUEST = f"""
+        and not exists (select 1 from request where mark = ? and {client_requests.IS_UNCHARGED}
+            and id is distinct from ?)
+"""
+_IS_OUTSTANDING = "        and exists (select 1 from request where id = ? and ended is null)\n"
+_TAKE = "update run set owner = ?, fence = fence + 1 where n = ?"
+_CHANGE_SENT = "update mark set sent = ? where id = ? and not exists (select 1 from attempt where mark = mark.id)"
+_CHANGE_SENT_AGAIN = "update attempt set sent = ? where id = (select max(id) from attempt where mark = ?)"
 
 
-def commit_with_answers(
-    session: Session, run: RunRow, commit: RunCommit, answers: Mapping[str, SubmittedAnswer], nonce: str | None
-) -> CommitResult:
-    """Take a parked run, and write the commit whose answers these are, by path.
+class ParkedRun(NamedTuple):
+    """A run that this server has parked, as `run` says, and the answers that are brought for its open steps.
 
-    `nonce`: of the ask that is answered. A `dialect` is given where the step's row does not say the same. Raises
-    FenceLost, before anything is written, where the run is not as `run` says any more, the ask was answered before, or
-    another request about one of the steps has to be charged first.
+    `requests`: by the ids of the steps' rows, the requests to a client's model that are answered. `sent`: likewise what
+    a step was asked with, where that is known only now. `nonce`: of the ask that is answered.
     """
-    for answered in commit.answers:
-        outstanding = client_requests.requests_of_step(session, answered.mark)
-        request = answers[answered.path].request
-        if [(each.id, each.ended) for each in outstanding] != ([] if request is None else [(request, None)]):
-            raise FenceLost(run.id)
-    if session.row(_TAKE_PARKED, (commit.owner, run.n, run.fence, run.route, nonce)) is None:
-        raise FenceLost(run.id)
-    if nonce is not None:
-        consume_ask(session, run, nonce, commit.at)
-    for path, answer in answers.items():
-        if answer.request is not None:
-            client_requests.end_requests(session, [answer.request], "answered", commit.at)
-        if answer.dialect is not None:
-            step = step_at(session, run.n, path)
-            assert step is not None, "it waited"
-            record_dialect(session, step, answer.dialect)
+
+    run: RunRow
+    requests: dict[int, int | None]
+    sent: dict[int, Sent]
+    nonce: str | None = None
+
+    @property
+    def condition(self) -> tuple[str, Row]:
+        """SQL that finds the run as long as it is as `run` says, the ask was not answered before, and no other request
+        about one of the steps has to be charged first; with its bindings."""
+        run = self.run
+        text, bindings = _IS_PARKED, [run.n, run.fence, run.route, self.nonce]
+        for mark, request in self.requests.items():
+            text += _NO_OTHER_REQUEST
+            bindings += mark, request
+            if request is not None:
+                text += _IS_OUTSTANDING
+                bindings.append(request)
+        return text, tuple(bindings)
+
+    def take(self, session: Session, owner: int, at: int) -> None:
+        """Take the run, which is as it was known, and record that it is answered."""
+        session.rows(_TAKE, (owner, self.run.n))
+        if self.nonce is not None:
+            consume_ask(session, self.run, self.nonce, at)
+        for mark, request in self.requests.items():
+            if request is not None:
+                client_requests.end_requests(session, [request], "answered", at)
+            sent = self.sent.get(mark)
+            if sent is not None and not session.change(_CHANGE_SENT, (encode(sent), mark)):
+                session.rows(_CHANGE_SENT_AGAIN, (encode(sent), mark))
+
+
+def commit_with_answers(session: Session, commit: RunCommit, parked: ParkedRun) -> CommitResult:
+    """Take a parked run, and write the commit that begins with the answers brought for it. Raises FenceLost, before
+    anything is written, where the run is not as it was known."""
+    if session.row(*parked.condition) is None:
+        raise FenceLost(commit.run_id)
+    parked.take(session, commit.owner, commit.at)
     return apply_commit.apply_run_commit(session, commit)

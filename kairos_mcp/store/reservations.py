@@ -58,18 +58,27 @@ class SharedChange(NamedTuple):
         if not session.change(_ADD_TO_SHARED, (*_shared_amounts(self.held), *_shared_amounts(self.spent), account)):
             raise CorruptRows(f"account {account} is not there")
 
-    def write_if_room(self, session: Session, account: int, reserved: Units) -> bool:
-        """Change the account if its caps have room for all of it; return whether they have.
+    def write_if_room(self, session: Session, account: int, limited: Units, *, spare: int = 0) -> bool:
+        """Change the account if its caps have room for all of it, and for `spare` more; return whether they have.
 
-        A cap limits only what is `reserved` now: a unit of which nothing is asked may be over its cap already.
+        A cap limits only the units of which `limited` has some: any other one may be over its cap already.
         """
         held, spent = _shared_amounts(self.held), _shared_amounts(self.spent)
-        units = zip(held, spent, _shared_amounts(reserved), strict=True)
-        room = [more + used if asked else None for more, used, asked in units]
+        units = zip(held, spent, _shared_amounts(limited), strict=True)
+        room = [more + used + spare if counts else None for more, used, counts in units]
         return bool(session.change(_ADD_IF_ROOM, (*held, *spent, account, *room)))
 
 
-_NO_CHANGE = SharedChange()
+NO_CHANGE = SharedChange()
+
+
+def exceeds_held(held: Units, spent: Units) -> bool:
+    """Whether a step has used more tokens or money than it held, so that a cap may be exceeded."""
+    return (
+        spent.input_tokens > held.input_tokens
+        or spent.output_tokens > held.output_tokens
+        or spent.nano_usd > held.nano_usd
+    )
 
 
 class ReservationBatch:
@@ -145,11 +154,7 @@ class ReservationBatch:
             self._branches_read[number] = self._branch_before(number), self._branch(number).settle(held, spent)
         for number in shared:
             self._add_change(number, SharedChange(NOTHING.minus(shared_part(held)), shared_part(spent)))
-        if (
-            spent.input_tokens > held.input_tokens
-            or spent.output_tokens > held.output_tokens
-            or spent.nano_usd > held.nano_usd
-        ):
+        if exceeds_held(held, spent):
             self._exceeded.update((self.run_account.id, *branch_ids, *shared))
 
     def cap_to_remaining(self, path: str, held: Units, spent: Units, shared: SharedAccountIds) -> Units:
@@ -195,7 +200,7 @@ class ReservationBatch:
             if now != before:
                 self._session.rows(UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():
-            if change != _NO_CHANGE:
+            if change != NO_CHANGE:
                 change.write(self._session, number)
         self._changes.clear()
 
@@ -217,7 +222,7 @@ class ReservationBatch:
             return False
         new = SharedChange(shared_part(reserved.held))
         for nth, number in enumerate(shared):
-            change = new.plus(self._changes.get(number, _NO_CHANGE))
+            change = new.plus(self._changes.get(number, NO_CHANGE))
             if not change.write_if_room(self._session, number, new.held):
                 for earlier in shared[:nth]:
                     self._add_change(earlier, SharedChange(NOTHING.minus(new.held)))
@@ -226,7 +231,7 @@ class ReservationBatch:
         return True
 
     def _add_change(self, number: int, change: SharedChange) -> None:
-        self._changes[number] = self._changes.get(number, _NO_CHANGE).plus(change)
+        self._changes[number] = self._changes.get(number, NO_CHANGE).plus(change)
 
     def _read_shared(self, number: int) -> Account:
         """Read a shared account, and add the changes that are due."""
@@ -234,7 +239,7 @@ class ReservationBatch:
             account = read_account(self._session, number)
         except StoreCorrupt as gone:
             raise CorruptRows(gone.message) from gone
-        due = self._changes.get(number, _NO_CHANGE)
+        due = self._changes.get(number, NO_CHANGE)
         held, spent = shared_part(account.held).plus(due.held), shared_part(account.spent).plus(due.spent)
         return Account(number, account.caps, held, spent, account.scope)
 

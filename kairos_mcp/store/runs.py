@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kairos_mcp.budget.units import caps_by_unit
@@ -15,6 +15,7 @@ from kairos_mcp.store.notes import insert_note
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
 from kairos_mcp.store.session import Session, placeholders
 
+FIRST_FENCE = 1  # of a run: its fence when it is created
 ATTACH_MS = (
     10 * 60 * 1000
 )  # hosts repeat calls that timed out: an identical start returns the open run, if it is younger than this
@@ -48,33 +49,55 @@ class NewRun:
     is_another: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedRun:
-    """The run of a start. `is_attached`: it is one that the same start created before."""
+def draft_run(new: NewRun, owner: int) -> RunRow:
+    """Return the row that a run has once it is created, but for its number and its account's."""
+    return RunRow(
+        n=0,
+        id=new.id,
+        flow=new.flow,
+        version=new.version,
+        spec=new.spec,
+        principal=new.principal,
+        via=new.via,
+        client=new.client,
+        workspace=new.workspace,
+        account=0,
+        created_at=new.at,
+        owner=owner,
+        fence=FIRST_FENCE,
+        route=new.route,
+        paused=None,
+        outcome=None,
+        ended_at=None,
+        resume_at=None,
+        mandate=new.mandate,
+        seq=0,
+        news_seq=0,
+        cached=0,
+        exactness="",
+    )
 
-    run: RunRow
-    is_attached: bool
 
-
-def create_run(session: Session, new: NewRun, owner: int) -> CreatedRun:
-    """Create the run, owned by `owner`; or return the one that this start has created before.
-
-    That is the one with this key, the open run of its mandate, or a recent open run of an identical start. Raises Stale
-    where its mandate was run before for the time that it is due for, BadArguments where the key belongs to another
-    start.
-    """
-    if (same := _find_same_start(session, new)) is not None:
-        return CreatedRun(same, True)
+def insert_run(session: Session, new: NewRun, draft: RunRow) -> RunRow:
+    """Create the run as it was drafted, where `find_same_start` finds none, and return its row."""
     texts.keep_texts(session, new.texts)
     caps = dict(zip(unit_columns("cap"), caps_by_unit(new.limits), strict=True))
     account = _insert_row(session, "account", {"scope": "run", **caps})
     if new.mandate is not None and new.due is not None:
         mandates.record_start(session, new.principal, new.workspace or "", new.mandate, new.due)
-    n = _insert_row(session, "run", {**_run_columns(new), "account": account, "owner": owner, "fence": 1})
-    run = run_by_number(session, n)
+    owned = {"account": account, "owner": draft.owner, "fence": draft.fence}
+    run = replace(draft, n=_insert_row(session, "run", {**_run_columns(new), **owned}), account=account)
     for text in new.notes:
         add_note(session, run, text)
-    return CreatedRun(run, False)
+    return run
+
+
+def create_run(session: Session, new: NewRun, owner: int) -> RunRow | None:
+    """Create the run, or return the one that the same start has created before."""
+    before = find_same_start(session, new)
+    if before is None:
+        insert_run(session, new, draft_run(new, owner))
+    return before
 
 
 def _run_columns(new: NewRun) -> dict[str, Any]:
@@ -101,7 +124,13 @@ def _insert_row(session: Session, table: str, columns: dict[str, Any]) -> int:
     return session.insert(f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
 
 
-def _find_same_start(session: Session, new: NewRun) -> RunRow | None:
+def find_same_start(session: Session, new: NewRun) -> RunRow | None:
+    """Return the run that this start has created before; None where there is none.
+
+    That is the one with this key, the open run of its mandate, or a recent open run of an identical start. Raises Stale
+    where its mandate was run before for the time that it is due for, BadArguments where the key belongs to another
+    start.
+    """
     if new.key is not None:
         by_key = "select n, id, start_digest from run where principal = ? and workspace = ? and key = ?"
         found = session.row(by_key, (new.principal, new.workspace or "", new.key))

@@ -66,7 +66,7 @@ class Teams:
         amounts = iter(used)
 
         def write(session: Session) -> None:
-            run = runs.create_run(session, new, owner).run
+            run = runs.insert_run(session, new, runs.draft_run(new, owner))
             for position, task in enumerate(tasks, 1):
                 outer = self._open(session, f"task-{position}", run.account)
                 for number in range(1, len(task.get("tries", ())) + 1):

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from support.app import ME, Place, assert_all_lawful, rests, says
 from support.cycles import MANDATE, cycle, edit, gives, open_scripted_client
+from support.other_flow import OtherFlow
 from support.sampling_clients import MODERN
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.replay import Runner
@@ -22,7 +22,6 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather
 from kairos_mcp.settings.settings import GateRule, Settings
 from kairos_mcp.specs.build import LoadedSpec
-from kairos_mcp.store.queries import RunRow
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 
@@ -48,11 +47,11 @@ def all_write() -> Flow[Outcome]:
     return make_outcome("assistant_stop", str((yield from Gather(branches))), None)
 
 
-class Team(RunFactory):
+class Team(OtherFlow):
     """A wiring whose every run is this flow."""
 
-    async def load_spec(self, run: RunRow) -> LoadedSpec:
-        return replace(await super().load_spec(run), flow=all_write)
+    def change(self, loaded: LoadedSpec) -> LoadedSpec:
+        return replace(loaded, flow=all_write)
 
 
 @asynccontextmanager

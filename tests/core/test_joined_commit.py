@@ -55,6 +55,15 @@ async def test_nothing_is_written_where_another_process_has_changed_the_run(plac
         assert everything(place) == before
 
 
+@pytest.mark.unreplayed
+async def test_it_is_charged_to_the_account_as_it_is_though_another_process_has_written_that(place: Place) -> None:
+    async with App.open(place.settings(says("done")), via="mcp") as app:
+        run, mine = await start_waiting_run(app)
+        place.rows("update account set spent_rounds = spent_rounds + 7 where scope = 'run'")
+        assert await app._pool.commit_answers(run, BROUGHT, "caller", mine)
+        assert place.rows("select spent_rounds from account where scope = 'run'") == [(1 + 7,)]
+
+
 async def test_nothing_is_written_where_a_client_was_asked_about_the_step(place: Place) -> None:
     """Its request is charged first: the answer that came another way is recorded by itself."""
     async with App.open(place.settings(), via="mcp") as app:

@@ -31,6 +31,18 @@ async def test_what_a_tool_has_kept_goes_with_the_answer_of_its_call(place: Plac
     assert place.rows("select name from memory") == []
 
 
+async def test_what_a_server_that_ended_has_kept_goes_with_the_end_of_the_run(place: Place) -> None:
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await start_run(app, route="caller")
+    place.rows("insert into memory(run, name, body) select n, 'intent round-0/call-1', 'kept' from run")
+    async with App.open(place.settings(), via="mcp") as app:
+        await app.answers.submit(run_id, {"round-1": reads("a.txt")}, ME)
+        await rests(app, run_id)
+        await app.answers.submit(run_id, {"round-2": says("done")}, ME)
+        assert (await rests(app, run_id)).status == "completed"
+    assert place.rows("select name from memory") == []
+
+
 # -- a run that a transaction of this process has taken has an empty inbox
 
 
@@ -39,10 +51,10 @@ async def test_after_an_error_it_is_read_before_anything_more_is_begun(
 ) -> None:
     written, errors = usual_commit.apply_usual_commit, [StoreCorrupt("The disk is failing.", "Look at it.")]
 
-    def fail_at_second_round(session: Any, commit: Any) -> list[int] | None:
+    def fail_at_second_round(session: Any, commit: Any, *more: Any) -> list[int] | None:
         if any(begun.path == "round-2" for begun in commit.begun) and errors:
             raise errors.pop()
-        return written(session, commit)
+        return written(session, commit, *more)
 
     monkeypatch.setattr(usual_commit, "apply_usual_commit", fail_at_second_round)
     monkeypatch.setattr(run_pool, "POLL_S", 600)  # nobody tells the run that something came
@@ -56,3 +68,21 @@ async def test_after_an_error_it_is_read_before_anything_more_is_begun(
         place.rows(CONTROL, n, "cancel")
         assert (await rests(app, run_id)).status == "cancelled"
         assert place.rows("select path from mark where run = ?", n) == begun
+
+
+async def test_a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = usual_commit.apply_usual_commit
+
+    def leave_request_first(session: Any, commit: Any, *more: Any) -> list[int] | None:
+        if any(begun.path == "round-2" and begun.is_open for begun in commit.begun):
+            session.rows(CONTROL, (commit.run, "pause"))
+        return written(session, commit, *more)
+
+    monkeypatch.setattr(usual_commit, "apply_usual_commit", leave_request_first)
+    async with App.open(place.settings(), via="mcp") as app:
+        run_id = await start_run(app, route="caller")
+        await app.answers.submit(run_id, {"round-1": reads("a.txt")}, ME)
+        assert (await rests(app, run_id)).status == "paused"
+        assert place.rows("select owner, taken is null from deposit join run on run.n = run") == [(None, False)]

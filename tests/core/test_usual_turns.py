@@ -6,16 +6,18 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place_in, reads, rests, says
+from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place_in, reads, rests, says, start_run
+from support.branches import Team, open_team_app
 from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
 
+from kairos_mcp.app import first_turn, run_pool
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
@@ -41,8 +43,10 @@ class Turns:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.way: Way = always
-        self.usual = self.short = 0
+        self.usual = self.short = self.most_begun = 0
         monkeypatch.setattr(worker, "plan_usual_commit", self.plan)
+        monkeypatch.setattr(run_pool, "plan_usual_commit", self.plan)
+        monkeypatch.setattr(first_turn, "plan_usual_commit", self.plan)
 
     def begin(self, way: Way) -> None:
         self.way, self.usual, self.short = way, 0, 0
@@ -56,6 +60,7 @@ class Turns:
         self.usual += 1
         if self.way(self.usual - 1):
             self.short += 1
+            self.most_begun = max(self.most_begun, len(found.begun))
             return found
         state.executor.lines_used = lines
         return None
@@ -239,12 +244,13 @@ CALL = st.sampled_from(
         {"name": "ask_person", "arguments": {"question": "why"}},
     )
 )
+TURN = st.builds(
+    lambda calls, usage: {"content": "I look.", "tool_calls": calls, **({"usage": usage} if usage else {})},
+    st.lists(CALL, min_size=1, max_size=3),
+    USAGE,
+)
 LINE = st.one_of(
-    st.builds(
-        lambda calls, usage: {"content": "I look.", "tool_calls": calls, **({"usage": usage} if usage else {})},
-        st.lists(CALL, min_size=1, max_size=3),
-        USAGE,
-    ),
+    TURN,
     st.just({"error": {"code": "provider_error", "message": "no"}}),
     st.just({"content": ""}),
     st.just(says("done")),
@@ -270,25 +276,59 @@ async def rows_of_script(root: Path, script: list[Any], limits: Limits, day: Lim
     return rows_of(place)
 
 
-async def answer_to_the_end(app: App, run_id: str) -> None:
-    """Answer what the run waits for until it has ended, or its day is used up."""
+async def rows_of_caller(root: Path, turns: list[Any], limits: Limits, day: Limits) -> dict[str, list[Any]]:
+    """The rows of a run whose completions its caller brings."""
+    place = fresh_place(root)
+    async with App.open(place.settings(day=day), via="mcp") as app:
+        request = PlannerRequest("look", limits=limits, caller_tools=(ASK,), route="caller")
+        await answer_to_the_end(app, (await app.runs.start_planner(request, ME)).run_id, turns)
+    return rows_of(place)
+
+
+async def rows_of_team(root: Path, turns: list[Any], limits: Limits, day: Limits) -> dict[str, list[Any]]:
+    """The rows of a team whose completions its caller brings, one at a time, that of the first task first."""
+    place = fresh_place(root)
+    async with open_team_app(place.settings(day=day), Team(tasks=3, limits=None)) as app:
+        await rests(app, await start_run(app, "opens the day", route="caller"))
+        request = PlannerRequest("look", limits=limits, route="caller")
+        run_id, left = (await app.runs.start_planner(request, ME)).run_id, iter(turns)
+        while (report := await rests(app, run_id)).status == "input_required":
+            key = min(item["key"] for item in report.waiting)
+            await app.answers.submit(run_id, {key: next(left, says("done"))}, ME)
+    return rows_of(place)
+
+
+async def answer_to_the_end(app: App, run_id: str, turns: Sequence[Any] = ()) -> None:
+    """Answer what the run waits for until it has ended, or its day is used up; completions by these turns."""
+    left = iter(turns)
     while (report := await rests(app, run_id)).status == "input_required":
         for item in report.waiting:
             if item["kind"] == "approval":
                 await app.answers.decide(run_id, item["key"], "approve", "", PERSON)
+            elif item["kind"] == "completion":
+                await app.answers.submit(run_id, {item["key"]: next(left, says("done"))}, ME)
             else:
                 await app.answers.submit(run_id, {item["key"]: {"content": "yes"}}, ME)
 
 
+RowsAfter = Callable[[Path, list[Any], Limits, Limits], Awaitable[dict[str, list[Any]]]]
+
+
 async def assert_same_by_both_ways(
-    root: Path, turns: Turns, script: list[Any], limits: Limits, day: Limits, changes: int
+    root: Path,
+    turns: Turns,
+    script: list[Any],
+    limits: Limits,
+    day: Limits,
+    changes: int,
+    rows_after: RowsAfter = rows_of_script,
 ) -> None:
     turns.begin(never)
-    general = await rows_of_script(root, script, limits, day)
+    general = await rows_after(root, script, limits, day)
     turns.begin(always)
-    assert await rows_of_script(root, script, limits, day) == general
+    assert await rows_after(root, script, limits, day) == general
     turns.begin(lambda turn: bool(changes >> turn & 1))
-    assert await rows_of_script(root, script, limits, day) == general
+    assert await rows_after(root, script, limits, day) == general
 
 
 HISTORY = given(script=SCRIPT, limits=LIMITS, day=DAY, changes=st.integers(0, 2**16))
@@ -311,3 +351,54 @@ async def test_a_thousand_histories_leave_the_same_rows_by_both_ways(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         await assert_same_by_both_ways(tmp_path_factory.mktemp("history"), Turns(patch), script, limits, day, changes)
+
+
+USED = {"input_tokens": 900, "output_tokens": 100}
+AT_LIMIT: dict[str, tuple[Limits, Limits]] = {
+    "above a limit of the run": (Limits(total_tokens=1_500), Limits()),
+    "above a limit of the day": (Limits(), Limits(total_tokens=1_500)),
+    "the last call of the day": (Limits(), Limits(model_calls=1)),
+    "the last tokens of the day": (Limits(), Limits(total_tokens=1_000)),
+}
+
+
+@pytest.mark.parametrize("limit", AT_LIMIT)
+async def test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows(
+    limit: str, tmp_path: Path, turns: Turns
+) -> None:
+    brought = [reads("a.txt", usage=USED), reads("b.txt", usage=USED), says("done")]
+    await assert_same_by_both_ways(tmp_path, turns, brought, *AT_LIMIT[limit], 0b1010, rows_of_caller)
+
+
+@pytest.mark.unreplayed  # a flow of its own
+@pytest.mark.parametrize("limits", [Limits(), Limits(total_tokens=4_500)])
+async def test_a_team_that_its_caller_answers_leaves_the_same_rows_by_both_ways(
+    limits: Limits, tmp_path: Path, turns: Turns
+) -> None:
+    brought = [reads(f"{n}.txt", usage=USED) for n in range(5)]
+    await assert_same_by_both_ways(tmp_path, turns, brought, limits, Limits(), 0b1010, rows_of_team)
+    assert turns.most_begun == 3  # the first rounds of all tasks are handed out by one turn
+
+
+BROUGHT = given(turns=st.lists(TURN, min_size=1, max_size=6), limits=LIMITS, day=DAY, changes=st.integers(0, 2**16))
+
+
+@BROUGHT
+@settings(few)
+async def test_answers_of_the_caller_leave_the_same_rows_by_both_ways(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[Any], limits: Limits, day: Limits, changes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        root, counted = tmp_path_factory.mktemp("history"), Turns(patch)
+        await assert_same_by_both_ways(root, counted, turns, limits, day, changes, rows_of_caller)
+
+
+@pytest.mark.slow
+@BROUGHT
+@settings(few, max_examples=1_000)
+async def test_a_thousand_runs_of_a_caller_leave_the_same_rows_by_both_ways(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[Any], limits: Limits, day: Limits, changes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        root, counted = tmp_path_factory.mktemp("history"), Turns(patch)
+        await assert_same_by_both_ways(root, counted, turns, limits, day, changes, rows_of_caller)

@@ -64,6 +64,7 @@ NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with
 OAUTH_TESTS = "http/test_oauth.py::test_"
 JOINED = "core/test_joined_commit.py::test_"
 SHORTCUTS = "core/test_shortcuts.py::test_"
+AT_LIMIT = "core/test_usual_turns.py::test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows"
 LINES = "providers/test_goal_lines.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
@@ -229,8 +230,8 @@ ONE_OWNER = (
     ),
     Guard(
         "store/joined_commit.py",
-        "        if [(each.id, each.ended) for each in outstanding] !=",
-        "        if False and [(each.id, each.ended) for each in outstanding] !=",
+        "from request where mark = ? and {client_requests.IS_UNCHARGED}",
+        "from request where mark = -? and {client_requests.IS_UNCHARGED}",
         JOINED + "nothing_is_written_where_a_client_was_asked_about_the_step",
     ),
     Guard(
@@ -238,6 +239,30 @@ ONE_OWNER = (
         "where nonce = ? and consumed is not null)",
         "where nonce = ? and consumed is null)",
         JOINED + "nothing_is_written_where_the_ask_was_answered_before",
+    ),
+    Guard(
+        "store/usual_commit.py",
+        'f"{condition} and {_NOTHING_CAME}" if commit.hands_out else condition',
+        "condition",
+        SHORTCUTS + "a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came",
+    ),
+    Guard(
+        "store/usual_commit.py",
+        "            if exceeds_held(held, spent):\n",
+        "            if False:\n",
+        AT_LIMIT + "[above a limit of the day]",
+    ),
+    Guard(
+        "store/usual_commit.py",
+        "limits = _LIMITS_HANDED_OUT if begun.is_open else held",
+        "limits = NOTHING if begun.is_open else held",
+        AT_LIMIT + "[the last call of the day]",
+    ),
+    Guard(
+        "execution/usual_turn.py",
+        "if exceeds_held(held, spent) and _is_over_cap(account):",
+        "if False:",
+        AT_LIMIT + "[above a limit of the run]",
     ),
     Guard(
         "execution/worker.py",
@@ -250,6 +275,12 @@ ONE_OWNER = (
         "        state.has_notes_of_tools = True\n",
         "",
         SHORTCUTS + "what_a_tool_has_kept_goes_with_the_answer_of_its_call",
+    ),
+    Guard(
+        "execution/run_state.py",
+        "    has_notes_of_tools: bool = True\n",
+        "    has_notes_of_tools: bool = False\n",
+        SHORTCUTS + "what_a_server_that_ended_has_kept_goes_with_the_end_of_the_run",
     ),
     Guard(
         "store/apply_commit.py",
@@ -562,8 +593,8 @@ SPENDING = (
     ),
     Guard(
         "store/usual_commit.py",
-        'f"{name} = ?" for name in unit_columns',
-        'f"{name} is not ? + 0.5" for name in unit_columns',
+        "f'{name} = ?' for name in unit_columns",
+        "f'{name} is not ? + 0.5' for name in unit_columns",
         USUAL + "an_account_that_somebody_else_has_written_is_read_again",
         quick=True,
     ),
@@ -575,7 +606,7 @@ SPENDING = (
     ),
     Guard(
         "store/usual_commit.py",
-        "elif not change.write_if_room(session, number, reserved[number]):",
+        "elif not change.write_if_room(session, number, limited[number], spare=spare):",
         "elif change.write(session, number):",
         USUAL + "an_unusual_turn_goes_the_general_way",
     ),
@@ -618,7 +649,7 @@ SPENDING = (
     ),
     Guard(
         "execution/usual_turn.py",
-        "        if _needs_notes(answered):",
+        "        if answered.result.text is not None or answered.result.notes:",
         "        if False:",
         USUAL + "an_unusual_turn_goes_the_general_way",
     ),

@@ -1,4 +1,4 @@
-"""How many SQL statements an answer takes that somebody outside brings: bounds at what it takes now.
+"""How many SQL statements an answer takes that somebody outside brings, and a call: bounds at what it takes now.
 
 Counted, not timed, with the turn of the run that follows, a call of a tool of ours.
 """
@@ -21,9 +21,10 @@ from kairos_mcp.app.runs import WaitUntil
 from kairos_mcp.core.limits import Limits
 
 ROUNDS = 7
-ASKS = {LEGACY: 33, MODERN: 37}  # statements from one request to a client's model to the next
-DEPOSIT = 14  # statements of `submit`, which writes the run's next commit as well
-ROUND = 28  # the same, until the run waits for the next answer
+ASKS = {LEGACY: 23, MODERN: 27}  # statements from one request to a client's model to the next
+CALL = 16  # of a run of one call, until it has ended
+DEPOSIT = 11  # statements of `submit`, which writes the run's next commit as well
+ROUND = 19  # the same, until the run waits for the next answer
 
 
 @dataclass
@@ -86,6 +87,21 @@ async def test_an_answer_after_which_the_run_waits_again_is_one_transaction(plac
                 assert (call["key"], statements.begun) == (f"{item['key']}/call-1", begun + 1)
                 await app.answers.submit(run_id, {call["key"]: {"content": "so"}}, ME)
                 assert statements.begun == begun + 2
+
+
+async def test_a_run_of_one_call_is_two_transactions(place: Place) -> None:
+    """It is created with its call; then what that answered is written with the run's end."""
+    (place.workspace / "a.txt").write_text("a\n")
+    each = []
+    with count_statements() as statements:
+        async with App.open(place.settings(), via="mcp") as app:
+            for _ in range(3):
+                before, begun = statements.count, statements.begun
+                run_id = await app.runs.start_call("read_file", {"path": "a.txt"}, ME)
+                (run,) = await app.runs.wait([run_id], until="done", wait_s=20, caller=ME)
+                each.append((statements.count - before, statements.begun - begun))
+                assert run.outcome is not None
+    assert min(each[1:]) <= (CALL, 2), each
 
 
 @pytest.mark.parametrize("until", ["news", "done"])

@@ -12,6 +12,7 @@ from typing import Any
 import mcp_types as wire
 import pytest
 from support.app import assert_all_lawful, says
+from support.other_flow import OtherFlow
 from support.sampling_clients import (
     LEGACY,
     MODERN,
@@ -27,7 +28,6 @@ from support.sampling_clients import (
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import ClientReply
-from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, make_outcome
@@ -37,7 +37,6 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
 from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer
-from kairos_mcp.store.queries import RunRow
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 
@@ -57,11 +56,11 @@ def two_at_once() -> Flow[Outcome]:
     return make_outcome("assistant_stop", " and ".join(str(each) for each in outcomes.values()), None, ())
 
 
-class Pairs(RunFactory):
+class Pairs(OtherFlow):
     """A wiring whose every run is this flow."""
 
-    async def load_spec(self, run: RunRow) -> LoadedSpec:
-        return replace(await super().load_spec(run), flow=two_at_once)
+    def change(self, loaded: LoadedSpec) -> LoadedSpec:
+        return replace(loaded, flow=two_at_once)
 
 
 @asynccontextmanager

@@ -20,9 +20,9 @@ from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.queries import RunRow
 from support.app import Place, assert_all_lawful, total
 from support.daily_accounts import Clock, assert_days_add_up, by_steps, usage_of
+from support.other_flow import OtherFlow
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,15 @@ def lines(count: int = 400, read: int = 1_500) -> list[dict[str, Any]]:
     return [looks(n, read) for n in range(count)]
 
 
-class Teams(RunFactory):
+class Teams(OtherFlow):
     """A wiring whose every run is this team's."""
 
     team = Team()
 
-    async def load_spec(self, run: RunRow) -> LoadedSpec:
-        plain = await super().load_spec(run)
-        assert plain.planner_input is not None
-        brief = plain.planner_input
-        return replace(plain, flow=lambda: self.team.flow(brief))
+    def change(self, loaded: LoadedSpec) -> LoadedSpec:
+        assert loaded.planner_input is not None
+        brief = loaded.planner_input
+        return replace(loaded, flow=lambda: self.team.flow(brief))
 
 
 def team_app(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> App:
