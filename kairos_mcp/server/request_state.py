@@ -55,7 +55,7 @@ class RequestStateSealer:
         return result
 
     async def _get_boundary(self) -> Boundary:
-        """The boundary with the store's key. If it can't be read there is no run to point to: a temporary one will do."""
+        """The boundary with the store's key. If it can't be read there is no run to point to: a random one will do."""
         if self._boundary is not None:
             return self._boundary
         try:

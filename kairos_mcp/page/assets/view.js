@@ -216,9 +216,11 @@ function Notes({ notes }) {
 
 /** A whole run. `decision(item)`: how an item that waits is decided; `controls`: what one can do with the run. */
 export function RunView({ run, timeline, at, onOpen, readAll, decision, isLive, controls, newest }) {
+  const { usage: { usd }, remaining } = run;
   const facts = [
     run.mandate ? ["mandate", run.mandate] : ["kind", run.flow.replaceAll("_", " ")],
     run.model ? ["model", run.model] : ["answered by", run.route],
+    ["cost", usd && joinFacts(formatMoney(usd), remaining.usd != null && `${formatMoney(remaining.usd)} left`)],
     ["project", folderName(run.workspace)],
     ["started by", run.client],
   ];
