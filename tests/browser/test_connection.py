@@ -27,6 +27,7 @@ def test_a_line_that_broke_goes_on_where_it_was(
     page.on("request", lambda request: asked.append(request.url) if "api/events" in request.url else None)
     page.wait_for_selector(".group:nth-child(3)")
     page.evaluate(HIDE, True)
+    page.wait_for_timeout(300)  # what was on its way is drawn
     shown = page.locator(".group").count()
     page.wait_for_timeout(1_000)
     assert page.locator(".group").count() == shown  # a tab that nobody sees is told nothing
