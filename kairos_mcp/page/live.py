@@ -45,7 +45,7 @@ class Frame:
         self._compressed: bytes | None = None
 
     @property
-    def compressed(self) -> bytes:
+    def compressed_bytes(self) -> bytes:
         """Compressed once for all viewers: it refers to no other frame, and ends at a whole byte."""
         if self._compressed is None:
             deflating = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -143,7 +143,7 @@ class Live:
             if compress:
                 yield GZIP_BEGINNING
             while not viewer.is_dropped:
-                yield b"".join(frame.compressed if compress else frame.plain for frame in frames)
+                yield b"".join(frame.compressed_bytes if compress else frame.plain for frame in frames)
                 frames = await viewer.take_frames()
         finally:
             self._leave(viewer)

@@ -131,7 +131,7 @@ def test_a_call_that_is_cancelled_leaves_its_run_to_go_on(site: Site, mode: str)
     *_, goal = behave(site, mode, "cancels")
     statement = "select count(*) from answer join mark on mark.id = mark join run on run.n = mark.run where run.id = ?"
     ((run_id, _),) = runs_of(site, goal)
-    wait_until(lambda: Place(site.home.parent).rows(statement, run_id)[0][0] >= 1)
+    assert wait_until(lambda: Place(site.home.parent).rows(statement, run_id)[0][0]) >= 1
 
 
 def test_two_that_ask_the_same_at_once_get_one_run(site: Site, mode: str) -> None:

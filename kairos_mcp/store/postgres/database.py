@@ -104,7 +104,7 @@ class PostgresStore(Store):
             except KairosError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(RESTART_STEP_S)
+                time.sleep(RESTART_STEP_S)  # nothing signals that it is back
 
     @cached_property
     def writer(self) -> PostgresWriter:
