@@ -34,6 +34,7 @@ from kairos_mcp.app.run_pool import DRIVES_ALL, DriveMode, RunPool
 from kairos_mcp.app.run_resources import RunResources
 from kairos_mcp.app.run_steps import RunSteps
 from kairos_mcp.app.runs import Runs
+from kairos_mcp.app.scheduler import Scheduler
 from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.skills import Skills
 from kairos_mcp.app.spending import Spending
@@ -91,6 +92,7 @@ class App:
         self.mandates = Mandates(context)
         self.cycles = Cycles(context, self.mandates)
         self.schedules = Schedules(context, self.mandates)
+        self.scheduler = Scheduler(context, self.schedules, self.cycles)
         self.mandate_details = MandateDetails(context, self.mandates, self.runs)
         self.tools = Tools(context)
         self.spending = Spending(context)
@@ -122,6 +124,7 @@ class App:
 
     async def _close(self) -> None:
         self.watch.close()
+        await self.scheduler.close()
         await self._retention.close()
         await self._pool.close()
         if self._factory.tracing is not None:
@@ -142,10 +145,11 @@ class App:
         self._pool.wake()
 
     async def begin_work(self) -> None:
-        """Take the runs that others left, from now on. Makes the store's file where there is none. Raises the store's
-        errors."""
+        """Take the runs that others left and start mandates that are due, from now on. Makes the store's file where
+        there is none. Raises the store's errors."""
         await self._store.register_owner(self.now())
         await self._context.register_use()
+        self.scheduler.begin()
 
     def complete_commands(self, text: str, caller: Caller) -> str:
         """Make the commands in a text ready to paste, if the caller is the person who owns the state folder."""

@@ -245,9 +245,10 @@ class AppContext:
     async def leaves_start(self, workspace: str | None, route: str, caller: Caller) -> bool:
         """Whether a run that this caller starts is left to a living server that has the folder and the route.
 
-        So it is where a person starts it on the page, and the page's process is no server.
+        So it is where a person starts it on the page, and the page's process is no server; and where the clock starts
+        it: any worker with a free slot takes it.
         """
-        if not self.drives:
+        if not self.drives or caller.via == "clock":
             return True
         if caller.via != "page" or not self.is_command:
             return False

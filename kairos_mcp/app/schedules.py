@@ -20,15 +20,17 @@ from kairos_mcp.views.waiting import format_time
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTime:
-    """A time of a mandate's schedule, in milliseconds since 1970."""
+    """A time of a mandate's schedule, in milliseconds since 1970. `principal`: whose mandate it is."""
 
+    principal: str
     mandate_id: str
     workspace: str
     at: int
 
 
 class Schedules(Operations):
-    """The schedules of saved mandates. Nothing starts by them alone: a timer of the system, or an agent, does."""
+    """The schedules of saved mandates. A worker starts what is due (Scheduler), elsewhere a timer of the system or an
+    agent does."""
 
     def __init__(self, context: AppContext, saved: Mandates) -> None:
         super().__init__(context)
@@ -41,7 +43,7 @@ class Schedules(Operations):
         """
         now = self._clock()
         return [
-            ScheduledTime(row.id, row.workspace or "", at)
+            _time_of(row, at)
             for row, schedule in await self._find_scheduled(only, caller)
             for at in due_times_of(row, schedule, now)
         ]
@@ -50,11 +52,24 @@ class Schedules(Operations):
         """Return the first scheduled time that is still to come; None where there is none. As `list_due`."""
         now = self._clock()
         coming = [
-            ScheduledTime(row.id, row.workspace or "", at)
+            _time_of(row, at)
             for row, schedule in await self._find_scheduled(only, caller)
             if (at := next_time(schedule, now)) is not None
         ]
         return min(coming, key=lambda time: time.at, default=None)
+
+    async def list_startable(self) -> tuple[list[ScheduledTime], int | None]:
+        """Return the times for which mandates of all principals, in this server's workspaces, are to be run now, the
+        oldest of each, and when the next one comes. A mandate that has an open run is left out."""
+        now, workspaces = self._clock(), self._context.listed_workspaces
+        rows = await self._store.read(lambda session: mandates.list_scheduled(session, workspaces))
+        due, coming = list[ScheduledTime](), list[int]()
+        for row in rows:
+            if (schedule := mandate_of_row(row).schedule) is None:
+                continue
+            due += [_time_of(row, at) for at in due_times_of(row, schedule, now)[:1]]
+            coming += [at for at in [next_time(schedule, now)] if at is not None]
+        return due, min(coming, default=None)
 
     async def _find_scheduled(self, only: str | None, caller: Caller) -> list[tuple[MandateRow, Schedule]]:
         """Find the mandates of this server's workspaces that have a schedule. Raises UnknownMandate, BadArguments."""
@@ -89,6 +104,10 @@ class Schedules(Operations):
         belongs to no folder yet, one that is due while no model is here to work on it."""
         unattended = await self.list_unattended(await self.list_due(None, caller), caller)
         return [*await self.unplaced_notes(caller), *map(unattended_note, unattended)]
+
+
+def _time_of(row: MandateRow, at: int) -> ScheduledTime:
+    return ScheduledTime(row.principal, row.id, row.workspace or "", at)
 
 
 def unattended_note(time: ScheduledTime) -> str:

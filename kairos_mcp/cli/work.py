@@ -1,4 +1,4 @@
-"""`work`: drive the runs that others start and leave, beside servers that do not drive."""
+"""`work`: drive the runs that others start and leave, and start mandates that are due, by itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def work(
     ] = 25.0,
     flags: AllFlags,
 ) -> int:
-    """Drive runs that servers start and leave, until a signal ends it; then others take what is left."""
+    """Drive runs that servers start and leave, and start mandates that are due, until a signal ends it."""
     settings = settings_for_server(flags)
     import anyio
 

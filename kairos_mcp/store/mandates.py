@@ -133,6 +133,17 @@ def list_page(
     return [MandateRow(*found) for found in session.rows(statement, bindings)]
 
 
+def list_scheduled(session: Session, workspaces: Sequence[str]) -> list[MandateRow]:
+    """Return the mandates of all principals that have a schedule and no open run, in these workspaces."""
+    statement = (
+        f"select {_COLUMNS} from mandate where workspace in (select value from json_each(?))"
+        f" and json_type({json_or_null('body')}, '$.schedule') = 'object' and not exists (select 1 from run"
+        " where run.principal = mandate.principal and run.workspace = mandate.workspace"
+        " and run.mandate = mandate.id and run.outcome is null)"
+    )
+    return [MandateRow(*found) for found in session.rows(statement, (_encode_workspaces(workspaces),))]
+
+
 def count(session: Session, principal: str, workspaces: Sequence[str] | None) -> int:
     """Count the mandates that `list_page` would list in all."""
     statement = f"select count(*) from mandate where principal = :principal and {_IN_WORKSPACES}"

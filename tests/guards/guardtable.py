@@ -57,6 +57,7 @@ LOG_MESSAGES = "server/test_log_messages.py::test_"
 PROMPTED = "server/test_prompts.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
+STARTED = "ooda/test_started_by_workers.py::test_"
 SPANS = "telemetry/test_spans.py::test_"
 METRICS = "telemetry/test_metrics.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
@@ -2748,6 +2749,33 @@ ON_THE_PAGE = (
     ),
 )
 
+BY_WORKERS = (
+    Guard(
+        "app/context.py",
+        'if not self.drives or caller.via == "clock":',
+        "if not self.drives:",
+        STARTED + "workers_that_look_at_the_same_moment_start_a_mandate_once[file]",
+    ),
+    Guard(
+        "store/mandates.py",
+        "run.mandate = mandate.id and run.outcome is null)",
+        "run.mandate = mandate.id and false)",
+        STARTED + "workers_that_look_at_the_same_moment_start_a_mandate_once[file]",
+    ),
+    Guard(
+        "app/scheduler.py",
+        "        if find_own_route(self._settings) is None:",
+        "        if False:",
+        STARTED + "nothing_is_started_before_its_time_without_a_model_or_in_a_folder_that_is_not_served",
+    ),
+    Guard(
+        "app/scheduler.py",
+        "            if each not in self._refused:",
+        "            if True:",
+        STARTED + "a_start_that_is_refused_is_not_tried_at_each_look",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2776,4 +2804,5 @@ GUARDS = (
     *TYPED_IN_A_HOST,
     *TELEMETRY,
     *ON_THE_PAGE,
+    *BY_WORKERS,
 )
