@@ -41,12 +41,16 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
     place: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
     os.environ.pop(STORE, None)  # which place_in has set
-    if place is None or request.node.get_closest_marker("unreplayed") or request.node.get_closest_marker("skip"):
+    if place is None or request.node.get_closest_marker("skip"):
         return
-    for db in sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)}):  # a link may lead to one again
-        _assert_replays(db)
-    for named in place.glob(f"**/{postgres.NAMED_IN}"):
-        _assert_replays_in_database(named.read_text())
+    files = sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)})  # a link may lead to one again
+    databases = [named.read_text() for named in place.glob(f"**/{postgres.NAMED_IN}")]
+    assert not (postgres.is_chosen() and files), f"rows in {files}, and not in the database that was chosen"
+    if not request.node.get_closest_marker("unreplayed"):
+        for file in files:
+            _assert_replays(file)
+        for database in databases:
+            _assert_replays_in_database(database)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support import postgres
 from support.commands import Said, command
+from support.environment import plain_environ
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Shell:
     folder: Path
 
     def environ(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAIROS_", "XDG_"))}
+        kept = plain_environ("XDG_") | postgres.environ_of(self.state.parent)
         return {
             **kept,
             "HOME": str(self.home),

@@ -209,7 +209,7 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
         "update text set body = 'nonsense' where hash = (select json_extract(spec, '$.user_text') from run)",
         "update run set version = 99",
         "update run set flow = 'ooda'",
-        "update mark set digest = cast(path as blob)",
+        "update mark set digest = (select start_digest from run limit 1)",
         "update mark set sent = 'nonsense'",
         "update answer set body = 'nonsense'",
         "update answer set body = replace(body, 'look', 'overlook')",
@@ -249,7 +249,7 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
         "update answer set body = replace(body, 'done', 'nothing done')",
         "update run set outcome = replace(outcome, 'done', 'nothing done')",
         "delete from answer where mark = (select max(mark) from answer)",
-        "update mark set digest = cast(path as blob) where path = 'round-2'",
+        "update mark set digest = (select start_digest from run limit 1) where path = 'round-2'",
         "update mark set path = 'round-7' where path = 'round-2'",
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from approvals.test_commands import kairos
-from support.app import Place
+from support.app import Place, empty_place_in
 from support.cycles import Person, accepts
 from support.repository import INSTALL, LINKS, about, change, changed_files, dead_links, lines_changed, repository_in
 from support.reviewers import UNHURRIED, connect_person, verdicts
@@ -27,8 +27,7 @@ ACT = "cycle-{}/act/call-1"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path)
-    place.workspace.mkdir()
+    place = empty_place_in(tmp_path)
     place.home.mkdir()
     repository_in(place.workspace)
     return place

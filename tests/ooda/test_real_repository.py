@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sampling.test_every_route import openai_reply
-from support.app import Place, asked_digests, assert_all_lawful, outcome_of
+from support.app import Place, asked_digests, assert_all_lawful, empty_place_in, outcome_of
 from support.provider_server import standin
 from support.repository import (
     LINKS,
@@ -53,8 +53,7 @@ class Came:
 
 
 def place_of(root: Path) -> Place:
-    place = Place(root)
-    place.workspace.mkdir(parents=True)
+    place = empty_place_in(root)
     repository_in(place.workspace)
     return place
 

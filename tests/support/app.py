@@ -28,7 +28,6 @@ from kairos_mcp.store.schema import migrate
 from kairos_mcp.store.session import Session
 from kairos_mcp.views.run_report import RunReport
 from support import postgres
-from support.environment import STORE
 
 ME = Caller()
 PERSON = Caller(via="command")  # may decide, under every setting
@@ -121,12 +120,18 @@ class Place:
 
 
 def place_in(root: Path) -> Place:
-    place = Place(root)
-    place.workspace.mkdir(parents=True)
+    place = empty_place_in(root)
     (place.workspace / "a.txt").write_text("alpha\n")
     (place.workspace / "b.txt").write_text("beta\nbeta\n")
-    if (database := postgres.database_of(root)) is not None:
-        os.environ[STORE] = database  # for servers and commands in processes of their own, until the test has ended
+    return place
+
+
+def empty_place_in(root: Path) -> Place:
+    """A place with nothing in its workspace."""
+    place = Place(root)
+    place.workspace.mkdir(parents=True)
+    # For servers and commands in processes of their own, until the test has ended.
+    os.environ.update(postgres.environ_of(root))
     return place
 
 

@@ -23,6 +23,8 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from kairos_mcp.server.http_bounds import RequestBounds
+from support import postgres
+from support.environment import plain_environ
 from support.forked_program import Forked, start
 
 SECONDS = 20
@@ -76,7 +78,7 @@ class Site:
     ) -> Site:
         (place / "workspace").mkdir(parents=True, exist_ok=True)
         (place / "workspace" / "a.txt").write_text("alpha\n")
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+        environ = plain_environ() | postgres.environ_of(place)
         if (place / "script.jsonl").exists():
             environ["KAIROS_SCRIPT"] = str(place / "script.jsonl")
         given = (

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from support.environment import STORE
+
 if TYPE_CHECKING:
     from kairos_mcp.store.postgres.session import PostgresSession
 
@@ -120,6 +122,19 @@ def database_of(root: Path) -> str | None:
         root.mkdir(parents=True, exist_ok=True)
         named.write_text(make_schema(server))
     return named.read_text()
+
+
+def environ_of(root: Path) -> dict[str, str]:
+    """What tells servers and commands that the rows of this place are in its database."""
+    database = database_of(root)
+    return {} if database is None else {STORE: database}
+
+
+def drop_schema(where: str) -> None:
+    """Take the tables of a place away: what thousands of schemas leave in the catalog makes each further one slower."""
+    with open_session(where) as session:
+        ((name,),) = session.rows("select current_schema()")
+        session.rows(f"drop schema if exists {name} cascade")
 
 
 def translate_trigger(statement: str) -> list[str]:

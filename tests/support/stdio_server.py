@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 
-from support import forked_program
+from support import forked_program, postgres
 from support.app import Place, place_in
 from support.forked_program import Forked
 
@@ -40,7 +40,8 @@ class StdioClient:
         cls, place: Place, *, script: bool = True, under: Sequence[str] = (), called: str = "client", **more: Any
     ) -> StdioClient:
         words = ["serve", "--home", str(place.home), "--workspace", str(place.workspace)]
-        environ = {**os.environ, **({"KAIROS_SCRIPT": str(place.script)} if script else {})}
+        scripted = {"KAIROS_SCRIPT": str(place.script)} if script else {}
+        environ = {**os.environ, **postgres.environ_of(place.root), **scripted}
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         if under:
             program = [*under, sys.executable, "-m", "kairos_mcp", *words]

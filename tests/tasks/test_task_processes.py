@@ -17,6 +17,7 @@ import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from support import postgres
 from support.app import Place, place_in, reads, says
 from support.http_server import META, Site
 from support.sampling_clients import encode_reply
@@ -33,7 +34,8 @@ SLOW = says("hello", delay_s=0.5)
 async def stdio(place: Place, **ways: Any) -> AsyncIterator[TaskClient]:
     """A client of the program, as a host starts it."""
     words = ["-m", "kairos_mcp", "serve", "--home", str(place.home), "--workspace", str(place.workspace)]
-    environ = {**os.environ, **({"KAIROS_SCRIPT": str(place.script)} if place.script.exists() else {})}
+    scripted = {"KAIROS_SCRIPT": str(place.script)} if place.script.exists() else {}
+    environ = {**os.environ, **postgres.environ_of(place.root), **scripted}
     program = StdioServerParameters(command=sys.executable, args=words, env=environ)
     async with task_client(stdio_client(program), **ways) as client:
         yield client

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from kairos_mcp.core.errors import StoreTooNew, StoreUnavailable
 from kairos_mcp.store import schema
 from kairos_mcp.store.postgres.locks import MIGRATION_LOCK, WRITERS_LOCK
+from kairos_mcp.store.postgres.nul_characters import READABLE_JSON
 from kairos_mcp.store.session import Session
 
 if TYPE_CHECKING:  # the statements are of use without a driver
     from kairos_mcp.store.postgres.session import PostgresSession
 
 FUNCTIONS = (
+    READABLE_JSON,
     # A path as SQLite writes it ($.a.b, $[0]), as PostgreSQL has it: {a,b}, {0}.
     """
     create function json_path_parts(path text) returns text[] language sql immutable parallel safe as $$
@@ -32,12 +34,14 @@ FUNCTIONS = (
     """,
     """
     create function json_extract(body text, path text) returns text language sql immutable parallel safe as $$
-        select body::json #>> json_path_parts(path) $$
+        select readable_json(body) #>> json_path_parts(path) $$
     """,
     """
     create function json_kind(body json) returns text language sql immutable parallel safe as $$
         select case json_typeof(body) when 'string' then 'text' when 'boolean' then body::text
-            when 'number' then case when body::text ~ '^-?[0-9]+$' then 'integer' else 'real' end
+            when 'number' then case when body::text !~ '^-?[0-9]{1,19}$' then 'real'
+                when body::text::numeric between -9223372036854775808 and 9223372036854775807 then 'integer'
+                else 'real' end
             else json_typeof(body) end $$
     """,
     """
@@ -46,7 +50,7 @@ FUNCTIONS = (
     """,
     """
     create function json_type(body text, path text) returns text language sql immutable parallel safe as $$
-        select json_kind(body::json #> json_path_parts(path)) $$
+        select json_kind(readable_json(body) #> json_path_parts(path)) $$
     """,
     """
     create function json_array_length(body text) returns bigint language sql immutable parallel safe as $$
@@ -60,11 +64,11 @@ FUNCTIONS = (
     """
     create function json_each(body text) returns table(key text, value text, type text)
         language sql immutable parallel safe as $$
-        select (place - 1)::text, item #>> '{}', json_kind(item) from json_array_elements(
-            case when json_typeof(body::json) = 'array' then body::json end) with ordinality as list(item, place)
+        select (place - 1)::text, item #>> '{}', json_kind(item) from json_array_elements(case
+            when json_typeof(body::json) = 'array' then readable_json(body) end) with ordinality as list(item, place)
         union all
         select name, item #>> '{}', json_kind(item) from json_each(
-            case when json_typeof(body::json) = 'object' then body::json end) as fields(name, item) $$
+            case when json_typeof(body::json) = 'object' then readable_json(body) end) as fields(name, item) $$
     """,
     """
     create function instr(body text, part text) returns boolean language sql immutable parallel safe as $$

@@ -13,8 +13,9 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
-from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.core.errors import BadArguments, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.secret_refs import read_secret
+from kairos_mcp.store.postgres.nul_characters import restore_nul, spell_nul
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
 from kairos_mcp.store.session import Bindings, CorruptRows, Row
 
@@ -30,6 +31,7 @@ KEEPALIVE: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
     "connect_timeout": 5,
     "application_name": "kairos-mcp",
+    "client_encoding": "utf-8",
 }
 
 
@@ -133,6 +135,27 @@ class _TruthLoader(Loader):
         return int(bytes(data) == b"t")
 
 
+class _TextDumper(Dumper):
+    """A text, in which NUL is spelled."""
+
+    def dump(self, obj: str) -> Buffer:
+        return spell_nul(obj).encode()
+
+
+class _TextLoader(Loader):
+    """The text that was stored."""
+
+    def load(self, data: Buffer) -> str:
+        return restore_nul(str(data, "utf-8"))
+
+
+class _TextBytesLoader(Loader):
+    """The encoding of the text that was stored."""
+
+    def load(self, data: Buffer) -> bytes:
+        return restore_nul(str(data, "utf-8")).encode()
+
+
 class _SumLoader(Loader):
     """The sum of integers, which PostgreSQL returns as a decimal."""
 
@@ -157,6 +180,9 @@ def connect(where: str, password: str | None = None) -> Connection:
         )
     made.adapters.register_dumper(int, Int8Dumper)  # one type, so that a statement is prepared once
     made.adapters.register_dumper(bool, _CountDumper)
+    made.adapters.register_dumper(str, _TextDumper)
+    made.adapters.register_loader("text", _TextLoader)
+    made.adapters.register_loader("varchar", _TextBytesLoader)
     made.adapters.register_loader("bool", _TruthLoader)
     made.adapters.register_loader("numeric", _SumLoader)
     return made
@@ -186,6 +212,8 @@ def as_store_error(error: BaseException) -> BaseException:
             return StoreBusy("The database is busy.", "Call again in a moment.")
         case CorruptRows() | errors.DataCorrupted() | errors.IndexCorrupted():
             return StoreCorrupt("The database is damaged.", "Run `kairos-mcp doctor`.")
+        case errors.ProgramLimitExceeded():
+            return BadArguments("A name or a path is longer than an index of the database allows.", "Shorten it.")
         case errors.DiskFull():
             return NoSpace("The disk of the database is full.", "Free some space and call again.")
         case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedFunction() | errors.SyntaxError():

@@ -1,7 +1,7 @@
 """Statements as PostgreSQL takes them.
 
 The places of their bindings are numbered: `$1` in place of `?`, `?1` and `:name`. The bytes of a text, which are a cast
-to SQLite, are its encoding.
+to SQLite, are asked for as the type `varchar`, which no column has: a session reads it as bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def number_places(statement: str) -> tuple[str, tuple[str, ...]]:
         highest = max(highest, at)
         return f"${at}"
 
-    return _BYTES.sub(r"convert_to(\1, 'UTF8')", _PLACE.sub(number, statement)), tuple(names)
+    return _BYTES.sub(r"\1::varchar", _PLACE.sub(number, statement)), tuple(names)
 
 
 def order_bindings(names: tuple[str, ...], bindings: Bindings) -> list[object]:
