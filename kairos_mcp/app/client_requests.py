@@ -88,7 +88,7 @@ class ClientRequests(Operations):
 
     async def open_requests(self, run: RunRow, waiting: WaitingItems) -> list[OpenRequest]:
         """Return the completions that wait for a client's model; none where the run is not on that route."""
-        if not _goes_through_clients(run) or not self._context.serves(run.workspace) or not waiting.steps:
+        if not _goes_through_clients(run) or not self._factory.has_folder(run) or not waiting.steps:
             return []
         state, prompts = await self._pool.state_of(run), (await self._factory.load_spec(run)).text_prompts
         account = state.accounts.get("")

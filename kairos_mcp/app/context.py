@@ -11,7 +11,6 @@ import shlex
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
 from kairos_mcp.app.retention import Retention
@@ -149,7 +148,7 @@ class AppContext:
         A person may do that anywhere; a caller of the protocol only where this server serves the run's
         folder, since nobody there sees another folder.
         """
-        if not caller.is_person and not self.serves(run.workspace):
+        if not caller.is_person and not self.factory.has_folder(run):
             folder = caller.visible_path(run.workspace or "")
             own_server = f"start one with --workspace {shlex.quote(folder)}"
             cure = own_server if caller.is_local else "ask whoever runs this one"
@@ -158,10 +157,6 @@ class AppContext:
                 f"It can be looked at, paused and cancelled here; for all else use a server of that folder, or {cure}.",
                 run_id=run.id,
             )
-
-    def serves(self, workspace: str | None) -> bool:
-        """Whether a workspace is one of this server's. A run without one belongs to every server."""
-        return not workspace or Path(workspace) in self.settings.workspaces
 
     @property
     def listed_workspaces(self) -> tuple[str, ...]:
@@ -191,7 +186,7 @@ class AppContext:
         A run may be read from anywhere. If its folder is not one of this server's, its flow is replayed from its rows
         alone, and the folder is not opened.
         """
-        runner = (await self.pool.state_of(run)).runner if self.serves(run.workspace) else await self._replay(run)
+        runner = (await self.pool.state_of(run)).runner if self.factory.has_folder(run) else await self._replay(run)
         return {
             path: OpenStep(step, runner.agent_of(path), runner.about_of(path)) for path, step in runner.waiting.items()
         }
@@ -239,8 +234,8 @@ class AppContext:
         """Whether this is a command, and a living server serves the run's folder: then the server goes on with it."""
         if not self.is_command:
             return False
-        owners = self.store.owners
-        return (await self.store.read(lambda session: ownership.find_serving(session, owners, run.workspace)))[1]
+        owners, folder = self.store.owners, (run.workspace, run.place)
+        return (await self.store.read(lambda session: ownership.find_serving(session, owners, *folder)))[1]
 
     async def leaves_start(self, workspace: str | None, route: str, caller: Caller) -> bool:
         """Whether a run that this caller starts is left to a living server that has the folder and the route.
@@ -253,7 +248,7 @@ class AppContext:
         if caller.via != "page" or not self.is_command:
             return False
         served, is_alive = await self.store.read(
-            lambda session: ownership.find_serving(session, self.store.owners, workspace)
+            lambda session: ownership.find_serving(session, self.store.owners, workspace, self.settings.place)
         )
         return is_alive and served is not None and route in served.routes
 
@@ -269,7 +264,7 @@ class AppContext:
         owner = ownership.read_owner_state(session, owners, run.owner, self.store.owner_number)
         if self.drives or owner.lives or run.owner is None:
             return owner
-        return replace(owner, lives=ownership.find_serving(session, owners, run.workspace)[1])
+        return replace(owner, lives=ownership.find_serving(session, owners, run.workspace, run.place)[1])
 
     @staticmethod
     def read_waits(session: Session, run: RunRow) -> WaitingItems:

@@ -34,7 +34,7 @@ PICK_UP_TIMEOUT_S = 3 * IDLE_POLL_S  # how long a command waits for a server to 
 NOT_COMPARED = frozenset(
     (
         *("home", "config_dirs", "config_file", "config_hash", "origins"),  # paths
-        *("workspaces", "tools", "route", "durability", "keep_days"),  # no step of a run depends on these
+        *("workspaces", "place", "tools", "route", "durability", "keep_days"),  # no step of a run depends on these
     )
 )
 DIGEST_CHARS = 16
@@ -284,7 +284,7 @@ class Control(Operations):
 
         def find(session: Session) -> tuple[ServedRuns | None, bool]:
             run = queries.run_by_id(session, run_id)
-            return ownership.find_serving(session, self._store.owners, run.workspace)
+            return ownership.find_serving(session, self._store.owners, run.workspace, run.place)
 
         return await self._store.read(find)
 
@@ -298,6 +298,7 @@ def describe_served_runs(settings: Settings) -> ServedRuns:
         __version__,
         _setting_digests(settings),
         None if settings.config_file is None else str(settings.config_file),
+        settings.place,
     )
 
 

@@ -65,7 +65,7 @@ class Dialogs(Operations):
         Left out are `skipped_keys`, what is too long for a dialog, and what only the command may decide by the
         configuration.
         """
-        if not self._context.serves(run.workspace):  # the client's user sees another folder
+        if not self._factory.has_folder(run):  # the client's user sees another folder
             return []
         at, found = self._clock(), list[Question]()
         if self._decides_by_dialog("approval", caller):

@@ -116,7 +116,7 @@ class Inbox(Operations):
                 return Conversation(run.id, run.workspace, run.outcome is not None, None, agent)
         agent = loaded.spec.agent
         offered = loaded.offered if agent is None else withhold_more_rounds(loaded.offered)  # its loop has it anyway
-        registry = await self._factory.registry(run.workspace if self._context.serves(run.workspace) else None)
+        registry = await self._factory.registry(run.workspace if self._factory.has_folder(run) else None)
         tools = tuple(spec.name for spec in offered if registry.find(spec.name) is not None)
         is_usual = agent is None and all(spec.effect == "read" for spec in offered)
         return Conversation(run.id, run.workspace, run.outcome is not None, None if is_usual else tools, agent)

@@ -145,7 +145,8 @@ class Mandates(Operations):
         old, target = await self._store.read(find), self._factory.find_workspace(workspace) or ""
         mandate = mandate_of_row(old)
         mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
-        new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
+        place = self._settings.place if target else None
+        new = replace(old, workspace=target, place=place, body=encode(mandate.as_json()), digest=mandate.digest)
         if target != old.workspace:
             await self._store.submit(lambda session: mandates.move(session, old, new))
         return await self._store.read(lambda session: self._list_item(session, new, caller))
@@ -201,24 +202,25 @@ class Mandates(Operations):
         digest of the text that is replaced."""
         row = MandateRow(
             caller.principal,
-            place := workspace or "",
+            folder := workspace or "",
             mandate.id or "",
             encode(mandate.as_json()),
             mandate.digest,
             mandate.goal_hash,
             self._clock(),
+            place=self._settings.place if folder else None,
         )
         at, zone = self._clock(), self._settings.time_zone
 
         def save(session: Session) -> bool:
-            known = None if shown is None else mandates.find(session, row.principal, place, row.id)
+            known = None if shown is None else mandates.find(session, row.principal, folder, row.id)
             if shown is not None and (known is None or known.digest != shown):
                 raise _changed_since(row.id)
             changed = mandates.save(session, row)
             today = day_to_charge(session, caller.principal, at, zone).day.name
             day = accounts.find_day_account(session, caller.principal, today) if changed else None
-            if day is not None and accounts.find_mandate_account(session, day.id, place, row.id) is not None:
-                accounts.ensure_mandate_account(session, day.id, place, row.id, mandate.day)
+            if day is not None and accounts.find_mandate_account(session, day.id, folder, row.id) is not None:
+                accounts.ensure_mandate_account(session, day.id, folder, row.id, mandate.day)
             return changed
 
         return await self._store.submit(save)
@@ -261,7 +263,7 @@ class Mandates(Operations):
 
         def find(session: Session) -> MandateRow:
             rows = mandates.find_by_id(session, caller.principal, mandate_id)
-            found = [row for row in rows if row.workspace in workspaces]
+            found = [row for row in rows if row.workspace in workspaces and self._factory.is_at(row.place)]
             if len(found) == 1:
                 return found[0]
             if found:

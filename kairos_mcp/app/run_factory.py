@@ -140,12 +140,20 @@ class RunFactory:
         """Return what a run needs and this process lacks: its flow's version, its route, its workspace, its tools."""
         missing = tuple(self._missing_settings(run, by_hand=by_hand))
         # The tools are looked for only in a folder that is served here: it is opened for that.
-        if not (by_hand or self._serves_folder(run)) or await self._knows_tools(run):
+        if not self.has_folder(run, by_hand=by_hand) or await self._knows_tools(run):
             return missing
         return (*missing, "the tools that it was given")
 
-    def _serves_folder(self, run: RunRow) -> bool:
-        return run.workspace is None or Path(run.workspace) in self.settings.workspaces
+    def has_folder(self, run: RunRow, *, by_hand: bool = False) -> bool:
+        """Whether the run's workspace is one of this server's, or it has none. A person's command (`by_hand`) may use
+        any of its machine."""
+        if not run.workspace:
+            return True
+        return self.is_at(run.place) and (by_hand or Path(run.workspace) in self.settings.workspaces)
+
+    def is_at(self, place: str | None) -> bool:
+        """Whether the folders of this place are here; None: of any."""
+        return place in (None, self.settings.place)
 
     def _missing_settings(self, run: RunRow, *, by_hand: bool) -> Iterator[str]:
         """Yield what this process lacks for a run, but for its tools."""
@@ -153,8 +161,9 @@ class RunFactory:
             yield f"version {run.version} of the flow {run.flow}"
         if run.route == "provider" and self.settings.model is None:
             yield "a provider (KAIROS_MODEL)"
-        if not by_hand and not self._serves_folder(run):
-            yield f"the workspace {Path(run.workspace or '').name!r}"
+        if not self.has_folder(run, by_hand=by_hand):
+            at = "" if self.is_at(run.place) else f" at the place {run.place}"
+            yield f"the workspace {Path(run.workspace or '').name!r}{at}"
 
     async def available_routes(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
         """Return the routes that this run could take here, with this client."""
@@ -417,7 +426,7 @@ class RunFactory:
 
     async def _rebuild_text(self, lost: LostText, run: RunRow) -> str:
         """Rebuild a text of a run's spec if its source is still there. Raises Unreadable."""
-        served = run.workspace if self._serves_folder(run) else None
+        served = run.workspace if self.has_folder(run) else None
         registry = await self.registry(served)
         for body in rebuilt_texts.rebuilt_texts(self.settings, registry, served, lost.rest):
             if sha256(body.encode()).hexdigest() == lost.content_hash:

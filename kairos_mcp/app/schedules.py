@@ -61,8 +61,8 @@ class Schedules(Operations):
     async def list_startable(self) -> tuple[list[ScheduledTime], int | None]:
         """Return the times for which mandates of all principals, in this server's workspaces, are to be run now, the
         oldest of each, and when the next one comes. A mandate that has an open run is left out."""
-        now, workspaces = self._clock(), self._context.listed_workspaces
-        rows = await self._store.read(lambda session: mandates.list_scheduled(session, workspaces))
+        now, folders = self._clock(), (self._context.listed_workspaces, self._settings.place)
+        rows = await self._store.read(lambda session: mandates.list_scheduled(session, *folders))
         due, coming = list[ScheduledTime](), list[int]()
         for row in rows:
             if (schedule := mandate_of_row(row).schedule) is None:

@@ -12,7 +12,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.agent_record import AgentRecord
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.execution.worker import replay_mismatch
@@ -85,6 +85,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     context.retention.sweep_if_due()
     at = context.clock()
     is_left = await context.leaves_start(plan.workspace, spec.route, caller)
+    place = None if plan.workspace is None else context.settings.place
     owner = ownership.ANY_SERVER if is_left else await context.store.register_owner(at)
     new = NewRun(
         id=context.new_id(),
@@ -99,12 +100,13 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
         via=caller.via,
         client=caller.client,
         key=plan.key,
-        start_digest=plan.start_digest,
+        start_digest=plan.start_digest if place is None else digest_of(plan.start_digest, place.encode()),
         workspace=plan.workspace,
         at=at,
         mandate=plan.mandate,
         due=plan.due,
         is_another=plan.is_another,
+        place=place,
     )
     if is_left:
         before = await context.store.submit(lambda session: runs.create_run(session, new, owner))
@@ -120,10 +122,11 @@ async def choose_workspace(context: AppContext, request: PlannerRequest, caller:
     """
     if request.continues is None:
         return context.factory.find_workspace(request.workspace)
-    before = (await context.find_run(request.continues, caller)).workspace
-    if request.workspace is None and context.serves(before):
+    run = await context.find_run(request.continues, caller)
+    before, is_here = run.workspace, context.factory.has_folder(run)
+    if request.workspace is None and is_here:
         return before
-    if before is None or context.factory.find_workspace(request.workspace) != before:
+    if before is None or not is_here or context.factory.find_workspace(request.workspace) != before:
         where = "in no folder" if before is None else f"in {caller.visible_path(before)}"
         raise BadArguments(
             f"That run worked {where}, and a run that continues it works in the same.",

@@ -113,4 +113,7 @@ def _describe_server(server: JsonObject) -> str:
     """A living server: its number, by which `--release` takes its runs away, its process, and what it has."""
     what = "command" if server["via"] == "command" else "server"
     stopped = ", stopped" if server["stopped"] else ""
-    return f"{server['number']}: {what}, process {server['pid']}, {count_of(server['runs'], 'open run')}{stopped}"
+    place = "" if server["place"] is None else f", place {server['place']}"
+    return (
+        f"{server['number']}: {what}, process {server['pid']}, {count_of(server['runs'], 'open run')}{stopped}{place}"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -22,10 +23,13 @@ def work(
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=3_600, help="At the end, for steps that are under way.")
     ] = 25.0,
+    place: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where its workspaces are: only runs of this place use them.")
+    ] = None,
     flags: AllFlags,
 ) -> int:
     """Drive runs that servers start and leave, and start mandates that are due, until a signal ends it."""
-    settings = settings_for_server(flags)
+    settings = settings_for_server(replace(flags, place=place))
     import anyio
 
     anyio.run(_work, settings, slots, grace)

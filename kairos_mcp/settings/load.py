@@ -127,6 +127,10 @@ def _read_flags(flags: Flags) -> dict[str, Any]:
         values["workspaces"] = list(flags.workspaces)
     if flags.tools is not None:
         values["tools"] = flags.tools
+    if flags.place is not None:
+        from kairos_mcp.settings.schema import check_place
+
+        values["place"] = check_place(flags.place)
     return values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,6 +37,7 @@ from kairos_mcp.settings.tables import GateTable, HttpToolTable, OAuthTable, Ser
 
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
+PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 FOLDERS = ("workspaces", "command_reads", "skills")  # lists; in a variable separated as in PATH
 
 
@@ -67,6 +69,7 @@ class _SettingsFile(StrictTable):
         Annotated[str, Field(pattern=r"^postgres(ql)?://\S*$", max_length=2_000), AfterValidator(_check_address)] | None
     ) = None
     store_password: Annotated[str, AfterValidator(_check_reference)] | None = None
+    place: Annotated[str, Field(pattern=PLACE)] | None = None
     route: Route | None = None
     script: Text | None = None
     model: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]*:\S+$")] | None = None
@@ -171,6 +174,13 @@ def limits_from_texts(given: Mapping[str, str]) -> Limits:
         raise BadArguments(f"The limit {name!r}: {message}.", f"Limits are: {', '.join(CAPS)}.") from error
 
 
+def check_place(text: str) -> str:
+    """Return the name of a place as a flag gives it. Raises BadArguments."""
+    if not re.match(PLACE, text):
+        raise BadArguments(f"{text[:80]!r} can't name a place.", f"It is {_FORMS['place']}.")
+    return text
+
+
 def _resolve_cwd(file: Path, server: ServerSetting) -> ServerSetting:
     """Resolve a server's folder relative to the file, unless it begins with a reference such as `${workspace}`."""
     if server.cwd is None or server.cwd.startswith("${"):
@@ -185,6 +195,7 @@ def _relative_to_file(file: Path, text: str) -> str:
 _FORMS = {
     "model": 'a provider and its model, as "openai:gpt-5"',
     "store": 'the address of a PostgreSQL database, as "postgresql://kairos@db.example.com/kairos"',
+    "place": "a name of letters, digits, dots, - and _",
     "base_url": 'an address without a query, as "http://127.0.0.1:8080/v1"',
     "url": 'an address, as "https://mcp.example.com/mcp"',
     "command_writes": 'a path from the root of the workspace, or a name, as "docs/AGENTS.md"',

@@ -96,6 +96,7 @@ class Flags:
     workspaces: tuple[str, ...] = ()
     config: str | None = None
     tools: str | None = None
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Settings:
     """All settings. `origins`: where each comes from, limits one by one (`limits.usd`).
 
     `store`: the PostgreSQL database that keeps the rows; None: a file of the state folder does. `store_password`: where
-    its password is kept.
+    its password is kept. `place`: of the machines that have these workspaces; None: the same path is the same folder.
     `limits`: the most that a caller may ask for; `default_rounds`: for one who asks for nothing. `read_bytes`: the
     largest part of a file that one call reads. `shown_chars`: how much of a tool's output a model is shown; the rest is
     kept under a ref. `config_dirs`: searched for prompts and agents, the last one first. `skills`: further folders of
@@ -121,6 +122,7 @@ class Settings:
     durability: Durability = "full"
     store: str | None = None
     store_password: str | None = None
+    place: str | None = None
     route: Route = "auto"
     script: Path | None = None
     tools: str = "all"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
@@ -15,16 +15,16 @@ from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import decode_fields
 from kairos_mcp.store.queries import RunRow, run_by_number
-from kairos_mcp.store.session import Session, json_or_null
+from kairos_mcp.store.session import Session, json_or_null, placeholders
 
 
 @dataclass(frozen=True, slots=True)
 class MandateRow:
     """A saved mandate. Times in milliseconds since 1970.
 
-    `workspace`: the real path of its folder, '' for none, None if it was saved before mandates belonged to a folder.
-    `body`: its JSON. `digest` and `goal_hash`: SHA-256 in hex. `last_due`: the newest time of its schedule that it was
-    run for.
+    `workspace`: the real path of its folder, '' for none, None if it was saved before mandates belonged to a folder;
+    `place`: of the machines where that folder is, None: any. `body`: its JSON. `digest` and `goal_hash`: SHA-256 in
+    hex. `last_due`: the newest time of its schedule that it was run for.
     """
 
     principal: str
@@ -35,26 +35,33 @@ class MandateRow:
     goal_hash: str
     saved_at: int
     last_due: int | None = None
+    place: str | None = None
 
 
 NO_LIMIT = 2**63 - 1  # no number is "all" in every SQL
-_COLUMNS = "principal, workspace, id, body, digest, goal_hash, saved_at, last_due"
+_COLUMNS = "principal, workspace, id, body, digest, goal_hash, saved_at, last_due, place"
 
 
 def save(session: Session, new: MandateRow) -> bool:
     """Save a mandate; return whether anything changed. The same text again leaves its row as it is.
 
-    A mandate whose schedule changed is due from now on, not for times of the past.
+    A mandate whose schedule changed is due from now on, not for times of the past. Raises BadArguments where another
+    place has one with this id in a folder of this path.
     """
     known = find(session, new.principal, new.workspace or "", new.id)
+    if known is not None and known.place not in (None, new.place):
+        raise BadArguments(
+            f"The mandate {new.id} belongs to a folder of the same path at the place {known.place}.",
+            "Save it under another id, or from there.",
+        )
     if known is not None and known.digest == new.digest:
         return False
     last_due = known.last_due if known is not None and _read_schedule(known) == _read_schedule(new) else None
     session.rows(
-        f"insert into mandate({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?) on conflict(principal, id, workspace)"
+        f"insert into mandate({_COLUMNS}) values ({placeholders(astuple(new))}) on conflict(principal, id, workspace)"
         " do update set body = excluded.body, digest = excluded.digest, goal_hash = excluded.goal_hash,"
-        " saved_at = excluded.saved_at, last_due = excluded.last_due",
-        (new.principal, new.workspace, new.id, new.body, new.digest, new.goal_hash, new.saved_at, last_due),
+        " saved_at = excluded.saved_at, last_due = excluded.last_due, place = excluded.place",
+        astuple(replace(new, last_due=last_due)),
     )
     return True
 
@@ -133,15 +140,16 @@ def list_page(
     return [MandateRow(*found) for found in session.rows(statement, bindings)]
 
 
-def list_scheduled(session: Session, workspaces: Sequence[str]) -> list[MandateRow]:
-    """Return the mandates of all principals that have a schedule and no open run, in these workspaces."""
+def list_scheduled(session: Session, workspaces: Sequence[str], place: str | None) -> list[MandateRow]:
+    """Return the mandates of all principals that have a schedule and no open run, in these workspaces at this place."""
     statement = (
-        f"select {_COLUMNS} from mandate where workspace in (select value from json_each(?))"
+        f"select {_COLUMNS} from mandate where workspace in (select value from json_each(?)) and coalesce(place, ?) = ?"
         f" and json_type({json_or_null('body')}, '$.schedule') = 'object' and not exists (select 1 from run"
         " where run.principal = mandate.principal and run.workspace = mandate.workspace"
         " and run.mandate = mandate.id and run.outcome is null)"
     )
-    return [MandateRow(*found) for found in session.rows(statement, (_encode_workspaces(workspaces),))]
+    here = place or ""
+    return [MandateRow(*found) for found in session.rows(statement, (_encode_workspaces(workspaces), here, here))]
 
 
 def count(session: Session, principal: str, workspaces: Sequence[str] | None) -> int:
@@ -238,9 +246,10 @@ def find_check_approval(
         "select by, run.id from approval join run on run.n = approval.run"
         " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate', 'rule')"
         " and approval.key like '%/check-%'"
-        f" and principal = ? and workspace = ? and json_extract({json_or_null('spec')}, '$.mandate_text') = ? limit 1"
+        " and principal = ? and workspace = ? and place is not distinct from ?"
+        f" and json_extract({json_or_null('spec')}, '$.mandate_text') = ? limit 1"
     )
-    found = session.row(statement, (request.digest, run.principal, run.workspace or "", mandate_text))
+    found = session.row(statement, (request.digest, run.principal, run.workspace or "", run.place, mandate_text))
     return None if found is None else ReusedApproval(request, *found)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.store.session import Row, Session
+from kairos_mcp.store.session import Row, Session, json_or_null
 
 ANY_SERVER = 0  # the owner of a run that was changed while there was no server to continue it
 
@@ -18,7 +18,7 @@ ANY_SERVER = 0  # the owner of a run that was changed while there was no server 
 class ServedRuns:
     """What decides which runs a server can continue: its folders, the routes that it performs itself, its settings.
 
-    `settings`: a digest of each setting's value, by name. `config`: the settings file.
+    `settings`: a digest of each setting's value, by name. `config`: the settings file. `place`: where its folders are.
     """
 
     workspaces: tuple[str, ...]
@@ -26,6 +26,11 @@ class ServedRuns:
     version: str
     settings: dict[str, str]
     config: str | None = None
+    place: str | None = None
+
+    def has_folder(self, workspace: str | None, place: str | None) -> bool:
+        """Whether it serves a folder, of the machines at this place (None: of any); everybody serves no folder."""
+        return not workspace or (workspace in self.workspaces and place in (None, self.place))
 
 
 class Ownership(ABC):
@@ -85,7 +90,7 @@ class LivingServer:
     """A living server, as views/health.py reports it: the fields are keys of that JSON.
 
     `number`: its id as an owner. `via`: what it is (`serve`, `command`). `stopped`: by SIGSTOP. `runs`: how many
-    unfinished runs it owns.
+    unfinished runs it owns. `place`: where its folders are, if that was said.
     """
 
     number: int
@@ -93,9 +98,13 @@ class LivingServer:
     via: str
     stopped: bool
     runs: int
+    place: str | None
 
 
-_SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null) from owner"
+_SERVERS = (
+    "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null),"
+    f" json_extract({json_or_null('serves')}, '$.place') from owner"
+)
 
 
 def list_living(session: Session, owners: Owners) -> list[LivingServer]:
@@ -110,8 +119,10 @@ def list_serving(session: Session, owners: Owners) -> list[tuple[int, int, Serve
     return [(pid, at, decode(ServedRuns, text)) for lock, pid, at, text in found if lock in living]
 
 
-def find_serving(session: Session, owners: Owners, workspace: str | None) -> tuple[ServedRuns | None, bool]:
-    """Return what the server of this folder serves, and whether that server is alive.
+def find_serving(
+    session: Session, owners: Owners, workspace: str | None, place: str | None
+) -> tuple[ServedRuns | None, bool]:
+    """Return what the server of this folder, at this place, serves, and whether that server is alive.
 
     One that is alive and not stopped, else the newest that there was. A command is no server.
     """
@@ -120,7 +131,7 @@ def find_serving(session: Session, owners: Owners, workspace: str | None) -> tup
     newest: ServedRuns | None = None
     for lock, pid, text in found:
         served: ServedRuns = decode(ServedRuns, text)
-        if workspace and workspace not in served.workspaces:
+        if not served.has_folder(workspace, place):
             continue
         if lock in living and not owners.is_stopped(pid):
             return served, True
@@ -162,7 +173,9 @@ def read_owner_state(session: Session, owners: Owners, number: int | None, own_n
 def _only_living(session: Session, owners: Owners, found: Sequence[Row]) -> list[LivingServer]:
     living = owners.find_living(session, [lock for _, lock, *_ in found])
     return [
-        LivingServer(n, pid, via, owners.is_stopped(pid), runs) for n, lock, pid, via, runs in found if lock in living
+        LivingServer(n, pid, via, owners.is_stopped(pid), runs, place)
+        for n, lock, pid, via, runs, place in found
+        if lock in living
     ]
 
 

@@ -22,7 +22,7 @@ from kairos_mcp.store.session import Row, Session, placeholders
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
-    " route, paused, outcome, ended_at, resume_at, mandate, seq, news_seq, cached, exactness"
+    " route, paused, outcome, ended_at, resume_at, mandate, seq, news_seq, cached, exactness, place"
 )
 
 
@@ -38,7 +38,8 @@ class RunRow:
     why; `resume_at`: when it goes on by itself. `outcome`: set once it has ended. `mandate`: the id of the mandate
     whose cycles it runs. `seq` rises with each commit of the run; `news_seq` is its value at the newest commit that is
     news to whoever waits for the run. `cached`: the input tokens of its completions that came from a cache;
-    `exactness`: how well their tokens are known, each way with a comma behind it.
+    `exactness`: how well their tokens are known, each way with a comma behind it. `place`: of the machines that have
+    its workspace; None: any.
     """
 
     n: int
@@ -64,6 +65,7 @@ class RunRow:
     news_seq: int
     cached: int
     exactness: str
+    place: str | None
 
 
 class NewestAttempt(NamedTuple):

@@ -26,7 +26,8 @@ class NewRun:
     """A run to be created: its encoded spec, the texts (hash, body) that the spec refers to, and who started it.
 
     `mandate`: the id of the mandate whose cycles it runs. `due`: for which time of its schedule (ms since 1970).
-    `is_another`: it is created beside an open run of an identical start; later starts find the newer one.
+    `is_another`: it is created beside an open run of an identical start; later starts find the newer one. `place`: of
+    the machines that have its workspace; None: any.
     """
 
     id: str
@@ -47,6 +48,7 @@ class NewRun:
     mandate: str | None = None
     due: int | None = None
     is_another: bool = False
+    place: str | None = None
 
 
 def draft_run(new: NewRun, owner: int) -> RunRow:
@@ -75,6 +77,7 @@ def draft_run(new: NewRun, owner: int) -> RunRow:
         news_seq=0,
         cached=0,
         exactness="",
+        place=new.place,
     )
 
 
@@ -115,6 +118,7 @@ def _run_columns(new: NewRun) -> dict[str, Any]:
         "created_at": new.at,
         "route": new.route,
         "mandate": new.mandate,
+        "place": new.place,
     }
 
 

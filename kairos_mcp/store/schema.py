@@ -2,6 +2,7 @@
 
 run         a flow with its encoded spec. `owner`, `fence`: the server that owns it now. `workspace`: the real path of
             the one folder that it works in, '' for none; it is part of the identity of a start and of its `key`.
+            `place`: of the machines where that folder is; null: wherever a server has one of that path.
             `outcome`: once it has ended. `seq` rises with each commit of the run; `news_seq` is its value at the newest
             change that matters to whoever waits for the run. `cached`, `exactness`: of its answered completions, the
             tokens that came from a cache, and the kinds of count that there were (each with a comma behind it)
@@ -45,7 +46,9 @@ definition  a tool's definition as another source gave it: approved, pending or 
             earlier version had named
 mandate     a goal to work on in cycles, by principal, `workspace` ('' for none) and id: its canonical text, and when it
             was last started on schedule. A run of it names it in `run.mandate`; at most one of those is open.
-            `workspace` is null only for one that was saved before mandates had one
+            `workspace` is null only for one that was saved before mandates had one. `place`: as of a run
+push        what the server `owner` is asking a client through a connection: in a run, by the key of what waits. It
+            counts for nothing once that server is dead
 owner       a server that may own runs, alive while it holds its lock file. `serves`: its workspaces, routes, settings
             file, version, and a digest of each of its settings, written when it starts
 """
@@ -302,6 +305,13 @@ MIGRATIONS: tuple[str, ...] = (
         result text);
     create unique index task_of_run on task(run, n);
     alter table ask add column state text;
+    """,
+    # A folder may be on some machines alone; and of several servers that a client is connected to, one asks it.
+    """
+    alter table run add column place text;
+    alter table mandate add column place text;
+    create table push(run integer not null references run, key text not null, owner integer not null,
+        client text not null, at integer not null, primary key(run, key)) without rowid;
     """,
 )
 

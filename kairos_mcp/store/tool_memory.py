@@ -12,7 +12,8 @@ from kairos_mcp.store.session import Session
 _INTENT, _AFTER_INTENTS = "intent ", "intent!"  # the prefix of intents' names, and the first name after all of them
 _RECALL_FROM_CALLS = (
     "select memory.body from run as mine join run as other on other.principal = mine.principal"
-    " and other.workspace is not distinct from mine.workspace and other.flow = mine.flow"
+    " and other.workspace is not distinct from mine.workspace and other.place is not distinct from mine.place"
+    " and other.flow = mine.flow"
     " join memory on memory.run = other.n where mine.n = ? and mine.flow = 'call' and memory.name = ? limit 1"
 )
 _HAS_ANSWER = "select 1 from mark join answer on answer.mark = mark.id where run = ? and path = ?"

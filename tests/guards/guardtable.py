@@ -57,6 +57,7 @@ LOG_MESSAGES = "server/test_log_messages.py::test_"
 PROMPTED = "server/test_prompts.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
+PLACES = "core/test_places.py::test_"
 STARTED = "ooda/test_started_by_workers.py::test_"
 SPANS = "telemetry/test_spans.py::test_"
 METRICS = "telemetry/test_metrics.py::test_"
@@ -2045,19 +2046,19 @@ SHOWN = "identity/test_commands_shown.py::test_"
 WHOSE_RUN = (
     Guard(
         "app/context.py",
-        "if not caller.is_person and not self.serves(run.workspace):",
+        "if not caller.is_person and not self.factory.has_folder(run):",
         "if False:",
         WHOSE + "a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answered_only_at_home",
     ),
     Guard(
         "app/client_requests.py",
-        "if not _goes_through_clients(run) or not self._context.serves(run.workspace) or not waiting.steps:",
+        "if not _goes_through_clients(run) or not self._factory.has_folder(run) or not waiting.steps:",
         "if not _goes_through_clients(run) or not waiting.steps:",
         WHOSE + "the_model_of_another_folders_client_is_asked_nothing_of_a_run",
     ),
     Guard(
         "app/dialogs.py",
-        "if not self._context.serves(run.workspace):  # the client's user",
+        "if not self._factory.has_folder(run):  # the client's user",
         "if False:  # the client's user",
         WHOSE + "a_dialog_of_another_folders_run_is_never_shown",
     ),
@@ -2749,6 +2750,45 @@ ON_THE_PAGE = (
     ),
 )
 
+AT_PLACES = (
+    Guard(
+        "app/run_factory.py",
+        "        return self.is_at(run.place) and (by_hand",
+        "        return (by_hand",
+        PLACES + "a_run_with_a_workspace_goes_on_only_where_that_folder_is[file]",
+    ),
+    Guard(
+        "app/start.py",
+        "if place is None else digest_of(plan.start_digest, place.encode()),",
+        "if True else digest_of(plan.start_digest, place.encode()),",
+        PLACES + "the_same_start_at_two_places_is_two_runs",
+    ),
+    Guard(
+        "app/start.py",
+        "if before is None or not is_here or ",
+        "if before is None or ",
+        PLACES + "another_place_answers_nothing_and_a_command_there_does_not_drive",
+    ),
+    Guard(
+        "app/mandates.py",
+        " and self._factory.is_at(row.place)]",
+        "]",
+        PLACES + "a_mandate_belongs_to_its_place[file]",
+    ),
+    Guard(
+        "store/mandates.py",
+        " and coalesce(place, ?) = ?",
+        " and coalesce(?, ?) is not null",
+        PLACES + "a_mandate_belongs_to_its_place[file]",
+    ),
+    Guard(
+        "store/mandates.py",
+        "    if known is not None and known.place not in (None, new.place):",
+        "    if False:",
+        PLACES + "a_mandate_belongs_to_its_place[file]",
+    ),
+)
+
 BY_WORKERS = (
     Guard(
         "app/context.py",
@@ -2805,4 +2845,5 @@ GUARDS = (
     *TELEMETRY,
     *ON_THE_PAGE,
     *BY_WORKERS,
+    *AT_PLACES,
 )

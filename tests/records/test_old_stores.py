@@ -21,7 +21,7 @@ from kairos_mcp.views.trace import TraceQuery
 
 pytestmark = pytest.mark.state_file("files of earlier versions become ones of this")
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-STORES = sorted(FIXTURES.glob("store-*.db"))
+STORES = sorted(FIXTURES.glob("store-*.db"), key=lambda file: int(file.stem.partition("-")[2]))
 KEYS = {"ended", "waiting", "paused", "killed"}
 RENAMED_ROUTE = 5  # the version from which on the route `house` is called `server`
 SINCE_3 = {"parked", "unapproved"}
