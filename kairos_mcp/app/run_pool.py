@@ -27,14 +27,14 @@ from kairos_mcp.execution.stored_rows import read_stored_run
 from kairos_mcp.execution.usual_turn import plan_usual_commit
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs
-from kairos_mcp.store.commit import StepResult
+from kairos_mcp.store.commit import StepResult, UsualCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun, commit_with_answers
 from kairos_mcp.store.queries import RunRow, with_run_id
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
-from kairos_mcp.store.usual_commit import UsualCommit, WrittenTurn, apply_usual_commit
+from kairos_mcp.store.usual_commit import WrittenTurn, apply_usual_commit
 from kairos_mcp.views import transcript
 from kairos_mcp.views.waiting import BackOff
 

@@ -13,7 +13,7 @@ from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store import force_cancel
 from kairos_mcp.store.codec import encode
-from kairos_mcp.store.commit import AnsweredStep, RunCommit, StepResult
+from kairos_mcp.store.commit import AnsweredStep, DroppedStep, RunCommit, StepResult
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.queries import RunRow, StepRow
 
@@ -32,10 +32,12 @@ def final_commit(
         step.with_result(path, result, SERVER_ROUTE) for path, step in begun if (result := late[path]) is not None
     ]
     stopped = [_stop_step(path, step) for path, step in begun if late[path] is None]
-    released = [(step.id, path, step.held, step.shared) for path, step in state.pending.items() if step.is_open]
+    dropped = [
+        DroppedStep(step.id, path, step.held, step.shared) for path, step in state.pending.items() if step.is_open
+    ]
     for row in mismatched:
         if row.is_open:
-            released.append((row.id, row.path, row.held, row.shared))
+            dropped.append(DroppedStep(row.id, row.path, row.held, row.shared))
         else:
             result = _stopped_result(row.kind, row.held)
             stopped.append(AnsweredStep(row.id, row.path, result, row.held, SERVER_ROUTE, row.shared))
@@ -47,7 +49,7 @@ def final_commit(
         run.account,
         at,
         (*state.finished, *stopped),
-        dropped_steps=released,
+        dropped_steps=dropped,
         branches=state.branches,
         outcome=encode(make_outcome("cancelled", summary)),
     )

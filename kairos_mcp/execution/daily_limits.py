@@ -7,7 +7,6 @@ was opened is charged until the clock has passed it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kairos_mcp.core.calendar import Day, day_at, parse_day
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
@@ -15,9 +14,8 @@ from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.codec import decode_fields, unreadable
-from kairos_mcp.store.commit import Paused
+from kairos_mcp.store.commit import ChargedAccounts, Paused
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.notes import USED_UP_REASONS, clock_behind_reason
@@ -25,18 +23,6 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 
 MAX_AHEAD_MS = 48 * 3_600_000  # if the clock was wrong by more, a person has to say which day is right
-
-
-class ChargedAccounts(NamedTuple):
-    """The accounts that model calls are charged to besides the run's own.
-
-    `pause_when_used_up`: how the run is paused where these have nothing left. `is_barred`: it is paused so before any
-    model call.
-    """
-
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
-    pause_when_used_up: Paused | None = None
-    is_barred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

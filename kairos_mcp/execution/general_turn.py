@@ -7,13 +7,20 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import CLIENT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Step
 from kairos_mcp.execution.authorization import Allowed
-from kairos_mcp.execution.daily_limits import ChargedAccounts
-from kairos_mcp.execution.pending_step import EndedAttempt, PendingStep, outage_pause
+from kairos_mcp.execution.pending_step import PendingStep, outage_pause
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.store.accounts import NewBranch
 from kairos_mcp.store.approvals import LAPSED, ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import encode
-from kairos_mcp.store.commit import NewAttempt, NewStep, Paused, RunCommit, StepResult
+from kairos_mcp.store.commit import (
+    ChargedAccounts,
+    EndedAttempt,
+    NewAttempt,
+    NewStep,
+    Paused,
+    RunCommit,
+    StepResult,
+)
 from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.queries import WAITED
 from kairos_mcp.tools.tool import ProbeResult
@@ -26,7 +33,7 @@ def plan_commit(
     owner: int,
     fence: int,
     at: int,
-    accounts: ChargedAccounts,
+    charged: ChargedAccounts,
     *,
     no_new_steps: bool,
     steps_running: bool,
@@ -58,11 +65,9 @@ def plan_commit(
         open_marks=[step.id for step in state.pending.values() if step.is_open],
         branches=state.branches,
         new_branches=_new_branches(state) if new_steps and state.runner.branches else (),
-        shared=accounts.shared,
+        charged=charged if run.paused is None else charged._replace(pause_when_used_up=None),
         handled_requests=tuple(state.handled_requests),
         pause=pause,
-        pause_when_used_up=accounts.pause_when_used_up if run.paused is None else None,
-        is_barred=accounts.is_barred,
         renewed_approvals=approvals_renewed,
     )
 
@@ -217,8 +222,7 @@ def _new_attempt(state: RunState, path: str, step: PendingStep, at: int, *, stay
         sent,
         step.held,
         step.releasable,
-        ended.charge,
-        ended.reason,
+        ended,
         step.shared,
         step.withdrawn_requests,
         _rounds_request(state, path, step.step),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.budget.units import NOTHING, Units
@@ -14,21 +14,13 @@ from kairos_mcp.execution.authorization import reviewer_comment
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccountIds
 from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
-from kairos_mcp.store.commit import AnsweredStep, Paused, StepResult, StepStarted
+from kairos_mcp.store.commit import AnsweredStep, EndedAttempt, Paused, StartedStep, StepResult
 from kairos_mcp.store.queries import UNKNOWN, StepRow
 from kairos_mcp.tools.tool import ProbeResult
 
 MAX_ATTEMPTS = 4  # of a completion whose route fails in a way that may pass, before its run backs off
 MAX_BACKOFF_S = 30.0  # the longest pause between two of them
 FIRST_OUTAGE_PAUSE_MS, MAX_OUTAGE_PAUSE_MS = 30_000, 3_600_000  # doubled each time: a minute, two, ... an hour
-
-
-@dataclass(frozen=True, slots=True)
-class EndedAttempt:
-    """An attempt that brought no answer. `reason`: an error code, or `unknown`. `charge`: what it cost."""
-
-    reason: str
-    charge: Units
 
 
 class PendingStep:
@@ -71,7 +63,7 @@ class PendingStep:
         self.id, self.step, self.is_open, self.held = number, step, is_open, held
         self.sent, self.grant, self.shared = sent, grant, shared
 
-    def apply_grant(self, started: StepStarted, grant: Reservation) -> None:
+    def apply_grant(self, started: StartedStep, grant: Reservation) -> None:
         """Take over a grant, for the first attempt or a further one: the step may begin, or waits for somebody else."""
         # Read before it is reset: whether this open call is one whose outcome nobody knows.
         self.needs_settlement = started.is_open and self.outcome_unknown and self.kind == "call"

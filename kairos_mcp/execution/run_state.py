@@ -22,18 +22,15 @@ from kairos_mcp.execution.authorization import Authorization, denial_result, set
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step
 from kairos_mcp.execution.stored_rows import Arrivals, AwaitedSteps, StoredRun
-from kairos_mcp.store.accounts import (
-    BranchAccountIds,
-)
+from kairos_mcp.store.accounts import BranchAccountIds
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunCommit, StepResult
+from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, RunCommit, StepResult, UsualCommit
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.settlements import SettlementRequest
-from kairos_mcp.store.usual_commit import UsualCommit
 
 _RUN_ALONE = ("",)  # of a run without branches, each step is charged to its own account alone
 
@@ -276,10 +273,11 @@ class RunState:
         for path, change in commit.accounts.items():
             self.accounts[path] = change.changed
         steps = []
-        for mark, (path, _, _, sent, grant, shared, is_open) in zip(marks, commit.begun, strict=True):
-            waiting, unused = self.runner.waiting[path], None if is_open else grant
-            step = self.pending[path] = PendingStep(mark, waiting, is_open, grant.held, sent, unused, shared=shared)
-            steps.append((path, step))
+        for mark, new in zip(marks, commit.begun, strict=True):
+            waiting, is_open = self.runner.waiting[new.path], new.request.external
+            grant = None if is_open else new.grant
+            step = self.pending[new.path] = PendingStep(mark, waiting, is_open, new.held, new.sent, grant, new.shared)
+            steps.append((new.path, step))
         return steps
 
     def resume_pauses(self, requests: Iterable[int]) -> None:

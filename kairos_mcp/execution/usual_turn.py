@@ -19,11 +19,10 @@ from kairos_mcp.core.steps import CallTool, Refused, RequestCompletion, Step
 from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.executor import SENT_TO_SERVER
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS
+from kairos_mcp.store.accounts import AccountChange
 from kairos_mcp.store.codec import encode
-from kairos_mcp.store.commit import AnsweredStep
+from kairos_mcp.store.commit import AnsweredStep, NewStep, UsualCommit
 from kairos_mcp.store.reservations import exceeds_held
-from kairos_mcp.store.usual_commit import AccountChange, BegunStep, UsualCommit
 
 
 def plan_usual_commit(
@@ -85,9 +84,9 @@ class _Turn:
                 return False
         return True
 
-    def begin(self, new: Sequence[tuple[str, Step]]) -> list[BegunStep] | None:
+    def begin(self, new: Sequence[tuple[str, Step]]) -> list[NewStep] | None:
         """Begin these steps. None: one of them can't be begun in a usual turn."""
-        begun: list[BegunStep] = []
+        begun: list[NewStep] = []
         shares = self.state.count_by_branch(new) if len(new) > 1 else None
         for path, step in new:
             charged = self.state.charged_accounts(path)
@@ -101,14 +100,14 @@ class _Turn:
                 self.state.return_lines(each.sent.line for each in begun)
                 return None
             for each, account in zip(charged, own, strict=True):
-                self.accounts[each] = account.hold(found.grant.held)
+                self.accounts[each] = account.hold(found.held)
             begun.append(found)
-        handed_out = sum(each.is_open for each in begun)
+        handed_out = sum(each.request.external for each in begun)
         if handed_out and (handed_out < len(begun) or self.state.pending):
             return None  # the run is not let go of; and of a script, which is not handed out, it took no lines
         return begun
 
-    def _begin_step(self, path: str, step: Step, own: list[Account], shares: int) -> BegunStep | None:
+    def _begin_step(self, path: str, step: Step, own: list[Account], shares: int) -> NewStep | None:
         match step:
             case RequestCompletion():
                 return self._begin_completion(path, step, own, shares)
@@ -117,9 +116,7 @@ class _Turn:
             case _:
                 return None
 
-    def _begin_completion(
-        self, path: str, step: RequestCompletion, own: list[Account], shares: int
-    ) -> BegunStep | None:
+    def _begin_completion(self, path: str, step: RequestCompletion, own: list[Account], shares: int) -> NewStep | None:
         """Begin a completion that this server performs, or hand it out; its price and its day are known."""
         state, executor, purpose = self.state, self.state.executor, step.purpose
         route = state.run.route
@@ -135,9 +132,9 @@ class _Turn:
             return None
         status = format_status_line(nearest, closing=purpose == "closing") if purpose in ("round", "closing") else None
         sent = executor.completion_sent(path, route, status, grant.max_tokens)
-        return BegunStep(path, purpose, step.digest, sent, grant, charged.shared, request.external)
+        return NewStep(path, purpose, step.digest, request, sent, grant=grant, shared=charged.shared)
 
-    def _begin_call(self, path: str, step: CallTool, own: list[Account], shares: int) -> BegunStep | None:
+    def _begin_call(self, path: str, step: CallTool, own: list[Account], shares: int) -> NewStep | None:
         """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
         executor, call = self.state.executor, step.call
         access = executor.tool_access
@@ -156,7 +153,7 @@ class _Turn:
         grant = reserve(nearest, request, (), enclosing)
         if isinstance(grant, Refused):
             return None
-        return BegunStep(path, "call", step.digest, SENT_TO_SERVER, grant, NO_SHARED_ACCOUNTS)
+        return NewStep(path, "call", step.digest, request, SENT_TO_SERVER, grant=grant)
 
 
 def _is_over_cap(account: Account) -> bool:

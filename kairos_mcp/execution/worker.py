@@ -34,14 +34,14 @@ from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stor
 from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S
 from kairos_mcp.execution.usual_turn import plan_usual_commit
 from kairos_mcp.store import apply_commit, integrity, queries, usual_commit
-from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult
+from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult, UsualCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import decode_settlement
-from kairos_mcp.store.usual_commit import UsualCommit, WrittenTurn
+from kairos_mcp.store.usual_commit import WrittenTurn
 
 T = TypeVar("T")
 

@@ -30,6 +30,13 @@ BranchAccountIds = Mapping[str, int]
 NO_BRANCHES: BranchAccountIds = MappingProxyType({})
 
 
+class AccountChange(NamedTuple):
+    """An account as it was known, and as it is to be after a commit."""
+
+    known: Account
+    changed: Account
+
+
 def unit_columns(*kinds: str) -> list[str]:
     """Return the columns of each kind of amount, one per unit: `held_rounds`, `held_model_calls`, …"""
     return [f"{kind}_{unit}" for kind in kinds for unit in Units._fields]

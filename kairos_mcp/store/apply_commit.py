@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from kairos_mcp.budget.reservation import NO_DAY, SHARED_SCOPES, Reservation, ReservationRequest
 from kairos_mcp.budget.status_line import format_status_line
@@ -25,7 +26,16 @@ from kairos_mcp.store.accounts import (
     encode_shared,
 )
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
-from kairos_mcp.store.commit import CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepResult, StepStarted
+from kairos_mcp.store.commit import (
+    CommitResult,
+    NewAttempt,
+    NewStep,
+    Paused,
+    RunCommit,
+    StartedStep,
+    StepResult,
+    UsualCommit,
+)
 from kairos_mcp.store.more_rounds import RoundsRequest
 from kairos_mcp.store.notes import (
     USED_UP_REASONS,
@@ -40,7 +50,7 @@ from kairos_mcp.store.session import Session
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # a join would take eight times as long
-INSERT_MARK = (
+_INSERT_MARK = (
     "insert into mark(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT_ANSWER = "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
@@ -68,10 +78,10 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
         batch.settle(answered.path, answered.held, result.spent, answered.shared)
         if isinstance(result.answer, ToolResult):
             tool_memory.forget_call(session, commit.run, answered.path)
-    for mark, path, held, shared in commit.dropped_steps:
-        if not _is_answered(session, mark):
-            batch.settle(path, held, NOTHING, shared)
-            step = queries.step_at(session, commit.run, path)
+    for dropped in commit.dropped_steps:
+        if not _is_answered(session, dropped.mark):
+            batch.settle(dropped.path, dropped.held, NOTHING, dropped.shared)
+            step = queries.step_at(session, commit.run, dropped.path)
             if step is not None:
                 client_requests.charge_abandoned(session, batch, step, commit.fence, commit.at)
     if commit.new_branches:
@@ -92,7 +102,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     for note in (*notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
         insert_note(session, commit.run, note)
     _record_news(session, commit.run, started)
-    paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)
+    paused = commit.pause or _pause_of_refusal(commit.charged.pause_when_used_up, started)
     if paused is not None:
         session.rows("update run set paused = ?, resume_at = ? where n = ?", (*paused, commit.run))
     approvals.renew_approvals(session, commit.run, commit.renewed_approvals, commit.at)
@@ -111,13 +121,13 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     return CommitResult(started, ended, inbox_changed, paused, batch.branches, batch.known_accounts)
 
 
-def _record_news(session: Session, run: int, started: Sequence[StepStarted]) -> None:
+def _record_news(session: Session, run: int, started: Sequence[StartedStep]) -> None:
     """Record that a step was handed out: news for whoever waits. Triggers record all other news (schema.py)."""
     if any(step.is_open and step.refusal is None for step in started):
         session.rows("update run set news_seq = seq where n = ?", (run,))
 
 
-def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> Paused | None:
+def _pause_of_refusal(pause: Paused | None, started: Sequence[StartedStep]) -> Paused | None:
     """Return how the run is paused where a shared account has nothing left; None where none refused."""
     refusal = next((step.refusal for step in started if step.refusal is not None), None)
     if refusal is None or pause is None:
@@ -162,35 +172,31 @@ def insert_answer(session: Session, mark: int, result: StepResult, by_route: str
     session.rows(_INSERT_ANSWER, (mark, at, encode_answer(result.answer), *figures, by_route))
 
 
-def _start_step(session: Session, commit: RunCommit, new_step: NewStep, batch: ReservationBatch) -> StepStarted:
+def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: ReservationBatch) -> StartedStep:
     """Insert the row of a step that is begun, open, or answered at once."""
-    status = _format_status(new_step, batch)
-    shared, reserved = _reserve(commit, batch, new_step.path, new_step.request)
+    status = _format_status(new, batch)
+    shared, reserved = _reserve(commit, batch, new.path, new.request)
     if isinstance(reserved, Refused):
         if reserved.scope in SHARED_SCOPES:
-            return StepStarted(0, None, None, new_step.sent, is_open=True, refusal=reserved)
-        sent = replace(new_step.sent, tail=status, line=None)
-        return _answer_at_once(session, _insert_mark(session, commit, new_step, None, sent), commit, reserved, sent)
-    sent = _with_reservation(new_step.sent, reserved, status)
-    if new_step.approval_request is not None:
-        mark = _insert_mark(session, commit, new_step, None, new_step.sent)
-        approvals.add_approval(session, commit.run, mark, new_step.approval_request, commit.at)
-        return StepStarted(mark, reserved, None, new_step.sent, is_open=True)
-    answer, by_route = new_step.answer, SERVER_ROUTE
-    if new_step.rounds_request is not None and answer is None:
-        answer, by_route = _answer_rounds_request(session, commit, new_step.path, new_step.rounds_request, batch)
-    if answer is None:
-        held = None if new_step.request.external else reserved.held
-        mark = _insert_mark(session, commit, new_step, held, sent, shared)
-        if new_step.reused_approval is not None:
-            approvals.record_reused(session, commit.run, mark, new_step.reused_approval, commit.at)
-        return StepStarted(mark, reserved, None, sent, held is None, shared)
+            return StartedStep(0, None, None, new.sent, is_open=True, refusal=reserved)
+        sent = replace(new.sent, tail=status, line=None)
+        mark = insert_step(session, commit, new, None, sent)
+        return _answer_at_once(session, mark, commit, reserved, sent)
+    sent = _with_reservation(new.sent, reserved, status)
+    answer, by_route = new.answer, SERVER_ROUTE
+    if new.rounds_request is not None and answer is None and new.approval_request is None:
+        answer, by_route = _answer_rounds_request(session, commit, new.path, new.rounds_request, batch)
     spent = reserved.held._replace(milliseconds=0)
-    batch.settle(new_step.path, reserved.held, spent, shared)
-    mark = _insert_mark(session, commit, new_step, None, sent, shared)
-    if new_step.reused_approval is not None:
-        approvals.record_reused(session, commit.run, mark, new_step.reused_approval, commit.at)
-    return _answer_at_once(session, mark, commit, answer, sent, reserved, spent, by_route)
+    if answer is not None:
+        batch.settle(new.path, reserved.held, spent, shared)
+    mark = insert_step(session, commit, new, None if answer is not None else reserved.held, sent, shared)
+    if new.approval_request is not None:
+        approvals.add_approval(session, commit.run, mark, new.approval_request, commit.at)
+    elif new.reused_approval is not None:
+        approvals.record_reused(session, commit.run, mark, new.reused_approval, commit.at)
+    if answer is not None:
+        return _answer_at_once(session, mark, commit, answer, sent, reserved, spent, by_route)
+    return StartedStep(mark, reserved, None, sent, new.request.external, shared)
 
 
 def _answer_rounds_request(
@@ -206,9 +212,10 @@ def _reserve(
     """Reserve for a step; also return the shared accounts that it is charged to, which only model calls are."""
     if not request.counts.model_calls:
         return NO_SHARED_ACCOUNTS, batch.reserve(path, request, NO_SHARED_ACCOUNTS)
-    if commit.is_barred:
+    if commit.charged.is_barred:
         return NO_SHARED_ACCOUNTS, _NO_DAY
-    return commit.shared, batch.reserve(path, request, commit.shared)
+    shared = commit.charged.shared
+    return shared, batch.reserve(path, request, shared)
 
 
 _NO_DAY = Refused("model_calls", 0, 0, NO_DAY)
@@ -221,18 +228,23 @@ def _format_status(new: NewStep, batch: ReservationBatch) -> str | None:
     return format_status_line(batch.nearest_account(new.path), closing=new.kind == "closing")
 
 
-def _insert_mark(
+def insert_step(
     session: Session,
-    commit: RunCommit,
+    commit: RunCommit | UsualCommit,
     new: NewStep,
     held: Units | None,
     sent: Sent,
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS,
 ) -> int:
-    """Insert the row of a step and return its id. `held` None: the step is not begun here."""
-    begun = encode_units(held) if held is not None else None
-    step = (commit.run, new.path, new.kind, new.digest, commit.fence, commit.at)
-    return session.insert(INSERT_MARK, (*step, begun, encode(sent), encode_shared(shared)))
+    """Insert the row of a step and return its id. `held` None: it is answered at once."""
+    begun = None if held is None or new.request.external else encode_units(held)
+    step = commit.run, new.path, new.kind, new.digest, commit.fence, commit.at
+    return session.insert(_INSERT_MARK, (*step, begun, _encode_sent(sent), encode_shared(shared)))
+
+
+@lru_cache(maxsize=16)  # those of calls are all alike
+def _encode_sent(sent: Sent) -> str:
+    return encode(sent)
 
 
 def _answer_at_once(
@@ -244,22 +256,22 @@ def _answer_at_once(
     grant: Reservation | None = None,
     spent: Units = NOTHING,
     by_route: str = SERVER_ROUTE,
-) -> StepStarted:
+) -> StartedStep:
     insert_answer(session, mark, StepResult(answer, spent), by_route, commit.at)
-    return StepStarted(mark, grant, answer, sent)
+    return StartedStep(mark, grant, answer, sent)
 
 
-def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch) -> StepStarted:
+def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch) -> StartedStep:
     """Charge the attempt that ended, then reserve anew; if refused, the step is answered with the refusal.
 
     Where a shared account refuses, the ended attempt is charged all the same, and the step waits to be begun again.
     """
     if (found := queries.answer_body_at(session, commit.run, attempt.path)) is not None:
         # It was answered while this commit was being prepared.
-        return StepStarted(attempt.mark, None, decode_answer(found), attempt.sent)
-    lost = attempt.previous_charge
+        return StartedStep(attempt.mark, None, decode_answer(found), attempt.sent)
+    lost = attempt.previous.charge
     if attempt.withdrawn_requests:
-        lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.previous_charge, attempt.shared)
+        lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.previous.charge, attempt.shared)
     batch.settle(attempt.path, attempt.freed, lost, attempt.shared)
     if not attempt.request.external:
         tool_memory.forget_call(session, commit.run, attempt.path)
@@ -271,11 +283,19 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
         insert_answer(session, attempt.mark, StepResult(reserved, lost, exactness="bounded"), SERVER_ROUTE, commit.at)
         client_requests.record_charge(session, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
         batch.settle(attempt.path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
-        return StepStarted(attempt.mark, None, reserved, attempt.sent)
+        return StartedStep(attempt.mark, None, reserved, attempt.sent)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = attempt.request.external or refusal is not None
     figures = encode_units(reserved.held), encode(sent), encode_units(lost)
-    bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.previous_end, is_open, encode_shared(shared))
+    bindings = (
+        attempt.mark,
+        commit.fence,
+        commit.at,
+        *figures,
+        attempt.previous.reason,
+        is_open,
+        encode_shared(shared),
+    )
     number = session.insert(_INSERT_ATTEMPT, bindings)
     client_requests.record_charge(session, attempt.withdrawn_requests, number)
     if attempt.rounds_request is not None and not is_open:
@@ -283,7 +303,7 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
         held, spent = attempt.held.minus(attempt.freed).plus(reserved.held), counts_of("call")
         batch.settle(attempt.path, held, spent, shared)
         return _answer_at_once(session, attempt.mark, commit, answer, sent, reserved, spent, by_route)
-    return StepStarted(attempt.mark, reserved, None, sent, is_open, shared, refusal)
+    return StartedStep(attempt.mark, reserved, None, sent, is_open, shared, refusal)
 
 
 def _with_reservation(sent: Sent, grant: Reservation, tail: str | None) -> Sent:

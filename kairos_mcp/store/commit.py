@@ -10,10 +10,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest
-from kairos_mcp.budget.units import Account, Units
+from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store.accounts import NO_BRANCHES, NO_SHARED_ACCOUNTS, BranchAccountIds, NewBranch, SharedAccountIds
+from kairos_mcp.store.accounts import (
+    NO_BRANCHES,
+    NO_SHARED_ACCOUNTS,
+    AccountChange,
+    BranchAccountIds,
+    NewBranch,
+    SharedAccountIds,
+)
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.more_rounds import RoundsRequest
 
@@ -49,9 +56,12 @@ class AnsweredStep(NamedTuple):
 class NewStep(NamedTuple):
     """A step to be inserted. With an `answer`, its result is known already (a call that was refused).
 
-    `sent` gets the reserved tokens added, and for a round or a closing the status line. `approval_request`: the step
-    waits for a person. `reused_approval`: an earlier approval lets it through. `rounds_request`: the commit itself
-    answers it.
+    `approval_request`: the step waits for a person. `reused_approval`: an earlier approval lets it through.
+    `rounds_request`: the commit itself answers it.
+
+    In a usual commit it is granted already: `grant`, and `shared`, the accounts that it is charged to besides the
+    run's. In any other the commit reserves for it, and adds to `sent` the reserved tokens, and for a round or a closing
+    the status line.
     """
 
     path: str
@@ -63,15 +73,28 @@ class NewStep(NamedTuple):
     approval_request: ApprovalRequest | None = None
     reused_approval: ReusedApproval | None = None
     rounds_request: RoundsRequest | None = None
+    grant: Reservation | None = None
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+
+    @property
+    def held(self) -> Units:
+        """What it holds of its accounts, where it is granted."""
+        return NOTHING if self.grant is None else self.grant.held
+
+
+class EndedAttempt(NamedTuple):
+    """An attempt that brought no answer. `reason`: an error code, or `unknown`. `charge`: what it cost."""
+
+    reason: str
+    charge: Units
 
 
 class NewAttempt(NamedTuple):
-    """A further attempt at the step at `path`, whose row is `mark`.
+    """A further attempt at the step at `path`, whose row is `mark`. The attempt before it has ended as `previous` says,
+    and frees `freed`, a part of `held`.
 
-    The attempt before it ended as `previous_end`, frees `freed` (a part of `held`) and stays charged with
-    `previous_charge`.
-    `withdrawn_requests`: requests to a client's model that got no answer; `previous_charge` is then the most that
-    they can have cost, and is charged as far as so much is left. `rounds_request`: as of a new step.
+    `withdrawn_requests`: requests to a client's model that got no answer; the charge of `previous` is then the most
+    that they can have cost, and is charged as far as so much is left. `rounds_request`: as of a new step.
     """
 
     path: str
@@ -80,8 +103,7 @@ class NewAttempt(NamedTuple):
     sent: Sent
     held: Units
     freed: Units
-    previous_charge: Units
-    previous_end: str
+    previous: EndedAttempt
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
     withdrawn_requests: Sequence[int] = ()
     rounds_request: RoundsRequest | None = None
@@ -94,16 +116,34 @@ class Paused(NamedTuple):
     resume_at: int | None
 
 
+class ChargedAccounts(NamedTuple):
+    """The accounts that new model calls are charged to besides the run's own.
+
+    Where nothing is left there, the step gets no row and the run is paused as `pause_when_used_up` says; with
+    `is_barred`, before any model call.
+    """
+
+    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    pause_when_used_up: Paused | None = None
+    is_barred: bool = False
+
+
+class DroppedStep(NamedTuple):
+    """An open step that the run no longer needs: the id of its row, its path, and what it holds of which accounts."""
+
+    mark: int
+    path: str
+    held: Units
+    shared: SharedAccountIds
+
+
 class RunCommit(NamedTuple):
     """What one commit writes of a run. `run` is its number, `at` in milliseconds since 1970.
 
     `may_release`: nothing of the run is being executed. It is released if all new steps are open, and no control
     request, nor an answer for one of `open_marks`, has come in the meantime.
-    `dropped_steps`: open steps that the run no longer needs: (id, path, what it holds, shared accounts). One that was
-    answered meanwhile holds nothing.
+    `dropped_steps`: one that was answered meanwhile holds nothing.
     `branches`: the accounts of the run's branches by path; `new_branches`: those that begin, outer ones first.
-    `shared`: what new model calls are charged to besides the run's account. Where nothing is left there, the step gets
-    no row and the run is paused as `pause_when_used_up` says; with `is_barred`, before any model call.
     `pause`: the run is paused, whatever is left.
     `handled_requests`: control requests that this commit acts on.
     `renewed_approvals`: steps whose approval expired, each with what a person is asked now, or with an approval that
@@ -120,17 +160,15 @@ class RunCommit(NamedTuple):
     new_steps: Sequence[NewStep] = ()
     attempts: Sequence[NewAttempt] = ()
     notes: Sequence[str] = ()
-    dropped_steps: Sequence[tuple[int, str, Units, SharedAccountIds]] = ()
+    dropped_steps: Sequence[DroppedStep] = ()
     outcome: str | None = None
     may_release: bool = False
     open_marks: Sequence[int] = ()
     branches: BranchAccountIds = NO_BRANCHES
     new_branches: Sequence[NewBranch] = ()
-    shared: SharedAccountIds = NO_SHARED_ACCOUNTS
+    charged: ChargedAccounts = ChargedAccounts()
     handled_requests: Sequence[int] = ()
     pause: Paused | None = None
-    pause_when_used_up: Paused | None = None
-    is_barred: bool = False
     renewed_approvals: Sequence[tuple[int, ApprovalRequest | ReusedApproval | None]] = ()
 
     @property
@@ -140,7 +178,31 @@ class RunCommit(NamedTuple):
         return bool(steps or self.pause or self.handled_requests) or self.outcome is not None
 
 
-class StepStarted(NamedTuple):
+class UsualCommit(NamedTuple):
+    """What a usual turn writes: the answers of steps, and the steps that are begun now or the encoded outcome of the
+    run. All of it is decided already.
+
+    `at` in milliseconds since 1970. `accounts`: the run's own first, and those of its branches that change, by path.
+    `forgets`: tools may have kept what they were about to change. `begun`: all of them are handed out, or none.
+    """
+
+    run: int
+    owner: int
+    fence: int
+    at: int
+    accounts: dict[str, AccountChange]
+    answered: Sequence[AnsweredStep]
+    forgets: bool
+    begun: Sequence[NewStep]
+    outcome: str | None = None
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether its steps are handed out, and the run is let go of."""
+        return bool(self.begun) and self.begun[0].request.external
+
+
+class StartedStep(NamedTuple):
     """A step as it was committed: its reservation, or the answer that it got at once (a refusal, or a known one).
 
     `is_open`: it was handed out or waits, so the server has nothing to execute for it. `shared`: the shared accounts
@@ -168,7 +230,7 @@ class CommitResult(NamedTuple):
     path those of branches that it read.
     """
 
-    started: Sequence[StepStarted]
+    started: Sequence[StartedStep]
     released: bool
     inbox_changed: bool
     paused: Paused | None = None

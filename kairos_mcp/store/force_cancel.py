@@ -6,8 +6,7 @@ that nothing that may have been spent is spent again. What they hold in shared a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kairos_mcp.budget.units import NOTHING, Units, shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
@@ -23,7 +22,7 @@ from kairos_mcp.store.accounts import (
     unit_columns,
 )
 from kairos_mcp.store.apply_commit import insert_answer
-from kairos_mcp.store.commit import AnsweredStep, StepResult
+from kairos_mcp.store.commit import AnsweredStep, DroppedStep, StepResult
 from kairos_mcp.store.queries import RunRow, StepRow, read_record
 from kairos_mcp.store.session import Session
 
@@ -39,15 +38,6 @@ _SETTLE_SHARED = "update account set {} where id = :account".format(
         )
     )
 )
-
-
-class AbandonedStep(NamedTuple):
-    """An unanswered step of a cancelled run: what it held, as far as it can be read, and its answer if it was begun."""
-
-    path: str
-    held: Units
-    shared: SharedAccountIds
-    answered: AnsweredStep | None = None
 
 
 def force_cancel(
@@ -66,9 +56,9 @@ def force_cancel(
     """
     if session.row("select 1 from run where n = ? and fence = ? and outcome is null", (run.n, fence)) is None:
         raise FenceLost(run.id)
-    for step in (ended := list(_abandoned_steps(session, run, answer_for, known_answers))):
-        if step.answered is not None:
-            insert_answer(session, step.answered.mark, step.answered.result, step.answered.by_route, at)
+    for step in (ended := list(_end_steps(session, run, answer_for, known_answers))):
+        if isinstance(step, AnsweredStep):
+            insert_answer(session, step.mark, step.result, step.by_route, at)
     _settle_accounts(session, run, ended)
     tool_memory.forget_calls(session, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
@@ -76,28 +66,29 @@ def force_cancel(
     approvals.ask_queued(session, run.n, at)
 
 
-def _abandoned_steps(
+def _end_steps(
     session: Session,
     run: RunRow,
     answer_for: Callable[[str], Answer],
     known_answers: Mapping[int, AnsweredStep],
-) -> Iterator[AbandonedStep]:
-    """Yield the unanswered steps: first those that can be read, then the others, which hold what is left."""
+) -> Iterator[AnsweredStep | DroppedStep]:
+    """Answer the unanswered steps that were begun, and drop the open ones: first those that can be read, then the
+    others, which hold what is left."""
     unreadable, left = [], _read_held(session, run)
     for step in read_record(session, run.n):
         if step.body is not None:
             continue
         held, shared = _read_hold(step)
         if (known := known_answers.get(step.id)) is not None:
-            yield AbandonedStep(step.path, known.held, known.shared, known)
+            yield known
             left = left.minus(known.held)
         elif held is None:
             unreadable.append((step, shared))
         else:
-            yield _abandon_step(step, held, shared, answer_for)
+            yield _end_step(step, held, shared, answer_for)
             left = left.minus(held)
     for step, shared in unreadable:
-        yield _abandon_step(step, Units(*(max(0, amount) for amount in left)), shared, answer_for)
+        yield _end_step(step, Units(*(max(0, amount) for amount in left)), shared, answer_for)
         left = NOTHING if not step.is_open else left
 
 
@@ -112,16 +103,15 @@ def _read_hold(step: StepRow) -> tuple[Units | None, SharedAccountIds]:
         return None, shared
 
 
-def _abandon_step(
+def _end_step(
     step: StepRow, held: Units, shared: SharedAccountIds, answer_for: Callable[[str], Answer]
-) -> AbandonedStep:
+) -> AnsweredStep | DroppedStep:
     if step.is_open:
-        return AbandonedStep(step.path, held, shared)
+        return DroppedStep(step.id, step.path, held, shared)
     exactness: Exactness | None = None if step.kind == "call" else "bounded"
     spent = held._replace(milliseconds=0)
     result = StepResult(answer_for(step.kind), spent, exactness=exactness)
-    answered = AnsweredStep(step.id, step.path, result, held, SERVER_ROUTE, shared)
-    return AbandonedStep(step.path, held, shared, answered)
+    return AnsweredStep(step.id, step.path, result, held, SERVER_ROUTE, shared)
 
 
 def _read_held(session: Session, run: RunRow) -> Units:
@@ -131,7 +121,7 @@ def _read_held(session: Session, run: RunRow) -> Units:
         return NOTHING  # it is gone
 
 
-def _settle_accounts(session: Session, run: RunRow, abandoned: list[AbandonedStep]) -> None:
+def _settle_accounts(session: Session, run: RunRow, ended: Sequence[AnsweredStep | DroppedStep]) -> None:
     """Release what the run and its branches hold, and what these steps held of shared accounts; charge what they cost.
 
     An account that is not there is skipped.
@@ -139,12 +129,12 @@ def _settle_accounts(session: Session, run: RunRow, abandoned: list[AbandonedSte
     for prefix, number in {"": run.account, **read_branch_accounts(session, run.account)}.items():
         within = f"{prefix}/" if prefix else ""
         spent = NOTHING
-        for step in abandoned:
-            if step.answered is not None and step.path.startswith(within):
-                spent = spent.plus(step.answered.result.spent)
+        for step in ended:
+            if isinstance(step, AnsweredStep) and step.path.startswith(within):
+                spent = spent.plus(step.result.spent)
         session.rows(_END_ACCOUNT, (*spent, number))
-    for step in abandoned:
-        cost = shared_part(step.answered.result.spent if step.answered is not None else NOTHING)
+    for step in ended:
+        cost = shared_part(step.result.spent if isinstance(step, AnsweredStep) else NOTHING)
         for number in step.shared:
             amounts = zip(unit_columns("spent", "held"), (*cost, *shared_part(step.held)), strict=True)
             session.rows(_SETTLE_SHARED, {"account": number, **dict(amounts)})

@@ -18,6 +18,7 @@ from kairos_mcp.core.step_path import enclosing_paths
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
+    AccountChange,
     BranchAccountIds,
     NewBranch,
     SharedAccountIds,
@@ -102,7 +103,7 @@ class ReservationBatch:
         self.run_account = self._run_account_before = run_account
         self.branches = branches
         self._session = session
-        self._branches_read: dict[int, tuple[Account, Account]] = {}  # as they were read, and as they are now
+        self._branches_read: dict[int, AccountChange] = {}
         self._changes: dict[int, SharedChange] = {}
         self._exceeded: set[int] = set()
 
@@ -114,7 +115,7 @@ class ReservationBatch:
             number, caps = insert_branch_account(self._session, branch, parent)
             self.branches[branch.path] = number
             opened = Account(number, caps, NOTHING, NOTHING, f"branch {branch.path}")
-            self._branches_read[number] = opened, opened
+            self._branches_read[number] = AccountChange(opened, opened)
 
     def nearest_account(self, path: str) -> Account:
         """Return the account that a step is charged to first: of the nearest branch above its path, or the run's."""
@@ -144,14 +145,14 @@ class ReservationBatch:
         if account.id == self.run_account.id:
             self.run_account = raised
         else:
-            self._branches_read[account.id] = self._branch_before(account.id), raised
+            self._change_branch(account.id, raised)
 
     def settle(self, path: str, held: Units, spent: Units, shared: SharedAccountIds) -> None:
         """Release what the step at this path held, and charge what it has cost."""
         branch_ids = branches_above(self.branches, path)
         self.run_account = self.run_account.settle(held, spent)
         for number in branch_ids:
-            self._branches_read[number] = self._branch_before(number), self._branch(number).settle(held, spent)
+            self._change_branch(number, self._branch(number).settle(held, spent))
         for number in shared:
             self._add_change(number, SharedChange(NOTHING.minus(shared_part(held)), shared_part(spent)))
         if exceeds_held(held, spent):
@@ -184,14 +185,14 @@ class ReservationBatch:
         if isinstance(reserved, Reservation):
             self.run_account = self.run_account.hold(reserved.held)
             for number in branch_ids:
-                self._branches_read[number] = self._branch_before(number), self._branch(number).hold(reserved.held)
+                self._change_branch(number, self._branch(number).hold(reserved.held))
         return reserved
 
     @property
     def known_accounts(self) -> dict[str, Account]:
         """The accounts as they are now: the run's own under "", and those of branches that were read, by path."""
         read = self._branches_read
-        own = {path: read[number][1] for path, number in self.branches.items() if number in read} if read else {}
+        own = {path: read[number].changed for path, number in self.branches.items() if number in read} if read else {}
         return {"": self.run_account, **own}
 
     def write(self) -> None:
@@ -256,12 +257,11 @@ class ReservationBatch:
                 account = read_branch(self._session, number)
             except StoreCorrupt as gone:
                 raise CorruptRows(gone.message) from gone
-            self._branches_read[number] = account, account
-        return self._branches_read[number][1]
+            self._branches_read[number] = AccountChange(account, account)
+        return self._branches_read[number].changed
 
-    def _branch_before(self, number: int) -> Account:
-        self._branch(number)
-        return self._branches_read[number][0]
+    def _change_branch(self, number: int, changed: Account) -> None:
+        self._branches_read[number] = self._branches_read[number]._replace(changed=changed)
 
     def _branch_or_shared(self, number: int) -> Account:
-        return self._branches_read[number][1] if number in self._branches_read else self._read_shared(number)
+        return self._branches_read[number].changed if number in self._branches_read else self._read_shared(number)

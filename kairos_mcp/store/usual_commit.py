@@ -9,19 +9,15 @@ it reads. Both leave the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
-from typing import NamedTuple
+from collections.abc import Iterable
+from functools import cache
 
-from kairos_mcp.budget.reservation import Reservation
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.steps import Sent
 from kairos_mcp.store import tool_memory
-from kairos_mcp.store.accounts import SharedAccountIds, encode_shared, unit_columns
-from kairos_mcp.store.apply_commit import INSERT_MARK, end_run, insert_answer
-from kairos_mcp.store.codec import encode, encode_units
-from kairos_mcp.store.commit import AnsweredStep
+from kairos_mcp.store.accounts import AccountChange, unit_columns
+from kairos_mcp.store.apply_commit import end_run, insert_answer, insert_step
+from kairos_mcp.store.commit import UsualCommit
 from kairos_mcp.store.joined_commit import ParkedRun
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.reservations import NO_CHANGE, UPDATE_AMOUNTS, SharedChange, exceeds_held
@@ -35,49 +31,6 @@ _TOKENS_AND_MONEY = Units(input_tokens=1, output_tokens=1, total_tokens=1, nano_
 _LIMITS_HANDED_OUT = Units(model_calls=1, input_tokens=1, output_tokens=1, total_tokens=1)
 
 
-class AccountChange(NamedTuple):
-    """An account as this process last wrote it, and as it is to be after a commit."""
-
-    known: Account
-    changed: Account
-
-
-class BegunStep(NamedTuple):
-    """A step that is begun with its row: its grant, and the shared accounts that it is charged to. `is_open`: it is
-    handed out."""
-
-    path: str
-    kind: str
-    digest: bytes
-    sent: Sent
-    grant: Reservation
-    shared: SharedAccountIds
-    is_open: bool = False
-
-
-class UsualCommit(NamedTuple):
-    """The answers of steps, and the steps that are begun now or the encoded outcome of the run.
-
-    `at` in milliseconds since 1970. `accounts`: the run's own first, and those of its branches that change, by path.
-    `forgets`: tools may have kept what they were about to change. `begun`: all of them are handed out, or none.
-    """
-
-    run: int
-    owner: int
-    fence: int
-    at: int
-    accounts: dict[str, AccountChange]
-    answered: Sequence[AnsweredStep]
-    forgets: bool
-    begun: Sequence[BegunStep]
-    outcome: str | None = None
-
-    @property
-    def hands_out(self) -> bool:
-        """Whether its steps are handed out, and the run is let go of."""
-        return bool(self.begun) and self.begun[0].is_open
-
-
 WrittenTurn = tuple[UsualCommit, list[int]]
 """A usual commit that was written, and the ids of the rows of the steps that it begins."""
 
@@ -88,9 +41,9 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
 
     `parked`: the run, which is taken in this transaction.
     """
-    run, fence, at = commit.run, commit.fence, commit.at
-    condition, bindings = (_OWNED, (run, commit.owner, fence)) if parked is None else parked.condition
-    update = _update_while(f"{condition} and {_NOTHING_CAME}" if commit.hands_out else condition)
+    run, at, hands_out = commit.run, commit.at, commit.hands_out
+    condition, bindings = (_OWNED, (run, commit.owner, commit.fence)) if parked is None else parked.condition
+    update = _update_while(f"{condition} and {_NOTHING_CAME}" if hands_out else condition)
     written: list[AccountChange] = []
     for change in commit.accounts.values():
         known, changed = change
@@ -110,12 +63,8 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
             tool_memory.forget_call(session, run, answered.path)
     if commit.outcome is not None:
         end_run(session, run, commit.outcome, at, forgets=commit.forgets)
-    marks = []
-    for path, kind, digest, sent, grant, shared, is_open in commit.begun:
-        held = None if is_open else encode_units(grant.held)
-        step = run, path, kind, digest, fence, at, held, _encode_sent(sent)
-        marks.append(session.insert(INSERT_MARK, (*step, encode_shared(shared))))
-    if commit.hands_out:
+    marks = [insert_step(session, commit, new, new.held, new.sent, new.shared) for new in commit.begun]
+    if hands_out:
         session.rows(_RELEASE, (run,))
     return marks
 
@@ -142,11 +91,6 @@ def _restore(session: Session, written: Iterable[AccountChange]) -> None:
         session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))
 
 
-@lru_cache(maxsize=16)  # those of calls are all alike
-def _encode_sent(sent: Sent) -> str:
-    return encode(sent)
-
-
 def _charge_shared(session: Session, commit: UsualCommit) -> bool:
     """Settle and reserve in the accounts that runs share. False: one of them has no room, and all are as they were."""
     changes: dict[int, SharedChange] = {}
@@ -157,11 +101,10 @@ def _charge_shared(session: Session, commit: UsualCommit) -> bool:
             changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(NOTHING.minus(held), spent))
             if exceeds_held(held, spent):
                 limited[number] = limited.get(number, NOTHING).plus(_TOKENS_AND_MONEY)
-    for begun in commit.begun:
-        held = begun.grant.held
-        for number in begun.shared:
-            changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(held))
-            limits = _LIMITS_HANDED_OUT if begun.is_open else held
+    for new in commit.begun:
+        for number in new.shared:
+            changes[number] = changes.get(number, NO_CHANGE).plus(SharedChange(new.held))
+            limits = _LIMITS_HANDED_OUT if new.request.external else new.held
             limited[number] = limited.get(number, NOTHING).plus(limits)
     spare = 1 if commit.hands_out else 0  # what is handed out holds no tokens, but needs that some are left
     written: list[tuple[int, SharedChange]] = []

@@ -244,7 +244,7 @@ ONE_OWNER = (
     ),
     Guard(
         "store/usual_commit.py",
-        'f"{condition} and {_NOTHING_CAME}" if commit.hands_out else condition',
+        'f"{condition} and {_NOTHING_CAME}" if hands_out else condition',
         "condition",
         SHORTCUTS + "a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came",
     ),
@@ -256,8 +256,8 @@ ONE_OWNER = (
     ),
     Guard(
         "store/usual_commit.py",
-        "limits = _LIMITS_HANDED_OUT if begun.is_open else held",
-        "limits = NOTHING if begun.is_open else held",
+        "limits = _LIMITS_HANDED_OUT if new.request.external else new.held",
+        "limits = NOTHING if new.request.external else new.held",
         AT_LIMIT + "[the last call of the day]",
     ),
     Guard(
@@ -420,8 +420,8 @@ ONE_ANSWER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        if not _is_answered(session, mark):\n            batch.settle(path, held, NOTHING, shared)",
-        "        if mark:\n            batch.settle(path, held, NOTHING, shared)",
+        "        if not _is_answered(session, dropped.mark):",
+        "        if dropped.mark:",
         OWNERS + "what_was_answered_meanwhile_is_not_released_as_well",
     ),
     Guard(
@@ -665,12 +665,12 @@ SPENDING = (
         "store/apply_commit.py",
         "batch.settle(answered.path, answered.held, result.spent, answered.shared)",
         "batch.settle(answered.path, answered.held, NOTHING, answered.shared)",
-        "core/test_app_limits.py::test_usage_is_the_sum_of_its_rows",
+        "approvals/test_approved_edits.py::test_an_edit_waits_for_approval_and_is_made_once",
     ),
     Guard(
         "store/apply_commit.py",
         "batch.settle(attempt.path, attempt.freed, lost, attempt.shared)",
-        "batch.settle(attempt.path, attempt.released, NOTHING, attempt.shared)",
+        "batch.settle(attempt.path, attempt.freed, NOTHING, attempt.shared)",
         "providers/test_runs.py::test_an_attempt_whose_end_is_unknown_stays_charged",
     ),
     Guard(
@@ -1841,7 +1841,7 @@ DAYS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "    if commit.is_barred:",
+        "    if commit.charged.is_barred:",
         "    if False:",
         CLOCK + "a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_that_it_is_right",
     ),
