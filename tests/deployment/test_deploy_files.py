@@ -1,0 +1,131 @@
+"""The files in deploy/ are what they say: their commands and settings are Kairos', and what one names another has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import typer
+from support.deployment import DEPLOY, NAME, compose, manifest, require_haproxy
+
+from kairos_mcp.cli.command_table import build_app
+from kairos_mcp.settings.schema import read_environment
+from kairos_mcp.settings.settings import VARIABLES
+
+COMPOSE = compose()
+OURS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "kairos"}
+OBJECTS = manifest()
+
+
+def pods() -> Iterator[dict[str, Any]]:
+    for each in OBJECTS:
+        if each["kind"] in ("Deployment", "Job"):
+            yield each["spec"]["template"]["spec"]
+
+
+def object_of(kind: str, name: str) -> dict[str, Any]:
+    (found,) = [each for each in OBJECTS if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def containers(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = object_of("Deployment", name)["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def parse_words(words: list[str]) -> dict[str, Any]:
+    """The options of one of our commands, as it takes them; fails for one that it refuses."""
+    command: Any = typer.main.get_command(build_app())
+    while hasattr(command, "commands"):
+        command, words = command.commands[words[0]], words[1:]
+    context = command.make_context("kairos-mcp", list(words))
+    return dict(context.params)
+
+
+def test_the_commands_are_taken_as_they_stand() -> None:
+    web, work = (parse_words([str(word) for word in OURS[name]["command"]]) for name in ("web", "work"))
+    assert (web["transport"], web["drive"], web["allow_host"]) == ("http", False, [NAME])
+    assert work["slots"] == 64
+    parse_words(OURS["migrate"]["command"])
+    job = object_of("Job", "migrate")["spec"]["template"]["spec"]["containers"][0]
+    assert job["args"] == OURS["migrate"]["command"]
+    assert [containers(name)["args"] for name in ("web", "work")] == [OURS[name]["command"] for name in ("web", "work")]
+
+
+def test_a_worker_is_given_longer_than_it_takes_to_end() -> None:
+    grace = parse_words([str(word) for word in OURS["work"]["command"]])["grace"]
+    assert grace < int(OURS["work"]["stop_grace_period"].removesuffix("s"))
+    assert grace < object_of("Deployment", "work")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_every_variable_is_a_setting_with_a_value_that_it_takes() -> None:
+    for environ in (OURS["web"]["environment"], object_of("ConfigMap", "kairos")["data"]):
+        assert set(environ) <= VARIABLES
+        assert read_environment({name: value for name, value in environ.items() if name != "KAIROS_WORKSPACE"})
+    assert OURS["web"]["environment"] == OURS["work"]["environment"] == OURS["migrate"]["environment"]
+
+
+def test_what_a_service_names_is_defined() -> None:
+    for service in COMPOSE["services"].values():
+        assert set(service.get("secrets", ())) <= set(COMPOSE["secrets"])
+        assert set(service.get("depends_on", ())) <= set(COMPOSE["services"])
+        named = [volume.partition(":")[0] for volume in service.get("volumes", ())]
+        assert all(name in COMPOSE["volumes"] or (DEPLOY / name).is_file() for name in named)
+    environ = OURS["web"]["environment"]
+    references = [value for value in environ.values() if str(value).startswith("file:")]
+    assert [Path(reference).name in OURS["web"]["secrets"] for reference in references] == [True, True]
+
+
+def test_what_an_object_names_is_there_or_made_by_hand_before() -> None:
+    text = (DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")
+    for pod in pods():
+        assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
+        for volume in pod["volumes"]:
+            if "persistentVolumeClaim" in volume:
+                object_of("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
+            elif "secret" in volume:
+                assert f"kubectl create secret generic {volume['secret']['secretName']} " in text
+            else:
+                assert f"kubectl create configmap {volume['configMap']['name']} " in text
+    for each in OBJECTS:
+        if each["kind"] == "Deployment":
+            assert each["spec"]["selector"]["matchLabels"] == each["spec"]["template"]["metadata"]["labels"]
+        elif each["kind"] == "Service":
+            object_of("Deployment", each["spec"]["selector"]["app"])
+    (scaled,) = [each["spec"]["scaleTargetRef"] for each in OBJECTS if each["kind"] == "HorizontalPodAutoscaler"]
+    object_of(scaled["kind"], scaled["name"])
+    assert object_of("PersistentVolumeClaim", "files")["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_the_probes_ask_what_the_server_answers() -> None:
+    web = containers("web")
+    asked = [web[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]
+    assert asked == ["/readyz", "/healthz"]
+    assert "/readyz" in OURS["web"]["healthcheck"]["test"][-1]
+    assert "sleep" in web["lifecycle"]["preStop"]["exec"]["command"]
+
+
+def test_haproxy_takes_its_file(tmp_path: Path) -> None:
+    haproxy = require_haproxy()
+    trustme.CA().issue_cert(NAME).private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "tls.pem"))
+    environ = {"TLS_PEM": str(tmp_path / "tls.pem"), "SERVERS": COMPOSE["services"]["proxy"]["environment"]["SERVERS"]}
+    words = [haproxy, "-c", "-f", str(DEPLOY / "haproxy.cfg")]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+
+
+def test_docker_compose_takes_its_file(tmp_path: Path) -> None:
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("needs docker-compose: apt-get install docker-compose")
+    shutil.copy(DEPLOY / "compose.yaml", tmp_path)
+    words = [program, "-f", str(tmp_path / "compose.yaml"), "config", "--services"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == set(COMPOSE["services"])
