@@ -23,12 +23,12 @@ from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store import client_requests, open_completions, runs, settlements
+from kairos_mcp.store import asks, client_requests, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
+from kairos_mcp.store.asks import AskRow, NewAsk
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, RequestRow
 from kairos_mcp.store.inbox import SubmittedAnswer
-from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 
@@ -224,15 +224,11 @@ class ClientRequests(Operations):
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         if len(new) == 1:
             (only,) = new
-            ask = await self._store.submit(
-                lambda session: open_completions.create_first_ask(session, run, asking, only)
-            )
+            ask = await self._store.submit(lambda session: asks.create_first_ask(session, run, asking, only))
             if ask is not None:
                 return ask
         mine = await self._context.owner_for(run)
-        put = await self._store.submit(
-            lambda session: open_completions.create_or_find_ask(session, run, asking, new, mine)
-        )
+        put = await self._store.submit(lambda session: asks.create_or_find_ask(session, run, asking, new, mine))
         if isinstance(put, RequestOutcome):
             await self._pool.continue_run(run, mine, put.fence)
         return put
@@ -243,10 +239,8 @@ class ClientRequests(Operations):
         """Return the run that a client's call refers to, and its asks of these nonces that are not answered yet, or
         that are `used`."""
         run = await self._context.find_run_to_move(run_id, caller)
-        asks = await self._store.read(
-            lambda session: [open_completions.find_ask(session, run.n, nonce) for nonce in nonces]
-        )
-        return run, [ask for ask in asks if ask is not None and (ask.consumed is not None) is used]
+        found = await self._store.read(lambda session: [asks.find_ask(session, run.n, nonce) for nonce in nonces])
+        return run, [ask for ask in found if ask is not None and (ask.consumed is not None) is used]
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
@@ -256,13 +250,13 @@ class ClientRequests(Operations):
             self._context.client_states.state_of(caller.session).is_silent = False
         deposits, at = await self._make_answers(run, replies), self._clock()
         mine = await self._context.owner_for(run)
-        requests = await self._store.read(lambda session: open_completions.request_ids_of(session, ask))
+        requests = await self._store.read(lambda session: asks.request_ids_of(session, ask))
         answers = [replace(each, request=requests[each.path]) for each in deposits if each.path in requests]
         answers_all, nonce = len(answers) == len(requests), ask.nonce
         if answers_all and await self._pool.commit_answers(run, answers, "sampling", mine, nonce=nonce):
             return
         fence = await self._store.submit(
-            lambda session: open_completions.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at)
+            lambda session: asks.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at)
         )
         await self._pool.continue_run(run, mine, fence)
 
@@ -277,7 +271,7 @@ class ClientRequests(Operations):
         if await self._pool.commit_answers(run, deposits, "sampling", mine):
             return
         recorded = await self._store.submit(
-            lambda session: open_completions.deposit_still_open(session, run, deposits, owner=mine, at=at)
+            lambda session: asks.deposit_still_open(session, run, deposits, owner=mine, at=at)
         )
         await self._pool.continue_run(run, mine, recorded.fence)
 
@@ -294,7 +288,7 @@ class ClientRequests(Operations):
         note = f"sampling: {reason}; the run went on with the route {route}."
         mine, at = await self._context.owner_for(run), self._clock()
         fence = await self._store.submit(
-            lambda session: open_completions.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note)
+            lambda session: asks.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note)
         )
         await self._pool.continue_run(run, mine, fence)
         return await self._has_left_route(run_id, caller)

@@ -12,10 +12,10 @@ from kairos_mcp.core.identity import Actor, Caller
 from kairos_mcp.core.steps import CallTool
 from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.store import approvals, open_completions, settlements
+from kairos_mcp.store import approvals, asks, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
+from kairos_mcp.store.asks import AskRow
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.open_completions import AskRow
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import format_call
@@ -109,7 +109,7 @@ class Dialogs(Operations):
         None: an earlier ask stayed unanswered, so nobody is there to be asked.
         """
         asking = new_ask([each.key for each in found], caller, self._clock(), again_s, None)
-        return await self._store.submit(lambda session: open_completions.create_ask_once(session, run, asking))
+        return await self._store.submit(lambda session: asks.create_ask_once(session, run, asking))
 
     async def decide(
         self,
@@ -143,9 +143,7 @@ class Dialogs(Operations):
                     pass
         mine = await self._context.owner_for(run)
         fence = await self._store.submit(
-            lambda session: open_completions.record_ask_decisions(
-                session, run, nonce, decided, settled, who, owner=mine, at=at
-            )
+            lambda session: asks.record_ask_decisions(session, run, nonce, decided, settled, who, owner=mine, at=at)
         )
         await self._pool.continue_run(run, mine, fence)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kairos_mcp.app.change_signal import ChangeSignal
-from kairos_mcp.app.first_turn import CreatedRun, create_with_first_turn
+from kairos_mcp.app.first_commit import CreatedRun, create_with_first_commit
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.core.errors import FenceLost, KairosError, ReplayDiffers, StoreCorrupt, StoreUnavailable, Unreadable
@@ -20,13 +20,14 @@ from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
-from kairos_mcp.execution.general_turn import plan_commit
 from kairos_mcp.execution.pending_step import MAX_ATTEMPTS
+from kairos_mcp.execution.plan_commit import plan_commit
+from kairos_mcp.execution.plan_usual_commit import plan_usual_commit
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.stored_rows import read_stored_run
-from kairos_mcp.execution.usual_turn import plan_usual_commit
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs
+from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_usual_commit
 from kairos_mcp.store.commit import StepResult, UsualCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import SubmittedAnswer
@@ -34,7 +35,6 @@ from kairos_mcp.store.joined_commit import ParkedRun, commit_with_answers
 from kairos_mcp.store.queries import RunRow, with_run_id
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.store.session import Session
-from kairos_mcp.store.usual_commit import WrittenTurn, apply_usual_commit
 from kairos_mcp.views import transcript
 from kairos_mcp.views.waiting import BackOff
 
@@ -169,9 +169,9 @@ class RunPool:
             self._launch(self._make_worker(await self._factory.new_state(run), fence))
 
     async def start_new(self, new: NewRun, spec: Spec, owner: int) -> RunRow | None:
-        """Create a run together with its first turn, where that is usual, and drive it; or return the run that the same
-        start has created before."""
-        created = await create_with_first_turn(self._store, self._factory, self._daily_accounts, new, spec, owner)
+        """Create a run together with its first commit, where that is a usual one, and drive it; or return the run that
+        the same start has created before."""
+        created = await create_with_first_commit(self._store, self._factory, self._daily_accounts, new, spec, owner)
         if not isinstance(created, CreatedRun):
             return created
         run, state, written = created
@@ -241,17 +241,17 @@ class RunPool:
         """Write a parked run's usual commit and go on with it; False, and nothing is written, where something is not as
         it was known."""
         try:
-            marks = await self._store.submit(lambda session: apply_usual_commit(session, commit, parked))
+            step_ids = await self._store.submit(lambda session: apply_usual_commit(session, commit, parked))
         except StoreCorrupt:  # the general way meets it too
-            marks = None
-        if marks is None:
+            step_ids = None
+        if step_ids is None:
             state.return_lines(begun.sent.line for begun in commit.begun)
             return False
-        self._go_on(state, commit.fence, (commit, marks))
+        self._go_on(state, commit.fence, (commit, step_ids))
         return True
 
     def _go_on(
-        self, state: RunState, fence: int, written: WrittenTurn | None = None, *, is_released: bool = False
+        self, state: RunState, fence: int, written: WrittenCommit | None = None, *, is_released: bool = False
     ) -> None:
         """Go on with a run of which a commit was written here: drive it, or park it where only open steps are left.
 

@@ -226,7 +226,7 @@ class StepExecutor:
         path: str,
         step: Step,
         sent: Sent,
-        grant: Reservation,
+        reservation: Reservation,
         base: BaseHashes | None = None,
         *,
         in_place_s: float = 0,
@@ -241,10 +241,10 @@ class StepExecutor:
                 began = time.monotonic()
                 answer = self._ask_model(ModelInput(path, step, sent, self._private_parts[_conversation_of(path)].find))
                 if isinstance(answer, Completion | Failure):
-                    return self._completion_result(path, step, answer, sent.route, grant, began)
-                return self._await_completion(path, step, answer, sent.route, grant, began)
+                    return self._completion_result(path, step, answer, sent.route, reservation, began)
+                return self._await_completion(path, step, answer, sent.route, reservation, began)
             case CallTool():
-                return self.tool_caller.call(path, step, grant, base, in_place_s)
+                return self.tool_caller.call(path, step, reservation, base, in_place_s)
             case Pause():
                 raise AssertionError("a pause is never performed")
 
@@ -259,16 +259,16 @@ class StepExecutor:
         step: RequestCompletion,
         answering: Awaitable[Completion | Failure],
         route: str | None,
-        grant: Reservation,
+        reservation: Reservation,
         began: float,
     ) -> StepResult:
-        seconds = grant.timeout_ms / 1000
+        seconds = reservation.timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds):
                 answer = await answering
         except TimeoutError:
             answer = Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
-        return self._completion_result(path, step, answer, route, grant, began)
+        return self._completion_result(path, step, answer, route, reservation, began)
 
     def _completion_result(
         self,
@@ -276,14 +276,14 @@ class StepExecutor:
         step: RequestCompletion,
         answer: Completion | Failure,
         route: str | None,
-        grant: Reservation,
+        reservation: Reservation,
         began: float,
     ) -> StepResult:
         notes: tuple[str, ...] = ()
         if isinstance(answer, Completion):
             answer, notes = drop_impossible_usage(path, answer)
-        took_ms, paid = elapsed_ms(began, grant), route in self.paid_models
-        return completion_result(path, step, answer, took_ms, grant.held, paid=paid, notes=notes)
+        took_ms, paid = elapsed_ms(began, reservation), route in self.paid_models
+        return completion_result(path, step, answer, took_ms, reservation.held, paid=paid, notes=notes)
 
 
 _PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", external=True)

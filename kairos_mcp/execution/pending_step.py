@@ -27,7 +27,7 @@ class PendingStep:
     """A step with a row and without an answer. `id`: of its row (0: not written yet).
 
     `is_open`: handed out, or waiting to be begun; otherwise it was begun here. `held`: all that it holds of its
-    accounts. `grant`: a reservation that was not used yet: the step may begin. `shared`: the accounts besides the
+    accounts. `reservation`: one that was not used yet: the step may begin. `shared`: the accounts besides the
     run's that it is charged to.
     """
 
@@ -57,19 +57,22 @@ class PendingStep:
         is_open: bool,
         held: Units,
         sent: Sent,
-        grant: Reservation | None = None,
+        reservation: Reservation | None = None,
         shared: SharedAccountIds = NO_SHARED_ACCOUNTS,
     ) -> None:
         self.id, self.step, self.is_open, self.held = number, step, is_open, held
-        self.sent, self.grant, self.shared = sent, grant, shared
+        self.sent, self.reservation, self.shared = sent, reservation, shared
 
-    def apply_grant(self, started: StartedStep, grant: Reservation) -> None:
-        """Take over a grant, for the first attempt or a further one: the step may begin, or waits for somebody else."""
+    def apply_reservation(self, started: StartedStep, reservation: Reservation) -> None:
+        """Take over what was reserved for the first attempt or a further one: the step may begin, or waits for somebody
+        else."""
         # Read before it is reset: whether this open call is one whose outcome nobody knows.
         self.needs_settlement = started.is_open and self.outcome_unknown and self.kind == "call"
-        self.held = grant.held if self.held is NOTHING else self.held.minus(self.releasable).plus(grant.held)
-        self.id, self.sent, self.is_open, self.shared = started.mark, started.sent, started.is_open, started.shared
-        self.grant = None if started.is_open else grant
+        self.held = (
+            reservation.held if self.held is NOTHING else self.held.minus(self.releasable).plus(reservation.held)
+        )
+        self.id, self.sent, self.is_open, self.shared = started.step_id, started.sent, started.is_open, started.shared
+        self.reservation = None if started.is_open else reservation
         self.ended_attempt = self.failed_result = self.begun_at = self.probe_result = self.retry_at = None
         self.is_backing_off = self.may_begin_again = False
         self.withdrawn_requests = ()
@@ -124,16 +127,16 @@ class PendingStep:
         """Return the step, which stands at this path, with its result, as a commit writes it."""
         return AnsweredStep(self.id, path, result, self.held, by_route, self.shared)
 
-    def take_grant(self) -> Reservation:
-        """Use the grant: once, at the moment when the step begins."""
-        grant, self.grant = self.grant, None
-        assert grant is not None, "a step is begun once, with a grant"
-        return grant
+    def take_reservation(self) -> Reservation:
+        """Use the reservation: once, at the moment when the step begins."""
+        reservation, self.reservation = self.reservation, None
+        assert reservation is not None, "a step is begun once, with a reservation"
+        return reservation
 
     @property
     def is_under_way(self) -> bool:
         """Whether it is being performed here, so that nothing has to be seen to before its answer comes."""
-        return self.grant is None and not self.is_open and self.ended_attempt is None
+        return self.reservation is None and not self.is_open and self.ended_attempt is None
 
     @property
     def kind(self) -> str:

@@ -266,17 +266,19 @@ class RunState:
         for line in reversed(list(lines)):
             self.executor.return_line(line)
 
-    def apply_usual(self, commit: UsualCommit, marks: Iterable[int]) -> list[tuple[str, PendingStep]]:
-        """Apply a usual commit that was written, and return the steps, whose rows are `marks`, that it begins or hands
-        out."""
+    def apply_usual(self, commit: UsualCommit, step_ids: Iterable[int]) -> list[tuple[str, PendingStep]]:
+        """Apply a usual commit that was written, and return the steps that it begins or hands out. `step_ids`: of their
+        rows."""
         del self.finished[: len(commit.answered)]  # others may have come in the meantime
         for path, change in commit.accounts.items():
             self.accounts[path] = change.changed
         steps = []
-        for mark, new in zip(marks, commit.begun, strict=True):
+        for step_id, new in zip(step_ids, commit.begun, strict=True):
             waiting, is_open = self.runner.waiting[new.path], new.request.external
-            grant = None if is_open else new.grant
-            step = self.pending[new.path] = PendingStep(mark, waiting, is_open, new.held, new.sent, grant, new.shared)
+            reservation = None if is_open else new.reservation
+            step = self.pending[new.path] = PendingStep(
+                step_id, waiting, is_open, new.held, new.sent, reservation, new.shared
+            )
             steps.append((new.path, step))
         return steps
 
@@ -288,11 +290,12 @@ class RunState:
 
     @property
     def startable_steps(self) -> list[tuple[str, PendingStep]]:
-        """Pending steps with an unused grant: they may begin now."""
-        return [(path, step) for path, step in self.pending.items() if step.grant is not None]
+        """Pending steps with an unused reservation: they may begin now."""
+        return [(path, step) for path, step in self.pending.items() if step.reservation is not None]
 
     def apply_result(self, commit: RunCommit, result: CommitResult) -> None:
-        """Apply a written commit: granted steps may start; refusals, and answers known at once, go to the flow."""
+        """Apply a written commit: steps with a reservation may begin; refusals, and answers known at once, go to the
+        flow."""
         del self.finished[: len(commit.answers)]  # others may have come in the meantime
         del self.handled_requests[: len(commit.handled_requests)]
         self.branches = result.branches
@@ -308,11 +311,11 @@ class RunState:
         for path, line, started in reversed(list(zip(paths, lines, result.started, strict=True))):
             step = self.pending[path]
             if started.answer is not None:
-                self.executor.return_line(line if started.grant is None else None)
+                self.executor.return_line(line if started.reservation is None else None)
                 del self.pending[path]
                 self._feed(path, step, started.answer)
-            elif started.grant is not None:
-                step.apply_grant(started, started.grant)
+            elif started.reservation is not None:
+                step.apply_reservation(started, started.reservation)
                 self.failed.pop(path, None)
             else:  # an account that runs share is used up: the step gets its row when the run goes on
                 self.executor.return_line(line)

@@ -123,7 +123,7 @@ class ToolCaller:
         return ProbeResult(found.state, shorten(redacted, self.resources.shown_chars, path)[0])
 
     def call(
-        self, path: str, step: CallTool, grant: Reservation, base: BaseHashes | None, in_place_s: float
+        self, path: str, step: CallTool, reservation: Reservation, base: BaseHashes | None, in_place_s: float
     ) -> StepResult | Awaitable[StepResult]:
         """Make the call: return its result, or what has to be awaited for it. Every failure is a result.
 
@@ -132,30 +132,42 @@ class ToolCaller:
         """
         began = time.monotonic()
         if self.sibling_changes.may_change(path, step.call):
-            return self._call_beside_others(path, step, grant, began, base, in_place_s)
+            return self._call_beside_others(path, step, reservation, began, base, in_place_s)
         self.sibling_changes.begin(path, step.call)
-        return self._call(path, step, grant, began, base, in_place_s)
+        return self._call(path, step, reservation, began, base, in_place_s)
 
     async def _call_beside_others(
-        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, in_place_s: float
+        self,
+        path: str,
+        step: CallTool,
+        reservation: Reservation,
+        began: float,
+        base: BaseHashes | None,
+        in_place_s: float,
     ) -> StepResult:
         """Call the tool for a task: once other tasks have ended what they change in the same files, and not if this
         one has not seen it. They may have changed them while the call waited for a person."""
         self.sibling_changes.begin(path, step.call)
         async with self.sibling_changes.changing(path, step.call):
             if (refused := self.sibling_changes.refusal(path, step.call)) is not None:
-                return self._call_result(path, step, refused, elapsed_ms(began, grant))
-            called = self._call(path, step, grant, began, base, in_place_s)
+                return self._call_result(path, step, refused, elapsed_ms(began, reservation))
+            called = self._call(path, step, reservation, began, base, in_place_s)
             return called if isinstance(called, StepResult) else await called
 
     def _call(
-        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None, in_place_s: float
+        self,
+        path: str,
+        step: CallTool,
+        reservation: Reservation,
+        began: float,
+        base: BaseHashes | None,
+        in_place_s: float,
     ) -> StepResult | Awaitable[StepResult]:
         tool = self.tool_access.find_tool(step.call.name)
         if tool is None:  # it was removed after the call was authorized: nothing was done
             gone = ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it.")
-            return self._call_result(path, step, error_result(gone), elapsed_ms(began, grant))
-        seconds, stop = grant.timeout_ms / 1000, StopSignal()
+            return self._call_result(path, step, error_result(gone), elapsed_ms(began, reservation))
+        seconds, stop = reservation.timeout_ms / 1000, StopSignal()
         hidden, gate, check = self.tool_access.hidden_filter(path, step), self.resources.gate, None
         if gate.reads_file_system(tool.spec):
             check = partial(gate.recheck, self.tool_access.gate_call(path, step), base)
@@ -173,8 +185,8 @@ class ToolCaller:
             in_place_s=in_place_s if tool.spec.effect == "read" else 0,
         )
         if calling.done():
-            return self._call_result(path, step, calling.result(), elapsed_ms(began, grant))
-        return self._await_call(path, step, tool, calling, grant, began, stop)
+            return self._call_result(path, step, calling.result(), elapsed_ms(began, reservation))
+        return self._await_call(path, step, tool, calling, reservation, began, stop)
 
     async def _await_call(
         self,
@@ -182,7 +194,7 @@ class ToolCaller:
         step: CallTool,
         tool: Tool,
         calling: asyncio.Future[ToolResult],
-        grant: Reservation,
+        reservation: Reservation,
         began: float,
         stop: StopSignal,
     ) -> StepResult:
@@ -191,7 +203,7 @@ class ToolCaller:
         A tool that changes files is not cut short within a change, neither by its deadline nor by a cancellation, so
         that the record says of each file what became of it.
         """
-        seconds, changes_files = grant.timeout_ms / 1000, tool.spec.effect == "checked"
+        seconds, changes_files = reservation.timeout_ms / 1000, tool.spec.effect == "checked"
         try:
             result = await (_stop_after(calling, seconds, stop) if changes_files else calling)
         except TimeoutError:
@@ -200,9 +212,9 @@ class ToolCaller:
         except asyncio.CancelledError:
             stop.set()
             if changes_files and (late := await _result_after_stop(calling)) is not None:
-                self.late_results[path] = self._call_result(path, step, late, elapsed_ms(began, grant))
+                self.late_results[path] = self._call_result(path, step, late, elapsed_ms(began, reservation))
             raise
-        return self._call_result(path, step, result, elapsed_ms(began, grant))
+        return self._call_result(path, step, result, elapsed_ms(began, reservation))
 
     def _call_result(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
         """A call's result as the model is shown it, with the full text where that must be stored."""
@@ -242,6 +254,6 @@ def _timeout_error(tool: Tool, seconds: float) -> KairosError:
     )
 
 
-def elapsed_ms(began: float, grant: Reservation) -> int:
-    """Milliseconds since `began`, at most what was granted."""
-    return min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
+def elapsed_ms(began: float, reservation: Reservation) -> int:
+    """Milliseconds since `began`, at most what was reserved."""
+    return min(int((time.monotonic() - began) * 1000), reservation.timeout_ms)

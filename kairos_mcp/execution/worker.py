@@ -26,14 +26,15 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
-from kairos_mcp.execution.general_turn import plan_commit
 from kairos_mcp.execution.memory_in_rows import memory_in_rows
 from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
+from kairos_mcp.execution.plan_commit import plan_commit
+from kairos_mcp.execution.plan_usual_commit import plan_usual_commit
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stored_run
 from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S
-from kairos_mcp.execution.usual_turn import plan_usual_commit
-from kairos_mcp.store import apply_commit, integrity, queries, usual_commit
+from kairos_mcp.store import apply_commit, integrity, queries
+from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult, UsualCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
@@ -41,7 +42,6 @@ from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.store.settlements import decode_settlement
-from kairos_mcp.store.usual_commit import WrittenTurn
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class RunWorker:
 
     `is_rebuilt`: `state` fits the rows; after an error it does not, and is rebuilt before the next step. `error`: why
     the run stands still. `is_current`: a transaction of this process took the run just now, so that nobody else has
-    written for it. `written`: the turn that it wrote for the run, whose step is to be performed.
+    written for it. `written`: the commit that it wrote for the run, whose steps are to be performed.
     """
 
     store: Store
@@ -73,7 +73,7 @@ class RunWorker:
     daily_accounts: DailyAccounts
     is_rebuilt: bool = False
     is_current: bool = False
-    written: WrittenTurn | None = None
+    written: WrittenCommit | None = None
     error: KairosError | None = None
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)  # of those tasks
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
@@ -157,7 +157,7 @@ class RunWorker:
         at = self.clock()
         accounts = await self.daily_accounts.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at)
         no_new_steps = self._is_stopping or self.state.run.paused is not None
-        if not no_new_steps and (waits_for := self._take_usual_turns()) is not None:
+        if not no_new_steps and (waits_for := self._make_usual_commits()) is not None:
             await waits_for
             self._yields_at = time.monotonic() + KEEPS_LOOP_S
             return self._is_released
@@ -234,13 +234,13 @@ class RunWorker:
         self.on_change()
         return result.released
 
-    def _take_usual_turns(self) -> Awaitable[None] | None:
-        """Take usual turns until something has to be awaited, and return that; None: the next turn is any other."""
+    def _make_usual_commits(self) -> Awaitable[None] | None:
+        """Make usual commits until something has to be awaited, and return that; None: the next commit is any other."""
         while True:
             commit = plan_usual_commit(self.state, self.daily_accounts, self.owner, self.fence, self.clock())
             if commit is None:
                 return None
-            job = partial(usual_commit.apply_usual_commit, commit=commit)
+            job = partial(apply_usual_commit, commit=commit)
             try:
                 written = self.store.writer.commit_at_once(job)
             except KairosError as error:
@@ -257,21 +257,22 @@ class RunWorker:
                 return asyncio.sleep(0)
 
     async def _submit_usual(self, commit: UsualCommit, job: Job[list[int] | None]) -> None:
-        """Commit a usual turn together with the turns of other runs, and perform its steps."""
-        marks = await self._submit(job)
-        if (waits_for := self._perform_usual(commit, marks)) is not None:
+        """Write a usual commit together with those of other runs, and perform its steps."""
+        step_ids = await self._submit(job)
+        if (waits_for := self._perform_usual(commit, step_ids)) is not None:
             await waits_for
 
-    def _perform_usual(self, commit: UsualCommit, marks: list[int] | None) -> Awaitable[None] | None:
-        """Perform the steps that a usual turn begins, whose rows are `marks`; return what has to be awaited for them.
+    def _perform_usual(self, commit: UsualCommit, step_ids: list[int] | None) -> Awaitable[None] | None:
+        """Perform the steps that a usual commit begins; return what has to be awaited for them.
 
-        `marks` None: nothing was written, the turn is to be planned anew, on the accounts as they are read.
+        `step_ids`: of their rows. None: nothing was written, the commit is to be planned anew, on the accounts as they
+        are read.
         """
-        if marks is None:
+        if step_ids is None:
             self.state.return_lines(begun.sent.line for begun in commit.begun)
             self.state.accounts = {}
             return None
-        steps = self.state.apply_usual(commit, marks)
+        steps = self.state.apply_usual(commit, step_ids)
         self.on_change()
         self._is_released = commit.outcome is not None or commit.hands_out
         if self._is_released or self._inbox_changed:
@@ -324,7 +325,7 @@ class RunWorker:
     # -- performing --------------------------------------------------------------------------------------------
 
     async def _perform_steps(self, commit: RunCommit, startable: list[tuple[str, PendingStep]]) -> bool:
-        """Begin the steps that were granted; with none, wait for those under way; with none of these, release the run.
+        """Begin the steps that may begin; with none, wait for those under way; with none of these, release the run.
         Returns True when nothing is left to do here."""
         if self._inbox_changed:
             return False  # something came during the commit, perhaps a cancel
@@ -379,9 +380,9 @@ class RunWorker:
     def _begin(self, path: str, step: PendingStep) -> StepResult | Awaitable[StepResult]:
         if not self.store.may_act:
             raise FenceLost(self.state.run.id)  # another server may have taken the run, and begun this step again
-        executor, grant = self.state.executor, step.take_grant()
+        executor, reservation = self.state.executor, step.take_reservation()
         in_place_s = self._in_place_s
-        return executor.perform(path, step.step, step.sent, grant, step.approved_base, in_place_s=in_place_s)
+        return executor.perform(path, step.step, step.sent, reservation, step.approved_base, in_place_s=in_place_s)
 
     @property
     def _in_place_s(self) -> float:
@@ -440,7 +441,7 @@ class RunWorker:
     async def _force_cancel(self) -> None:
         """End the run from its rows alone, as far as they can be read."""
         summary = await self.summarize()
-        known = {answered.mark: answered for answered in self.state.finished}
+        known = {answered.step_id: answered for answered in self.state.finished}
         job = force_cancel_job(self.state.run, self.fence, self.clock(), summary, known)
         await self.store.submit(job)
         self.is_rebuilt = False

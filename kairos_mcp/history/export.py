@@ -84,7 +84,7 @@ def export_lines(
             yield ExportedText(content_hash, export_redactor.text(body, export_redactor.places.texts, content_hash))
     tries: dict[int, list[AttemptRow]] = {}
     for attempt in list_attempts(session, run.n):
-        tries.setdefault(attempt.mark, []).append(attempt)
+        tries.setdefault(attempt.step_id, []).append(attempt)
     for row in record:
         yield from _export_step(row, tries.get(row.id, ()), export_redactor)
     yield from _export_messages(planner_input, record, export_redactor)

@@ -274,10 +274,10 @@ def _gather_history(found: list[Any]) -> ExportedHistory:
     runs = [line for line in found if isinstance(line, ExportedRun)]
     if len(runs) != 1 or found[0].run != runs[0].id:
         raise BadArguments("The file does not hold one run.", "Give a file that `kairos-mcp export RUN FILE` wrote.")
-    marks = tuple(line for line in found if isinstance(line, ExportedStep))
-    paths = {mark.path for mark in marks}
+    steps = tuple(line for line in found if isinstance(line, ExportedStep))
+    paths = {step.path for step in steps}
     answers = {line.path: line for line in found if isinstance(line, ExportedAnswer)}
-    if len(paths) != len(marks) or not answers.keys() <= paths:
+    if len(paths) != len(steps) or not answers.keys() <= paths:
         raise BadArguments("A step stands twice in the file, or an answer without its step.", "Export the run again.")
     masked = next((line for line in found if isinstance(line, RedactedPlaces)), RedactedPlaces([], [], []))
     texts = {line.hash: line.body for line in found if isinstance(line, ExportedText)}
@@ -286,7 +286,7 @@ def _gather_history(found: list[Any]) -> ExportedHistory:
             raise BadArguments(f"The text {content_hash[:12]} is not the one of its hash.", "Export the run again.")
     outcome = next((line.outcome for line in found if isinstance(line, ExportedOutcome)), None)
     said = tuple(line for line in found if isinstance(line, ExportedMessage))
-    return ExportedHistory(runs[0], texts, marks, answers, said, outcome, masked)
+    return ExportedHistory(runs[0], texts, steps, answers, said, outcome, masked)
 
 
 def _line_error(number: int, why: str, cure: str) -> BadArguments:

@@ -32,13 +32,13 @@ def verify(lines: Iterable[bytes]) -> ReplayReport:
     _check_messages(history, loaded)
     entries = [
         RecordedEntry(
-            mark.path,
-            mark.kind,
-            bytes.fromhex(mark.digest),
-            history.answers[mark.path].answer if mark.path in history.answers else None,
-            is_redacted=mark.path in history.redacted.paths,
+            step.path,
+            step.kind,
+            bytes.fromhex(step.digest),
+            history.answers[step.path].answer if step.path in history.answers else None,
+            is_redacted=step.path in history.redacted.paths,
         )
-        for mark in history.steps
+        for step in history.steps
     ]
     masked = bool(history.redacted.texts) or "run" in history.redacted.beside
     return replay(Recording(history.run.id, loaded, entries, outcome, is_redacted=masked))
@@ -60,7 +60,7 @@ def _check_messages(history: ExportedHistory, loaded: LoadedSpec) -> None:
     if loaded.planner_input is None or history.redacted.texts or history.redacted.paths or history.redacted.beside:
         return
     answers = {path: each.answer for path, each in history.answers.items()}
-    kinds = {mark.path: mark.kind for mark in history.steps}
+    kinds = {step.path: step.kind for step in history.steps}
     expected: list[tuple[str | None, str]] = [(None, loaded.planner_input.system)]
     expected += [(each.path, each.message.content) for each in list_entries(loaded.planner_input, answers, kinds)]
     if [(message.path, message.content) for message in history.messages] != expected:

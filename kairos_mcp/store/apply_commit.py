@@ -74,12 +74,12 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     # What is answered or given up is settled first: the reservations below may use what it releases.
     for answered in commit.answers:
         result = answered.result
-        insert_answer(session, answered.mark, result, answered.by_route, commit.at)
+        insert_answer(session, answered.step_id, result, answered.by_route, commit.at)
         batch.settle(answered.path, answered.held, result.spent, answered.shared)
         if isinstance(result.answer, ToolResult):
             tool_memory.forget_call(session, commit.run, answered.path)
     for dropped in commit.dropped_steps:
-        if not _is_answered(session, dropped.mark):
+        if not _is_answered(session, dropped.step_id):
             batch.settle(dropped.path, dropped.held, NOTHING, dropped.shared)
             step = queries.step_at(session, commit.run, dropped.path)
             if step is not None:
@@ -98,7 +98,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     texts.keep_texts(session, [text for answered in commit.answers if (text := answered.result.text) is not None])
     batch.write()
     notes = [*(note for answered in commit.answers for note in answered.result.notes), *commit.notes]
-    unpriced = unpriced_notes(step.sent for step in started if step.grant is not None)
+    unpriced = unpriced_notes(step.sent for step in started if step.reservation is not None)
     for note in (*notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(completions), *unpriced):
         insert_note(session, commit.run, note)
     _record_news(session, commit.run, started)
@@ -111,7 +111,7 @@ def apply_run_commit(session: Session, commit: RunCommit) -> CommitResult:
     # A run is released in the same transaction that finds nothing new for it: whoever deposits something afterwards
     # sees that no server owns the run, and takes it over.
     is_idle = commit.outcome is None and commit.may_release and all(step.is_open for step in started)
-    inbox_changed = is_idle and has_news(session, commit.run, commit.open_marks)
+    inbox_changed = is_idle and has_news(session, commit.run, commit.open_step_ids)
     released = is_idle and not inbox_changed
     if commit.outcome is not None:
         end_run(session, commit.run, commit.outcome, commit.at)
@@ -142,17 +142,19 @@ def has_news(session: Session, run: int, waiting: Sequence[int]) -> bool:
     """
     if session.row("select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
-    return bool(client_requests.list_uncharged(session, run)) or any(_is_answered(session, mark) for mark in waiting)
+    return bool(client_requests.list_uncharged(session, run)) or any(
+        _is_answered(session, step_id) for step_id in waiting
+    )
 
 
-def _is_answered(session: Session, mark: int) -> bool:
-    return session.row("select 1 from answer where mark = ?", (mark,)) is not None
+def _is_answered(session: Session, step_id: int) -> bool:
+    return session.row("select 1 from answer where mark = ?", (step_id,)) is not None
 
 
 def release_run(session: Session, commit: RunCommit) -> bool:
     """Release the run, unless something came for it; return whether it was released. Raises FenceLost."""
     read_owned_account(session, commit)
-    if has_news(session, commit.run, commit.open_marks):
+    if has_news(session, commit.run, commit.open_step_ids):
         return False
     session.rows("update run set owner = null where n = ?", (commit.run,))
     return True
@@ -166,10 +168,10 @@ def end_run(session: Session, run: int, outcome: str | None, at: int, *, forgets
     approvals.ask_queued(session, run, at)
 
 
-def insert_answer(session: Session, mark: int, result: StepResult, by_route: str, at: int) -> None:
-    """Insert the answer of the step `mark`. A second one fails on the primary key."""
+def insert_answer(session: Session, step_id: int, result: StepResult, by_route: str, at: int) -> None:
+    """Insert the answer of a step. A second one fails on the primary key."""
     figures = encode_units(result.spent), result.cached, result.exactness
-    session.rows(_INSERT_ANSWER, (mark, at, encode_answer(result.answer), *figures, by_route))
+    session.rows(_INSERT_ANSWER, (step_id, at, encode_answer(result.answer), *figures, by_route))
 
 
 def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: ReservationBatch) -> StartedStep:
@@ -180,8 +182,8 @@ def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: Reserv
         if reserved.scope in SHARED_SCOPES:
             return StartedStep(0, None, None, new.sent, is_open=True, refusal=reserved)
         sent = replace(new.sent, tail=status, line=None)
-        mark = insert_step(session, commit, new, None, sent)
-        return _answer_at_once(session, mark, commit, reserved, sent)
+        step_id = insert_step(session, commit, new, None, sent)
+        return _answer_at_once(session, step_id, commit, reserved, sent)
     sent = _with_reservation(new.sent, reserved, status)
     answer, by_route = new.answer, SERVER_ROUTE
     if new.rounds_request is not None and answer is None and new.approval_request is None:
@@ -189,14 +191,14 @@ def _start_step(session: Session, commit: RunCommit, new: NewStep, batch: Reserv
     spent = reserved.held._replace(milliseconds=0)
     if answer is not None:
         batch.settle(new.path, reserved.held, spent, shared)
-    mark = insert_step(session, commit, new, None if answer is not None else reserved.held, sent, shared)
+    step_id = insert_step(session, commit, new, None if answer is not None else reserved.held, sent, shared)
     if new.approval_request is not None:
-        approvals.add_approval(session, commit.run, mark, new.approval_request, commit.at)
+        approvals.add_approval(session, commit.run, step_id, new.approval_request, commit.at)
     elif new.reused_approval is not None:
-        approvals.record_reused(session, commit.run, mark, new.reused_approval, commit.at)
+        approvals.record_reused(session, commit.run, step_id, new.reused_approval, commit.at)
     if answer is not None:
-        return _answer_at_once(session, mark, commit, answer, sent, reserved, spent, by_route)
-    return StartedStep(mark, reserved, None, sent, new.request.external, shared)
+        return _answer_at_once(session, step_id, commit, answer, sent, reserved, spent, by_route)
+    return StartedStep(step_id, reserved, None, sent, new.request.external, shared)
 
 
 def _answer_rounds_request(
@@ -249,16 +251,16 @@ def _encode_sent(sent: Sent) -> str:
 
 def _answer_at_once(
     session: Session,
-    mark: int,
+    step_id: int,
     commit: RunCommit,
     answer: Answer,
     sent: Sent,
-    grant: Reservation | None = None,
+    reservation: Reservation | None = None,
     spent: Units = NOTHING,
     by_route: str = SERVER_ROUTE,
 ) -> StartedStep:
-    insert_answer(session, mark, StepResult(answer, spent), by_route, commit.at)
-    return StartedStep(mark, grant, answer, sent)
+    insert_answer(session, step_id, StepResult(answer, spent), by_route, commit.at)
+    return StartedStep(step_id, reservation, answer, sent)
 
 
 def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch) -> StartedStep:
@@ -268,7 +270,7 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
     """
     if (found := queries.answer_body_at(session, commit.run, attempt.path)) is not None:
         # It was answered while this commit was being prepared.
-        return StartedStep(attempt.mark, None, decode_answer(found), attempt.sent)
+        return StartedStep(attempt.step_id, None, decode_answer(found), attempt.sent)
     lost = attempt.previous.charge
     if attempt.withdrawn_requests:
         lost = batch.cap_to_remaining(attempt.path, attempt.freed, attempt.previous.charge, attempt.shared)
@@ -280,15 +282,17 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
     if refusal is not None:
         shared, reserved = NO_SHARED_ACCOUNTS, Reservation(NOTHING, 0, 0)
     if isinstance(reserved, Refused):
-        insert_answer(session, attempt.mark, StepResult(reserved, lost, exactness="bounded"), SERVER_ROUTE, commit.at)
+        insert_answer(
+            session, attempt.step_id, StepResult(reserved, lost, exactness="bounded"), SERVER_ROUTE, commit.at
+        )
         client_requests.record_charge(session, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
         batch.settle(attempt.path, attempt.held.minus(attempt.freed), NOTHING, NO_SHARED_ACCOUNTS)
-        return StartedStep(attempt.mark, None, reserved, attempt.sent)
+        return StartedStep(attempt.step_id, None, reserved, attempt.sent)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = attempt.request.external or refusal is not None
     figures = encode_units(reserved.held), encode(sent), encode_units(lost)
     bindings = (
-        attempt.mark,
+        attempt.step_id,
         commit.fence,
         commit.at,
         *figures,
@@ -302,12 +306,12 @@ def _start_attempt(session: Session, commit: RunCommit, attempt: NewAttempt, bat
         answer, by_route = _answer_rounds_request(session, commit, attempt.path, attempt.rounds_request, batch)
         held, spent = attempt.held.minus(attempt.freed).plus(reserved.held), counts_of("call")
         batch.settle(attempt.path, held, spent, shared)
-        return _answer_at_once(session, attempt.mark, commit, answer, sent, reserved, spent, by_route)
-    return StartedStep(attempt.mark, reserved, None, sent, is_open, shared, refusal)
+        return _answer_at_once(session, attempt.step_id, commit, answer, sent, reserved, spent, by_route)
+    return StartedStep(attempt.step_id, reserved, None, sent, is_open, shared, refusal)
 
 
-def _with_reservation(sent: Sent, grant: Reservation, tail: str | None) -> Sent:
-    tokens = grant.max_tokens or sent.max_tokens
+def _with_reservation(sent: Sent, reservation: Reservation, tail: str | None) -> Sent:
+    tokens = reservation.max_tokens or sent.max_tokens
     if tokens == sent.max_tokens and tail == sent.tail:
         return sent
     return replace(sent, max_tokens=tokens, tail=tail)

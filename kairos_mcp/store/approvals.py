@@ -67,7 +67,7 @@ class ApprovalRow:
     `ApprovalRequest`. `is_renewable`: it expired, and somebody has resumed the run since: it is to be asked again.
     """
 
-    mark: int
+    step_id: int
     path: str
     key: str
     tool: str
@@ -108,26 +108,26 @@ def is_approval_key(key: str) -> bool:
     return last_part(key).name == KEY_SUFFIX[1:]
 
 
-def add_approval(session: Session, run: int, mark: int, request: ApprovalRequest, at: int) -> None:
+def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequest, at: int) -> None:
     """Insert an approval, and ask about it as soon as there is a place.
 
     Part of the transaction that inserts the step, or that asks about it again.
     """
-    n, key = _next_key(session, mark, request.key)
+    n, key = _next_key(session, step_id, request.key)
     session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
         " unasked) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, true)",
         (
-            *(mark, n, run, key, request.tool, request.effect, request.digest, request.preview),
+            *(step_id, n, run, key, request.tool, request.effect, request.digest, request.preview),
             *(json.dumps(dict(request.base_hashes)), at, at + request.valid_for_ms, encode_shape(request.shape)),
         ),
     )
     ask_queued(session, run, at)
 
 
-def _next_key(session: Session, mark: int, key: str) -> tuple[int, str]:
+def _next_key(session: Session, step_id: int, key: str) -> tuple[int, str]:
     """Return the number and the key of a step's next approval: no key is ever used twice."""
-    before = session.row("select count(*) from approval where mark = ?", (mark,))
+    before = session.row("select count(*) from approval where mark = ?", (step_id,))
     assert before is not None
     n = before[0] + 1
     return n, key if n == 1 else f"{key}-{n}"
@@ -161,22 +161,22 @@ def ask_queued(session: Session, run: int, at: int) -> None:
         queued = session.row(_NEXT_QUEUED, bindings)
         if queued is None:
             return
-        mark, n = queued
-        session.rows(_ASK_NOW, {"at": at, "mark": mark, "n": n})
+        step_id, n = queued
+        session.rows(_ASK_NOW, {"at": at, "mark": step_id, "n": n})
 
 
-def record_reused(session: Session, run: int, mark: int, reused: ReusedApproval, at: int) -> None:
+def record_reused(session: Session, run: int, step_id: int, reused: ReusedApproval, at: int) -> None:
     """Insert an approved row for a step that an earlier approval lets through.
 
     Its column `client` names the run in which a person gave that approval, or the rule that they made.
     """
     request = reused.request
-    n, key = _next_key(session, mark, request.key)
+    n, key = _next_key(session, step_id, request.key)
     session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
         " by, through, client, decided_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'approve', ?, ?, ?, ?)",
         (
-            *(mark, n, run, key, request.tool, request.effect, request.digest, request.preview),
+            *(step_id, n, run, key, request.tool, request.effect, request.digest, request.preview),
             *(json.dumps(dict(request.base_hashes)), at, at, reused.approved_by, reused.through, reused.origin, at),
         ),
     )
@@ -186,25 +186,25 @@ def renew_approvals(
     session: Session, run: int, renewals: Sequence[tuple[int, ApprovalRequest | ReusedApproval | None]], at: int
 ) -> None:
     """Ask again about steps whose approval expired, unless an earlier approval or (None) the gate lets them through."""
-    for mark, renewal in renewals:
+    for step_id, renewal in renewals:
         match renewal:
             case None:
-                _approve_by_gate(session, run, mark, at)
+                _approve_by_gate(session, run, step_id, at)
             case ReusedApproval():
-                record_reused(session, run, mark, renewal, at)
+                record_reused(session, run, step_id, renewal, at)
             case ApprovalRequest():
-                add_approval(session, run, mark, renewal, at)
+                add_approval(session, run, step_id, renewal, at)
 
 
-def _approve_by_gate(session: Session, run: int, mark: int, at: int) -> None:
-    found = session.row("select n, key from approval where mark = ? order by n limit 1", (mark,))
+def _approve_by_gate(session: Session, run: int, step_id: int, at: int) -> None:
+    found = session.row("select n, key from approval where mark = ? order by n limit 1", (step_id,))
     assert found is not None
-    n, key = _next_key(session, mark, found[1])
+    n, key = _next_key(session, step_id, found[1])
     session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
         " by, through, client, decided_at) select mark, ?, run, ?, tool, effect, digest, preview, '{}', ?, ?,"
         " 'approve', '', ?, '', ? from approval where mark = ? and n = ?",
-        (n, key, at, at, THROUGH_GATE, at, mark, n - 1),
+        (n, key, at, at, THROUGH_GATE, at, step_id, n - 1),
     )
 
 

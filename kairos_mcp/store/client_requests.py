@@ -34,7 +34,7 @@ class RequestRow(NamedTuple):
     """
 
     id: int
-    mark: int
+    step_id: int
     session: str
     nonce: str | None
     at: int
@@ -159,9 +159,9 @@ def end_requests(session: Session, requests: Iterable[int], ending: Ending, at: 
     return any(ended)
 
 
-def requests_of_step(session: Session, mark: int) -> list[RequestRow]:
+def requests_of_step(session: Session, step_id: int) -> list[RequestRow]:
     """Return a step's requests that are outstanding, or were withdrawn and are not charged yet."""
-    return [RequestRow._make(found) for found in session.rows(_SELECT_UNCHARGED, (mark,))]
+    return [RequestRow._make(found) for found in session.rows(_SELECT_UNCHARGED, (step_id,))]
 
 
 def is_withdrawn(session: Session, request: int) -> bool:

@@ -40,12 +40,12 @@ class StepResult(NamedTuple):
 
 
 class AnsweredStep(NamedTuple):
-    """A step, whose row has the id `mark`, with its result.
+    """A step, whose row has this id in the table `mark`, with its result.
 
     `held`: what it had reserved. `by_route`: the route that the answer came by, or who it came from.
     """
 
-    mark: int
+    step_id: int
     path: str
     result: StepResult
     held: Units
@@ -59,7 +59,7 @@ class NewStep(NamedTuple):
     `approval_request`: the step waits for a person. `reused_approval`: an earlier approval lets it through.
     `rounds_request`: the commit itself answers it.
 
-    In a usual commit it is granted already: `grant`, and `shared`, the accounts that it is charged to besides the
+    In a usual commit its `reservation` is known already, and `shared`, the accounts that it is charged to besides the
     run's. In any other the commit reserves for it, and adds to `sent` the reserved tokens, and for a round or a closing
     the status line.
     """
@@ -73,13 +73,13 @@ class NewStep(NamedTuple):
     approval_request: ApprovalRequest | None = None
     reused_approval: ReusedApproval | None = None
     rounds_request: RoundsRequest | None = None
-    grant: Reservation | None = None
+    reservation: Reservation | None = None
     shared: SharedAccountIds = NO_SHARED_ACCOUNTS
 
     @property
     def held(self) -> Units:
-        """What it holds of its accounts, where it is granted."""
-        return NOTHING if self.grant is None else self.grant.held
+        """What it holds of its accounts, where that is known."""
+        return NOTHING if self.reservation is None else self.reservation.held
 
 
 class EndedAttempt(NamedTuple):
@@ -90,7 +90,7 @@ class EndedAttempt(NamedTuple):
 
 
 class NewAttempt(NamedTuple):
-    """A further attempt at the step at `path`, whose row is `mark`. The attempt before it has ended as `previous` says,
+    """A further attempt at the step at `path`. The attempt before it has ended as `previous` says,
     and frees `freed`, a part of `held`.
 
     `withdrawn_requests`: requests to a client's model that got no answer; the charge of `previous` is then the most
@@ -98,7 +98,7 @@ class NewAttempt(NamedTuple):
     """
 
     path: str
-    mark: int
+    step_id: int
     request: ReservationRequest
     sent: Sent
     held: Units
@@ -131,7 +131,7 @@ class ChargedAccounts(NamedTuple):
 class DroppedStep(NamedTuple):
     """An open step that the run no longer needs: the id of its row, its path, and what it holds of which accounts."""
 
-    mark: int
+    step_id: int
     path: str
     held: Units
     shared: SharedAccountIds
@@ -141,7 +141,7 @@ class RunCommit(NamedTuple):
     """What one commit writes of a run. `run` is its number, `at` in milliseconds since 1970.
 
     `may_release`: nothing of the run is being executed. It is released if all new steps are open, and no control
-    request, nor an answer for one of `open_marks`, has come in the meantime.
+    request, nor an answer for one of `open_step_ids`, has come in the meantime.
     `dropped_steps`: one that was answered meanwhile holds nothing.
     `branches`: the accounts of the run's branches by path; `new_branches`: those that begin, outer ones first.
     `pause`: the run is paused, whatever is left.
@@ -163,7 +163,7 @@ class RunCommit(NamedTuple):
     dropped_steps: Sequence[DroppedStep] = ()
     outcome: str | None = None
     may_release: bool = False
-    open_marks: Sequence[int] = ()
+    open_step_ids: Sequence[int] = ()
     branches: BranchAccountIds = NO_BRANCHES
     new_branches: Sequence[NewBranch] = ()
     charged: ChargedAccounts = ChargedAccounts()
@@ -179,7 +179,7 @@ class RunCommit(NamedTuple):
 
 
 class UsualCommit(NamedTuple):
-    """What a usual turn writes: the answers of steps, and the steps that are begun now or the encoded outcome of the
+    """What a usual commit writes: the answers of steps, and the steps that are begun now or the encoded outcome of the
     run. All of it is decided already.
 
     `at` in milliseconds since 1970. `accounts`: the run's own first, and those of its branches that change, by path.
@@ -209,8 +209,8 @@ class StartedStep(NamedTuple):
     that it is charged to. A step that a shared account refused gets no row: `refusal` says why.
     """
 
-    mark: int
-    grant: Reservation | None
+    step_id: int
+    reservation: Reservation | None
     answer: Answer | None
     sent: Sent
     is_open: bool = False

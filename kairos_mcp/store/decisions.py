@@ -121,7 +121,7 @@ def _must_record(session: Session, run: RunRow, decision: Decision, at: int) -> 
     if found.verdict is not None:
         other = f"{decision.key!r} was decided before, otherwise."
         raise AlreadyAnswered(other, "run_status shows where the run stands.", run_id=run.id)
-    answered = session.row("select 1 from answer where mark = ?", (found.mark,))
+    answered = session.row("select 1 from answer where mark = ?", (found.step_id,))
     if now.outcome is not None or answered is not None:
         raise _not_waiting_error(run, decision.key)
     if decision.rule is not None:

@@ -58,7 +58,7 @@ def force_cancel(
         raise FenceLost(run.id)
     for step in (ended := list(_end_steps(session, run, answer_for, known_answers))):
         if isinstance(step, AnsweredStep):
-            insert_answer(session, step.mark, step.result, step.by_route, at)
+            insert_answer(session, step.step_id, step.result, step.by_route, at)
     _settle_accounts(session, run, ended)
     tool_memory.forget_calls(session, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"

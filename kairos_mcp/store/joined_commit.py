@@ -13,9 +13,9 @@ from typing import NamedTuple
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.steps import Sent
 from kairos_mcp.store import apply_commit, client_requests
+from kairos_mcp.store.asks import consume_ask
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import CommitResult, RunCommit
-from kairos_mcp.store.open_completions import consume_ask
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Row, Session
 
@@ -52,9 +52,9 @@ class ParkedRun(NamedTuple):
         about one of the steps has to be charged first; with its bindings."""
         run = self.run
         text, bindings = _IS_PARKED, [run.n, run.fence, run.route, self.nonce]
-        for mark, request in self.requests.items():
+        for step_id, request in self.requests.items():
             text += _NO_OTHER_REQUEST
-            bindings += mark, request
+            bindings += step_id, request
             if request is not None:
                 text += _IS_OUTSTANDING
                 bindings.append(request)
@@ -65,12 +65,12 @@ class ParkedRun(NamedTuple):
         session.rows(_TAKE, (owner, self.run.n))
         if self.nonce is not None:
             consume_ask(session, self.run, self.nonce, at)
-        for mark, request in self.requests.items():
+        for step_id, request in self.requests.items():
             if request is not None:
                 client_requests.end_requests(session, [request], "answered", at)
-            sent = self.sent.get(mark)
-            if sent is not None and not session.change(_CHANGE_SENT, (encode(sent), mark)):
-                session.rows(_CHANGE_SENT_AGAIN, (encode(sent), mark))
+            sent = self.sent.get(step_id)
+            if sent is not None and not session.change(_CHANGE_SENT, (encode(sent), step_id)):
+                session.rows(_CHANGE_SENT_AGAIN, (encode(sent), step_id))
 
 
 def commit_with_answers(session: Session, commit: RunCommit, parked: ParkedRun) -> CommitResult:

@@ -311,7 +311,7 @@ class WaitingRow:
     was asked. `has_approval`: a person is or was asked about it. `opened_at`: since when it waits, in milliseconds.
     """
 
-    mark: int
+    step_id: int
     kind: str
     sent: Sent
     ended: str | None = None
@@ -342,8 +342,8 @@ def open_steps(session: Session, n: int) -> dict[str, WaitingRow]:
     """Return the open steps by path, oldest first."""
     found = session.rows(_WAITING, (n,))
     return {
-        path: WaitingRow(mark, kind, decode_sent(sent), ended, attempt, digest, bool(has_approval), opened_at)
-        for path, mark, kind, sent, ended, attempt, digest, has_approval, opened_at in found
+        path: WaitingRow(step_id, kind, decode_sent(sent), ended, attempt, digest, bool(has_approval), opened_at)
+        for path, step_id, kind, sent, ended, attempt, digest, has_approval, opened_at in found
     }
 
 
@@ -374,16 +374,16 @@ def runs_to_cancel(session: Session) -> set[int]:
     return {n for (n,) in session.rows("select run from deposit where taken is null and kind = 'cancel'")}
 
 
-def read_answers(session: Session, marks: list[int]) -> list[tuple[int, str]]:
+def read_answers(session: Session, step_ids: list[int]) -> list[tuple[int, str]]:
     """Return the answers that these steps have by now: (step's id, encoded answer)."""
-    return session.rows(f"select mark, body from answer where mark in ({placeholders(marks)})", marks)
+    return session.rows(f"select mark, body from answer where mark in ({placeholders(step_ids)})", step_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
     """A further attempt at a step. `ended`: how the one before it did, and what that stays charged with (`lost`)."""
 
-    mark: int
+    step_id: int
     at: int
     held: Units
     lost: Units
@@ -400,8 +400,8 @@ def list_attempts(session: Session, n: int) -> list[AttemptRow]:
         (n,),
     )
     return [
-        AttemptRow(mark, at, decode_units(held), decode_units(lost), ended, bool(out), decode_fields(sent or "{}"))
-        for mark, at, held, lost, ended, out, sent in found
+        AttemptRow(step_id, at, decode_units(held), decode_units(lost), ended, bool(out), decode_fields(sent or "{}"))
+        for step_id, at, held, lost, ended, out, sent in found
     ]
 
 

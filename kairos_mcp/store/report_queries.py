@@ -90,7 +90,7 @@ def newest_calls(session: Session, n: int, limit: int, since: int = 0) -> list[C
 class DoneStep(NamedTuple):
     """An answered call or round: its row's id, its path and kind."""
 
-    mark: int
+    step_id: int
     path: str
     kind: str
 
@@ -107,7 +107,7 @@ def newest_done(session: Session, n: int, limit: int) -> list[DoneStep]:
 
 def read_done(session: Session, step: DoneStep) -> CallRow:
     """Return the answer of an answered step, and what it cost."""
-    found = session.row(f"select body, spent, {_RULE} from answer where mark = ?", (step.mark,))
+    found = session.row(f"select body, spent, {_RULE} from answer where mark = ?", (step.step_id,))
     assert found is not None
     body, spent, rule = found
     return CallRow(step.path, body, decode_units(spent), rule)

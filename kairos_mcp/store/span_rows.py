@@ -43,25 +43,25 @@ class OpenRuns(NamedTuple):
     queued: int
 
 
-def list_attempts(session: Session, marks: Collection[int]) -> dict[int, list[AttemptRow]]:
+def list_attempts(session: Session, step_ids: Collection[int]) -> dict[int, list[AttemptRow]]:
     """Return the attempts at these steps after the first, oldest first, by the id of the step's row."""
     found: dict[int, list[AttemptRow]] = {}
-    statement = f"select mark, at, fence, handed_out, sent, ended from attempt where mark in ({placeholders(marks)})"
-    for mark, at, fence, is_open, sent, ended in session.rows(f"{statement} order by id", list(marks)):
-        found.setdefault(mark, []).append(AttemptRow(at, fence, bool(is_open), sent, ended))
+    statement = f"select mark, at, fence, handed_out, sent, ended from attempt where mark in ({placeholders(step_ids)})"
+    for step_id, at, fence, is_open, sent, ended in session.rows(f"{statement} order by id", list(step_ids)):
+        found.setdefault(step_id, []).append(AttemptRow(at, fence, bool(is_open), sent, ended))
     return found
 
 
-def list_approvals(session: Session, marks: Collection[int]) -> dict[int, list[ApprovalTimes]]:
+def list_approvals(session: Session, step_ids: Collection[int]) -> dict[int, list[ApprovalTimes]]:
     """Return the approvals that a person was asked for about these steps, oldest first, by the id of the step's row;
     not those that an earlier one or a rule stood for."""
     found: dict[int, list[ApprovalTimes]] = {}
     statement = (
         "select mark, n, tool, asked_at, verdict, through, decided_at from approval"
-        f" where mark in ({placeholders(marks)}) and not unasked and coalesce(through, '') not in ('before', 'rule')"
+        f" where mark in ({placeholders(step_ids)}) and not unasked and coalesce(through, '') not in ('before', 'rule')"
     )
-    for mark, *columns in session.rows(f"{statement} order by mark, n", list(marks)):
-        found.setdefault(mark, []).append(ApprovalTimes(*columns))
+    for step_id, *columns in session.rows(f"{statement} order by mark, n", list(step_ids)):
+        found.setdefault(step_id, []).append(ApprovalTimes(*columns))
     return found
 
 

@@ -30,7 +30,7 @@ WAITING: dict[str, Step] = {
     "pause-1": Pause("pause-1", "because"),
 }
 APPROVED = ApprovalRow(
-    mark=1,
+    step_id=1,
     path="round-1/call-1",
     key="round-1/call-1/approval",
     tool="ask_person",

@@ -411,7 +411,9 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
             assert (
                 await app._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.actor, owner, 1)) is None
             )
-        run_commit = RunCommit(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_marks=(waits.mark,))
+        run_commit = RunCommit(
+            run.n, run_id, owner, fence, run.account, 1, may_release=True, open_step_ids=(waits.step_id,)
+        )
         assert await app._store.submit(lambda c: apply_commit.release_run(c, run_commit)) == (came == "nothing")
         if came != "nothing":
             assert not (await app._store.submit(lambda c: apply_commit.apply_run_commit(c, run_commit))).released

@@ -94,7 +94,7 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
         (waits,) = (await app._store.read(lambda session: queries.open_steps(session, run.n))).values()
         brought = [SubmittedAnswer("round-1", Completion("came", finish="stop"))]
         await app._store.submit(lambda c: insert_submitted_answers(c, run, brought, "caller", mine, 1))
-        released = [DroppedStep(waits.mark, "round-1", counts_of("round"), ())]
+        released = [DroppedStep(waits.step_id, "round-1", counts_of("round"), ())]
         outcome = encode(make_outcome("cancelled", "cancelled"))
         run_commit = RunCommit(run.n, run.id, mine, fence, run.account, 1, dropped_steps=released, outcome=outcome)
         await app._store.submit(lambda c: apply_commit.apply_run_commit(c, run_commit))

@@ -25,7 +25,7 @@ OWNERS = "core/test_owner_guards.py::test_"
 TEAM_RUNS = "teams/test_team_runs.py::test_"
 TASKS_APART = "teams/test_tasks_apart.py::test_"
 TEAMS = "flows/test_team.py::test_"
-USUAL = "core/test_usual_turns.py::test_"
+USUAL = "core/test_usual_commits.py::test_"
 RUNS = "core/test_app_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
@@ -66,7 +66,7 @@ NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with
 OAUTH_TESTS = "http/test_oauth.py::test_"
 JOINED = "core/test_joined_commit.py::test_"
 SHORTCUTS = "core/test_shortcuts.py::test_"
-AT_LIMIT = "core/test_usual_turns.py::test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows"
+AT_LIMIT = "core/test_usual_commits.py::test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows"
 LINES = "providers/test_goal_lines.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
@@ -243,25 +243,25 @@ ONE_OWNER = (
         JOINED + "nothing_is_written_where_the_ask_was_answered_before",
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         'f"{condition} and {_NOTHING_CAME}" if hands_out else condition',
         "condition",
         SHORTCUTS + "a_run_that_is_about_to_be_let_go_of_is_kept_for_what_came",
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         "            if exceeds_held(held, spent):\n",
         "            if False:\n",
         AT_LIMIT + "[above a limit of the day]",
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         "limits = _LIMITS_HANDED_OUT if new.request.external else new.held",
         "limits = NOTHING if new.request.external else new.held",
         AT_LIMIT + "[the last call of the day]",
     ),
     Guard(
-        "execution/usual_turn.py",
+        "execution/plan_usual_commit.py",
         "if exceeds_held(held, spent) and _is_over_cap(account):",
         "if False:",
         AT_LIMIT + "[above a limit of the run]",
@@ -293,14 +293,14 @@ ONE_OWNER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "inbox_changed = is_idle and has_news(session, commit.run, commit.open_marks)",
+        "inbox_changed = is_idle and has_news(session, commit.run, commit.open_step_ids)",
         "inbox_changed = False",
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
         quick=True,
     ),
     Guard(
         "store/apply_commit.py",
-        "    if has_news(session, commit.run, commit.open_marks):\n        return False\n",
+        "    if has_news(session, commit.run, commit.open_step_ids):\n        return False\n",
         "",
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
     ),
@@ -420,8 +420,8 @@ ONE_ANSWER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        if not _is_answered(session, dropped.mark):",
-        "        if dropped.mark:",
+        "        if not _is_answered(session, dropped.step_id):",
+        "        if dropped.step_id:",
         OWNERS + "what_was_answered_meanwhile_is_not_released_as_well",
     ),
     Guard(
@@ -438,7 +438,7 @@ ONE_ANSWER = (
         "core/test_runner.py::test_a_name_used_twice_is_refused",
     ),
     Guard(
-        "execution/usual_turn.py",
+        "execution/plan_usual_commit.py",
         "if path not in pending and runner.take(path)]",
         "if path not in pending]",
         TEAM_RUNS + "a_task_that_is_alone_has_its_account_from_its_first_step_on",
@@ -487,13 +487,13 @@ ONE_ANSWER = (
         "core/test_runner.py::test_never_more_branches_run_than_the_limit_allows",
     ),
     Guard(
-        "execution/general_turn.py",
+        "execution/plan_commit.py",
         'return not (repeatable or (step.probe_result is not None and step.probe_result.state == "not_done"))',
         "return False",
         "crash/test_settle.py::test_a_command_whose_end_is_unknown_is_never_repeated_by_itself[run_control-already_done-1]",
     ),
     Guard(
-        "execution/general_turn.py",
+        "execution/plan_commit.py",
         'case ProbeResult(state="done", result=found):',
         'case ProbeResult(state="never", result=found):',
         "crash/test_settle.py::test_an_edit_that_was_made_before_the_crash_is_not_made_again",
@@ -594,35 +594,35 @@ SPENDING = (
         "core/test_abandoned_calls.py::test_a_run_moves_whose_start_was_given_up",
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         "f'{name} = ?' for name in unit_columns",
         "f'{name} is not ? + 0.5' for name in unit_columns",
         USUAL + "an_account_that_somebody_else_has_written_is_read_again",
         quick=True,
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         "and owner = ? and fence = ?",
         "and (owner = ? or 1) and (fence = ? or 1)",
         USUAL + "a_run_that_has_another_owner_is_written_no_more",
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         "elif not change.write_if_room(session, number, limited[number], spare=spare):",
         "elif change.write(session, number):",
-        USUAL + "an_unusual_turn_goes_the_general_way",
+        USUAL + "an_unusual_commit_goes_the_general_way",
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         "                done.undone().write(session, earlier)",
         "                pass",
         USUAL + "a_mandates_day_that_is_used_up_leaves_the_principals_day_as_it_was",
     ),
     Guard(
-        "store/usual_commit.py",
+        "store/apply_usual_commit.py",
         "        session.rows(UPDATE_AMOUNTS, (*known.held, *known.spent, known.id))",
         "        pass",
-        USUAL + "an_unusual_turn_goes_the_general_way",
+        USUAL + "an_unusual_commit_goes_the_general_way",
     ),
     Guard(
         "execution/run_state.py",
@@ -650,16 +650,16 @@ SPENDING = (
         "crash/test_settle_approved.py::test_a_command_that_a_rule_let_through_later_is_never_repeated_by_itself_either",
     ),
     Guard(
-        "execution/usual_turn.py",
+        "execution/plan_usual_commit.py",
         "        if answered.result.text is not None or answered.result.notes:",
         "        if False:",
-        USUAL + "an_unusual_turn_goes_the_general_way",
+        USUAL + "an_unusual_commit_goes_the_general_way",
     ),
     Guard(
-        "execution/usual_turn.py",
+        "execution/plan_usual_commit.py",
         "        if not access.allows_at_once(path, step, spec):",
         "        if False:",
-        USUAL + "an_unusual_turn_goes_the_general_way",
+        USUAL + "an_unusual_commit_goes_the_general_way",
     ),
     Guard(
         "store/apply_commit.py",
@@ -761,7 +761,7 @@ APPROVALS = (
         TASKS_APART + "what_lapsed_while_no_server_lived_stays_held_in_the_next",
     ),
     Guard(
-        "execution/general_turn.py",
+        "execution/plan_commit.py",
         "return Paused(LAPSED, None) if all(step.has_lapsed for step in steps) else outage_pause(steps, at)",
         "return Paused(LAPSED, None)",
         TASKS_APART + "a_task_whose_approval_lapsed_is_held_alone_and_the_run_pauses_once_no_other_waits",
@@ -1604,13 +1604,13 @@ OUTSIDE = (
         ROUNDS + "a_state_ends_with_its_time_and_outlives_a_restart",
     ),
     Guard(
-        "store/open_completions.py",
+        "store/asks.py",
         " and consumed is null returning nonce",
         " returning nonce",
         "sampling/test_beside.py::test_an_ask_is_taken_once_also_where_its_answers_are_for_different_steps",
     ),
     Guard(
-        "store/open_completions.py",
+        "store/asks.py",
         "if step is not None and step.is_waiting]",
         "if step is not None]",
         "sampling/test_beside.py::test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error",
@@ -2157,13 +2157,13 @@ WHAT_IS_NEW = (
         FAN_OUT + "an_open_dialog_of_one_branch_keeps_no_other_waiting[2025-11-25]",
     ),
     Guard(
-        "execution/general_turn.py",
+        "execution/plan_commit.py",
         "some_left or state.startable_steps)",
         "some_left)",
         FAN_OUT + "completions_and_approvals_of_different_branches_travel_in_one_result",
     ),
     Guard(
-        "execution/general_turn.py",
+        "execution/plan_commit.py",
         "    if others_move:\n        return None\n    return Paused",
         "    return Paused",
         "providers/test_outage_beside.py::test_the_other_branch_ends_before_the_run_is_paused",

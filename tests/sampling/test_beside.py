@@ -35,7 +35,7 @@ from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
-from kairos_mcp.store import open_completions, ownership, queries
+from kairos_mcp.store import asks, ownership, queries
 from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
@@ -135,7 +135,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         with place.session() as session:
             run = queries.run_by_id(session, run_id)
             late = [SubmittedAnswer("task-1/round-1", Completion("late"))]
-            recorded = open_completions.deposit_still_open(session, run, late, owner=ownership.ANY_SERVER, at=0)
+            recorded = asks.deposit_still_open(session, run, late, owner=ownership.ANY_SERVER, at=0)
             assert recorded == RecordedAnswers()
         assert bodies(place, run_id) == before
 

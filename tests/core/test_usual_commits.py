@@ -1,4 +1,4 @@
-"""A run takes its usual turns by a short way, and all others by the general one: both leave the same rows."""
+"""A run makes its usual commits by a short way, and all others by the general one: both leave the same rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from support.app import ASK, ME, PERSON, WITHIN_S, Place, few, finish_run, place
 from support.branches import Team, open_team_app
 from support.journeys import JOURNEYS, MANDATE, TWO_CYCLES, Journey, Name, arrive, counting, gone_through
 
-from kairos_mcp.app import first_turn, run_pool
+from kairos_mcp.app import first_commit, run_pool
 from kairos_mcp.app.app import App
 from kairos_mcp.app.cycles import RunOptions
 from kairos_mcp.app.mandates import MandateRef
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.execution import usual_turn, worker
+from kairos_mcp.execution import plan_usual_commit, worker
 
 TABLES = ("run", "mark", "answer", "attempt", "account", "approval", "deposit", "note", "memory", "waiting", "text")
 VARIES = re.compile(r"(_|^)(at|id|fence|owner|nonce|taken|until|day|period|start_digest)$")
@@ -46,7 +46,7 @@ class Turns:
         self.usual = self.short = self.most_begun = 0
         monkeypatch.setattr(worker, "plan_usual_commit", self.plan)
         monkeypatch.setattr(run_pool, "plan_usual_commit", self.plan)
-        monkeypatch.setattr(first_turn, "plan_usual_commit", self.plan)
+        monkeypatch.setattr(first_commit, "plan_usual_commit", self.plan)
 
     def begin(self, way: Way) -> None:
         self.way, self.usual, self.short = way, 0, 0
@@ -54,7 +54,7 @@ class Turns:
     def plan(self, *arguments: Any) -> Any:
         state = arguments[0]
         lines = state.executor.lines_used
-        found = usual_turn.plan_usual_commit(*arguments)
+        found = plan_usual_commit.plan_usual_commit(*arguments)
         if found is None:
             return None
         self.usual += 1
@@ -178,7 +178,7 @@ TURNED_AWAY: dict[str, tuple[list[Any], Limits, Limits]] = {
 
 
 @pytest.mark.parametrize("case", TURNED_AWAY)
-async def test_an_unusual_turn_goes_the_general_way(case: str, tmp_path: Path, turns: Turns) -> None:
+async def test_an_unusual_commit_goes_the_general_way(case: str, tmp_path: Path, turns: Turns) -> None:
     script, limits, day = TURNED_AWAY[case]
     await assert_same_by_both_ways(tmp_path, turns, script, limits, day, 0b10)
 

@@ -1,4 +1,4 @@
-"""Plan any other than a usual turn of a run: what is answered, begun, begun again, asked, paused or ended next."""
+"""Plan any other than a usual commit of a run: what is answered, begun, begun again, asked, paused or ended next."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def plan_commit(
         attempts,
         notes,
         outcome=outcome,
-        # A step that an earlier commit granted may not have begun yet: that of a branch beside this one.
+        # A step that an earlier commit reserved for may not have begun yet: that of a branch beside this one.
         may_release=not (steps_running or no_new_steps or some_left or state.startable_steps),
-        open_marks=[step.id for step in state.pending.values() if step.is_open],
+        open_step_ids=[step.id for step in state.pending.values() if step.is_open],
         branches=state.branches,
         new_branches=_new_branches(state) if new_steps and state.runner.branches else (),
         charged=charged if run.paused is None else charged._replace(pause_when_used_up=None),

@@ -31,7 +31,7 @@ _TOKENS_AND_MONEY = Units(input_tokens=1, output_tokens=1, total_tokens=1, nano_
 _LIMITS_HANDED_OUT = Units(model_calls=1, input_tokens=1, output_tokens=1, total_tokens=1)
 
 
-WrittenTurn = tuple[UsualCommit, list[int]]
+WrittenCommit = tuple[UsualCommit, list[int]]
 """A usual commit that was written, and the ids of the rows of the steps that it begins."""
 
 
@@ -58,25 +58,25 @@ def apply_usual_commit(session: Session, commit: UsualCommit, parked: ParkedRun 
     if parked is not None:
         parked.take(session, commit.owner, at)
     for answered in commit.answered:
-        insert_answer(session, answered.mark, answered.result, answered.by_route, at)
+        insert_answer(session, answered.step_id, answered.result, answered.by_route, at)
         if commit.forgets and isinstance(answered.result.answer, ToolResult):
             tool_memory.forget_call(session, run, answered.path)
     if commit.outcome is not None:
         end_run(session, run, commit.outcome, at, forgets=commit.forgets)
-    marks = [insert_step(session, commit, new, new.held, new.sent, new.shared) for new in commit.begun]
+    step_ids = [insert_step(session, commit, new, new.held, new.sent, new.shared) for new in commit.begun]
     if hands_out:
         session.rows(_RELEASE, (run,))
-    return marks
+    return step_ids
 
 
-def apply_first_turn(session: Session, run: RunRow, first: UsualCommit) -> WrittenTurn | None:
-    """Write the first turn of a run that was inserted in this transaction: it was planned before the run and its
+def apply_first_commit(session: Session, run: RunRow, first: UsualCommit) -> WrittenCommit | None:
+    """Write the first commit of a run that was inserted in this transaction: it was planned before the run and its
     account had their numbers. None: nothing was written, since a shared account has no room."""
     known, changed = first.accounts[""]
     own = AccountChange(known._replace(id=run.account), changed._replace(id=run.account))
     commit = first._replace(run=run.n, accounts={"": own})
-    marks = apply_usual_commit(session, commit)
-    return None if marks is None else (commit, marks)
+    step_ids = apply_usual_commit(session, commit)
+    return None if step_ids is None else (commit, step_ids)
 
 
 @cache

@@ -1,9 +1,9 @@
-"""Plan the usual turn of a run: answers are new, and all steps that come next are begun or handed out; or it ends.
+"""Plan the usual commit of a run: answers are new, and all steps that come next are begun or handed out; or it ends.
 
-Most turns of most runs are such, of a team's branches too. They need none of what `plan_commit` (general_turn.py)
+Most commits of most runs are such, of a team's branches too. They need none of what `plan_commit` (plan_commit.py)
 looks for (open steps, approvals, further attempts, new branches, control requests), so they take a short way with the
-same rows. `plan_usual_commit` says whether a turn is usual and what it then writes, so that a run may change from one
-way to the other at any turn; it takes the lines of a script, which are returned where the commit is not written.
+same rows. `plan_usual_commit` says whether the next one is usual and what it then writes, so that a run may change from
+one way to the other at any commit; it takes the lines of a script, which are returned where the commit is not written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kairos_mcp.store.reservations import exceeds_held
 def plan_usual_commit(
     state: RunState, daily_accounts: DailyAccounts, owner: int, fence: int, at: int
 ) -> UsualCommit | None:
-    """Return the commit of a usual turn; None where the turn is any other. `at`: milliseconds since 1970.
+    """Return the next commit where it is a usual one; None where it is any other. `at`: milliseconds since 1970.
 
     It takes lines of a script, which are to be returned (`RunState.return_lines`) if the commit is not written.
     """
@@ -43,14 +43,14 @@ def plan_usual_commit(
         if runner.outcome.notes:
             return None
         outcome = encode(runner.outcome)
-    turn = _Turn(state, daily_accounts, at, dict(state.accounts))
+    plan = _Plan(state, daily_accounts, at, dict(state.accounts))
     answered = tuple(state.finished)
-    if not all(map(turn.settle, answered)):
+    if not all(map(plan.settle, answered)):
         return None
-    begun = turn.begin(new)
+    begun = plan.begin(new)
     if begun is None:
         return None
-    known, changed = state.accounts, turn.accounts
+    known, changed = state.accounts, plan.accounts
     changes = {
         path: AccountChange(before, changed[path])
         for path, before in known.items()
@@ -60,8 +60,8 @@ def plan_usual_commit(
 
 
 @dataclass(slots=True)
-class _Turn:
-    """A turn as it is planned. `accounts`: as they are by now, the run's own under "", those of branches by path."""
+class _Plan:
+    """A commit as it is planned. `accounts`: as they are by now, the run's own under "", those of branches by path."""
 
     state: RunState
     daily_accounts: DailyAccounts
@@ -85,7 +85,7 @@ class _Turn:
         return True
 
     def begin(self, new: Sequence[tuple[str, Step]]) -> list[NewStep] | None:
-        """Begin these steps. None: one of them can't be begun in a usual turn."""
+        """Begin these steps. None: one of them can't be begun in a usual commit."""
         begun: list[NewStep] = []
         shares = self.state.count_by_branch(new) if len(new) > 1 else None
         for path, step in new:
@@ -127,12 +127,12 @@ class _Turn:
             return None
         request = executor.reservation_request(path, step, route, counts_of(purpose), shares)
         nearest, *enclosing = own
-        grant = reserve(nearest, request, (), enclosing)
-        if request.price is None or isinstance(grant, Refused):
+        reservation = reserve(nearest, request, (), enclosing)
+        if request.price is None or isinstance(reservation, Refused):
             return None
         status = format_status_line(nearest, closing=purpose == "closing") if purpose in ("round", "closing") else None
-        sent = executor.completion_sent(path, route, status, grant.max_tokens)
-        return NewStep(path, purpose, step.digest, request, sent, grant=grant, shared=charged.shared)
+        sent = executor.completion_sent(path, route, status, reservation.max_tokens)
+        return NewStep(path, purpose, step.digest, request, sent, reservation=reservation, shared=charged.shared)
 
     def _begin_call(self, path: str, step: CallTool, own: list[Account], shares: int) -> NewStep | None:
         """Begin a call of this server's tools which only reads and which the gate allows without a look at files."""
@@ -150,10 +150,10 @@ class _Turn:
             return None
         nearest, *enclosing = own
         request = executor.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), shares)
-        grant = reserve(nearest, request, (), enclosing)
-        if isinstance(grant, Refused):
+        reservation = reserve(nearest, request, (), enclosing)
+        if isinstance(reservation, Refused):
             return None
-        return NewStep(path, "call", step.digest, request, SENT_TO_SERVER, grant=grant)
+        return NewStep(path, "call", step.digest, request, SENT_TO_SERVER, reservation=reservation)
 
 
 def _is_over_cap(account: Account) -> bool:
