@@ -180,7 +180,8 @@ class Answers(Operations):
                         dead=dead,
                         settlement_requests=settled,
                         actor=caller.actor,
-                    )
+                    ),
+                    of_run=run.n if only_answers else None,  # what was decided may be a rule for further runs
                 )
         except ApprovalExpired:
             await self._expire_approvals()

@@ -187,11 +187,15 @@ class ClientRequests(Operations):
         None: the step no longer waits, or a request to another session has to be withdrawn and charged first.
         """
         at, new = self._clock(), NewRequest(ask.path, caller.session, ask.bound)
-        number = await self._store.submit(lambda session: client_requests.create_first_request(session, run, new, at))
+        number = await self._store.submit(
+            lambda session: client_requests.create_first_request(session, run, new, at), of_run=run.n
+        )
         if number is not None:
             return number
         mine = await self._context.owner_for(run)
-        asked = await self._store.submit(lambda session: client_requests.create_requests(session, run, [new], mine, at))
+        asked = await self._store.submit(
+            lambda session: client_requests.create_requests(session, run, [new], mine, at), of_run=run.n
+        )
         if asked.requests:
             return asked.requests[0]
         await self._pool.continue_run(run, mine, asked.fence)
@@ -201,7 +205,9 @@ class ClientRequests(Operations):
         """Withdraw a request; it is charged with its bound."""
         run, at = await self._context.find_run(run_id, caller), self._clock()
         mine = await self._context.owner_for(run)
-        fence = await self._store.submit(lambda session: client_requests.withdraw(session, run, [request], mine, at))
+        fence = await self._store.submit(
+            lambda session: client_requests.withdraw(session, run, [request], mine, at), of_run=run.n
+        )
         await self._pool.continue_run(run, mine, fence)
 
     async def mark_refused(self, request: int) -> None:
@@ -224,11 +230,15 @@ class ClientRequests(Operations):
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         if len(new) == 1:
             (only,) = new
-            ask = await self._store.submit(lambda session: asks.create_first_ask(session, run, asking, only))
+            ask = await self._store.submit(
+                lambda session: asks.create_first_ask(session, run, asking, only), of_run=run.n
+            )
             if ask is not None:
                 return ask
         mine = await self._context.owner_for(run)
-        put = await self._store.submit(lambda session: asks.create_or_find_ask(session, run, asking, new, mine))
+        put = await self._store.submit(
+            lambda session: asks.create_or_find_ask(session, run, asking, new, mine), of_run=run.n
+        )
         if isinstance(put, RequestOutcome):
             await self._pool.continue_run(run, mine, put.fence)
         return put
@@ -256,7 +266,8 @@ class ClientRequests(Operations):
         if answers_all and await self._pool.commit_answers(run, answers, "sampling", mine, nonce=nonce):
             return
         fence = await self._store.submit(
-            lambda session: asks.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at)
+            lambda session: asks.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at),
+            of_run=run.n,
         )
         await self._pool.continue_run(run, mine, fence)
 
@@ -271,7 +282,8 @@ class ClientRequests(Operations):
         if await self._pool.commit_answers(run, deposits, "sampling", mine):
             return
         recorded = await self._store.submit(
-            lambda session: asks.deposit_still_open(session, run, deposits, owner=mine, at=at)
+            lambda session: asks.deposit_still_open(session, run, deposits, owner=mine, at=at),
+            of_run=run.n,
         )
         await self._pool.continue_run(run, mine, recorded.fence)
 
@@ -282,13 +294,14 @@ class ClientRequests(Operations):
         if not _goes_through_clients(run):
             return True  # somebody else has rerouted it
         if not await self._can_fall_back(run):
-            await self._store.submit(lambda session: runs.add_note(session, run, _waiting_note(reason)))
+            await self._store.submit(lambda session: runs.add_note(session, run, _waiting_note(reason)), of_run=run.n)
             return False
         route = route_after_sampling(await self._factory.available_routes(run, samples=True))
         note = f"sampling: {reason}; the run went on with the route {route}."
         mine, at = await self._context.owner_for(run), self._clock()
         fence = await self._store.submit(
-            lambda session: asks.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note)
+            lambda session: asks.reroute(session, run, route, caller.actor, owner=mine, at=at, reason=note),
+            of_run=run.n,
         )
         await self._pool.continue_run(run, mine, fence)
         return await self._has_left_route(run_id, caller)

@@ -97,7 +97,7 @@ class Control(Operations):
             return submit_request(session, run, action, what, caller.actor, owner, at, reason=why, dead=dead)
 
         with queries.name_run_in_errors(run):
-            fence = await self._store.submit(submit)
+            fence = await self._store.submit(submit, of_run=run.n)
         try:
             await self._pool.continue_run(run, owner, fence, interrupt=action == "cancel")
         except KairosError:  # its state can't be rebuilt from its rows, so it is cancelled by them alone

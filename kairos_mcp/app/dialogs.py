@@ -109,7 +109,7 @@ class Dialogs(Operations):
         None: an earlier ask stayed unanswered, so nobody is there to be asked.
         """
         asking = new_ask([each.key for each in found], caller, self._clock(), again_s, None)
-        return await self._store.submit(lambda session: asks.create_ask_once(session, run, asking))
+        return await self._store.submit(lambda session: asks.create_ask_once(session, run, asking), of_run=run.n)
 
     async def decide(
         self,

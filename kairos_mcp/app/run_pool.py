@@ -228,7 +228,9 @@ class RunPool:
         except Exception:
             return False
         try:
-            result = await self._store.submit(lambda session: commit_with_answers(session, commit, parked_run))
+            result = await self._store.submit(
+                lambda session: commit_with_answers(session, commit, parked_run), of_run=run.n
+            )
         except (FenceLost, StoreCorrupt):
             return False
         state.apply_result(commit, result)
@@ -241,7 +243,9 @@ class RunPool:
         """Write a parked run's usual commit and go on with it; False, and nothing is written, where something is not as
         it was known."""
         try:
-            step_ids = await self._store.submit(lambda session: apply_usual_commit(session, commit, parked))
+            step_ids = await self._store.submit(
+                lambda session: apply_usual_commit(session, commit, parked), of_run=commit.run
+            )
         except StoreCorrupt:  # the general way meets it too
             step_ids = None
         if step_ids is None:
@@ -391,7 +395,7 @@ class RunPool:
     async def _resume_due_run(self, run: RunRow, dead: list[int]) -> None:
         at, n = self._clock(), run.n
         mine = await self._store.register_owner(at)
-        fence = await self._store.submit(lambda session: runs.take_due_run(session, n, mine, at, dead))
+        fence = await self._store.submit(lambda session: runs.take_due_run(session, n, mine, at, dead), of_run=n)
         if fence is not None:
             await self._start_taken(n, fence)
 
@@ -409,7 +413,7 @@ class RunPool:
     async def take_over(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if no living server does, and drive it."""
         mine, n = await self._store.register_owner(self._clock()), run.n
-        fence = await self._store.submit(lambda session: runs.take_run(session, n, mine, dead))
+        fence = await self._store.submit(lambda session: runs.take_run(session, n, mine, dead), of_run=n)
         if fence is None:
             return False
         if self._tracing is not None and run.owner:

@@ -93,7 +93,7 @@ class Tasks(Operations):
             self._looked_at.popitem(last=False)
         if task.row.fetched_at is None:
             at = self._clock()
-            await self._store.submit(lambda session: tasks.mark_fetched(session, task.row, at))
+            await self._store.submit(lambda session: tasks.mark_fetched(session, task.row, at), of_run=task.run.n)
 
     def is_looked_at(self, run: RunRow, caller: Caller, within_s: float) -> bool:
         """Whether this client looks after a task of the run here: then it has not refused what the task asks."""
@@ -103,24 +103,26 @@ class Tasks(Operations):
     async def mark_cancelled(self, task: Task) -> bool:
         """Record that the task's client wants its end; False where it has ended already."""
         at = self._clock()
-        return await self._store.submit(lambda session: tasks.mark_cancelled(session, task.row, at))
+        return await self._store.submit(lambda session: tasks.mark_cancelled(session, task.row, at), of_run=task.run.n)
 
     async def skip(self, task: Task, keys: Collection[str]) -> None:
         """Ask the task's client about these keys no more."""
         new = set(keys).difference(task.row.skipped)
         if new:
-            await self._store.submit(lambda session: tasks.skip_keys(session, task.row, new))
+            await self._store.submit(lambda session: tasks.skip_keys(session, task.row, new), of_run=task.run.n)
 
     async def end(self, task: Task, ending: TaskEnding, result: str | None = None) -> Task:
         """End a task, and return it as it is then: of two that end it, the first one's result stays."""
         at = self._clock()
-        row = await self._store.submit(lambda session: tasks.end_task(session, task.run, task.row, ending, result, at))
+        row = await self._store.submit(
+            lambda session: tasks.end_task(session, task.run, task.row, ending, result, at), of_run=task.run.n
+        )
         return replace(task, row=row, updated_at=max(task.updated_at, row.ended_at or 0))
 
     async def keep_state(self, run: RunRow, nonce: str, state: str) -> None:
         """Keep the state that a request of a task is answered with."""
         if not await self._store.read(lambda session: tasks.has_state(session, run, nonce)):
-            await self._store.submit(lambda session: tasks.keep_state(session, run, nonce, state))
+            await self._store.submit(lambda session: tasks.keep_state(session, run, nonce, state), of_run=run.n)
 
     async def open_asks(self, task: Task, keys: Collection[str]) -> list[OpenAsk]:
         """Return those requests under these keys that the task's client has not answered yet."""

@@ -25,7 +25,9 @@ def memory_in_rows(store: Store, state: RunState, owner: int, fence: int) -> Too
         state.has_notes_of_tools = True
 
         async def commit() -> None:
-            await store.submit(lambda session: tool_memory.keep_text(session, run, run_id, owner, fence, name, text))
+            await store.submit(
+                lambda session: tool_memory.keep_text(session, run, run_id, owner, fence, name, text), of_run=run
+            )
 
         waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
         try:

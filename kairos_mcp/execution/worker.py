@@ -285,12 +285,12 @@ class RunWorker:
     async def _submit(self, job: Job[T]) -> T:
         for pause in COMMIT_RETRY_S:
             try:
-                return await self.store.submit(job)
+                return await self.store.submit(job, of_run=self.state.run.n)
             except KairosError as error:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(pause)
-        return await self.store.submit(job)
+        return await self.store.submit(job, of_run=self.state.run.n)
 
     async def _read_inbox(self) -> bool:
         """Carry out the requests and take over the answers that others left. Returns True if that ended the run."""
@@ -302,7 +302,9 @@ class RunWorker:
         if inbox := await self.store.read(lambda session: queries.pending_requests(session, run.n)):
             owner, fence, at = self.owner, self.fence, self.clock()
             try:
-                drained = await self.store.submit(lambda session: drain_inbox(session, run, owner, fence, at))
+                drained = await self.store.submit(
+                    lambda session: drain_inbox(session, run, owner, fence, at), of_run=run.n
+                )
             except Unreadable:
                 # One request can't be read. A cancel among the others counts all the same.
                 if all(request.kind != "cancel" for request in inbox):
@@ -335,7 +337,9 @@ class RunWorker:
             return False
         if self._is_stopping:
             return True  # still owned: the server that finds this one gone takes the run over
-        is_released = await self.store.submit(lambda session: apply_commit.release_run(session, commit))
+        is_released = await self.store.submit(
+            lambda session: apply_commit.release_run(session, commit), of_run=commit.run
+        )
         # A run is not released where something came for it meanwhile, in the same transaction: no row is overlooked.
         self._inbox_changed = not is_released
         return is_released

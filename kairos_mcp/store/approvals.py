@@ -113,6 +113,7 @@ def add_approval(session: Session, run: int, step_id: int, request: ApprovalRequ
 
     Part of the transaction that inserts the step, or that asks about it again.
     """
+    session.require_alone()  # there are so many places for all runs of a workspace
     n, key = _next_key(session, step_id, request.key)
     session.rows(
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, shape,"
@@ -151,8 +152,9 @@ def ask_queued(session: Session, run: int, at: int) -> None:
 
     To be called in every transaction that adds an approval or frees a place.
     """
-    if session.row("select 1 from approval where unasked and verdict is null limit 1") is None:
+    if not session.finds("select 1 from approval where unasked and verdict is null limit 1"):
         return
+    session.require_alone()  # they may be of other runs
     found = session.row("select principal, workspace from run where n = ?", (run,))
     assert found is not None
     principal, workspace = found

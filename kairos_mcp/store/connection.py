@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
 from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store.session import Bindings, CorruptRows, Row
+
+if TYPE_CHECKING:
+    from kairos_mcp.store.last_writes import LastWrites
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
@@ -21,6 +25,8 @@ BUSY_LIMIT_S = 5.0
 class SqliteSession(apsw.Connection):
     """A connection to the state file. SQLite's errors pass as they are: the writer has to tell a failing store from a
     job that refuses."""
+
+    last_writes: LastWrites | None = None  # nobody else writes during a transaction
 
     def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
         # All at once, since a half-done scan that a kept exception refers to would hold this connection at an old state
@@ -33,6 +39,9 @@ class SqliteSession(apsw.Connection):
 
     def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
         return iter(self.execute(statement, bindings))
+
+    def finds(self, statement: str, bindings: Bindings = ()) -> bool:
+        return bool(self.rows(statement, bindings))
 
     def insert(self, statement: str, bindings: Bindings = ()) -> int:
         self.execute(statement, bindings)
@@ -49,6 +58,9 @@ class SqliteSession(apsw.Connection):
         found = self.row("pragma data_version")
         assert found is not None
         return int(found[0])
+
+    def require_alone(self) -> None:
+        return
 
     @contextmanager
     def one_state(self) -> Iterator[None]:

@@ -91,9 +91,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def submit(self, job: Job[T]) -> T:
+    async def submit(self, job: Job[T], *, of_run: int | None = None) -> T:
         """Run the job in a transaction and return its result once it is durable.
 
+        `of_run`: the number of the run whose rows alone it writes, beside accounts that runs share and texts; so other
+        servers may write those of other runs meanwhile. None: nobody else writes.
         Raises what the job raises, or the store's errors.
         """
 

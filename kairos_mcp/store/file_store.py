@@ -106,8 +106,8 @@ class FileStore(Store):
                 return read(self.reader)
         return read(self.reader)
 
-    async def submit(self, job: Job[T]) -> T:
-        """Run the job in a transaction and commit it; see Writer.submit.
+    async def submit(self, job: Job[T], *, of_run: int | None = None) -> T:
+        """Run the job in a transaction and commit it; see Writer.submit. Nobody else writes, whatever `of_run` says.
 
         Where the file stays busy because another server was stopped (SIGSTOP) while it wrote, the StoreBusy error names
         that process: calling again would not help.

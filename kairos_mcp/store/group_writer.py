@@ -24,11 +24,13 @@ Job = Callable[[Session], T]
 GATHER_S = 0.001  # after a commit, wait so long for the next jobs of those it served; a sync takes longer anyway
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class QueuedJob:
-    """A job and its result. `done`: set while somebody awaits it; a commit in the event loop needs none."""
+    """A job and its result. `of_run`: the number of the run whose rows alone it writes; None: any rows. `done`: set
+    while somebody awaits it; a commit in the event loop needs none."""
 
     job: Job[Any]
+    of_run: int | None = None
     done: asyncio.Future[Any] | None = None
     value: Any = None
     error: BaseException | None = None
@@ -85,14 +87,14 @@ class GroupWriter(ABC):
         Raises what the job raises, or the store's errors.
         """
 
-    async def submit(self, job: Job[T]) -> T:
-        """Run the job in a transaction and return its result once it is durable.
+    async def submit(self, job: Job[T], of_run: int | None = None) -> T:
+        """Run the job in a transaction and return its result once it is durable. `of_run`: as in QueuedJob.
 
         Raises what the job raises, or the store's errors. A job may be run again where its transaction was undone.
         """
         if (done := self.commit_at_once(job)) is not None:
             return done[0]
-        queued = QueuedJob(job)
+        queued = QueuedJob(job, of_run)
         queued.done = asyncio.get_running_loop().create_future()
         self._queue.append(queued)
         self._schedule_flush()

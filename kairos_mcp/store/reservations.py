@@ -56,6 +56,9 @@ class SharedChange(NamedTuple):
 
     def write(self, session: Session, account: int) -> None:
         """Change the account, whether or not it has room. Raises CorruptRows where it is not there."""
+        if session.last_writes is not None:
+            session.last_writes.charge(account, self)
+            return
         if not session.change(_ADD_TO_SHARED, (*_shared_amounts(self.held), *_shared_amounts(self.spent), account)):
             raise CorruptRows(f"account {account} is not there")
 
@@ -64,6 +67,9 @@ class SharedChange(NamedTuple):
 
         A cap limits only the units of which `limited` has some: any other one may be over its cap already.
         """
+        if session.last_writes is not None:
+            session.last_writes.charge(account, self, limited, spare)
+            return True
         held, spent = _shared_amounts(self.held), _shared_amounts(self.spent)
         units = zip(held, spent, _shared_amounts(limited), strict=True)
         room = [more + used + spare if counts else None for more, used, counts in units]
@@ -236,6 +242,7 @@ class ReservationBatch:
 
     def _read_shared(self, number: int) -> Account:
         """Read a shared account, and add the changes that are due."""
+        self._session.require_alone()
         try:
             account = read_account(self._session, number)
         except StoreCorrupt as gone:

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from kairos_mcp.store.last_writes import LastWrites
 
 Row = tuple[Any, ...]
 Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:name)
 
 
 class Session(Protocol):
-    """A connection to the store, within the transaction of whoever hands it out."""
+    """A connection to the store, within the transaction of whoever hands it out.
+
+    `last_writes`: takes what the transaction has to write last; None: it is written at once.
+    """
+
+    last_writes: LastWrites | None
 
     def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
         """Execute a statement and return all of its rows; none for a statement that only writes."""
@@ -27,6 +35,10 @@ class Session(Protocol):
 
     def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
         """Execute a statement and yield its rows one by one: for more of them than memory should hold."""
+        ...
+
+    def finds(self, statement: str, bindings: Bindings = ()) -> bool:
+        """Execute a statement that seldom finds a row, and return whether it found one."""
         ...
 
     def insert(self, statement: str, bindings: Bindings = ()) -> int:
@@ -45,9 +57,20 @@ class Session(Protocol):
         """Return a number that changes when any other connection has committed."""
         ...
 
+    def require_alone(self) -> None:
+        """Raise NotAlone where other servers write meanwhile: the transaction is undone, and made again alone.
+
+        Called before a job of one run reads or writes what belongs to others as well.
+        """
+        ...
+
     def one_state(self) -> AbstractContextManager[None]:
         """Read everything within from one state of the store, whatever others write meanwhile. Await nothing within."""
         ...
+
+
+class NotAlone(Exception):
+    """A job of one run turned out to concern others as well: it is run again while nobody else writes."""
 
 
 class CorruptRows(Exception):

@@ -25,8 +25,11 @@ class DamagedText(Unreadable):
 
 def keep_texts(session: Session, texts: Iterable[tuple[str, str]]) -> None:
     """Store texts, given as (hash, body). A damaged one that is stored already is replaced."""
-    for text in texts:
-        session.rows(_KEEP, text)
+    for content_hash, body in texts:
+        if session.last_writes is not None:
+            session.last_writes.keep_text(content_hash, body)
+        else:
+            session.rows(_KEEP, (content_hash, body))
 
 
 def read_text(session: Session, content_hash: str) -> str | None:

@@ -32,13 +32,13 @@ def call_before_commits(app: App, call: Call) -> None:
 def call_after_commits(app: App, call: Call) -> None:
     """Call it in the thread that commits, before whoever asked for the commit is told."""
     writer: Any = app._store.writer
-    transact = writer._transact
+    commit = writer._commit
 
-    def transact_and_call(group: Any) -> None:
-        transact(group)
+    def commit_and_call(group: Any) -> None:
+        commit(group)
         call()
 
-    writer._transact = transact_and_call
+    writer._commit = commit_and_call
 
 
 def leave_commits(app: App) -> None:

@@ -138,11 +138,11 @@ class PostgresStore(Store):
         except IndexError:
             return ReadingSession(self._connect_again()), True
 
-    async def submit(self, job: Job[T]) -> T:
+    async def submit(self, job: Job[T], *, of_run: int | None = None) -> T:
         """As in Store."""
         if not self._is_open:
             await asyncio.to_thread(self.open)
-        return await self.writer.submit(job)
+        return await self.writer.submit(job, of_run)
 
     @property
     def owners(self) -> SessionLocks:

@@ -89,8 +89,8 @@ SEALING_KEY = "request-state"  # the name of the secret with which is sealed wha
 
 OWN_TABLES = (
     "create table version(number bigint not null)",  # how many of the migrations it has
-    "create table commits(number bigint not null)",  # rises with each transaction that writes
-    "insert into commits values (0)",
+    # How many transactions wrote, by the session that made them: one row for all would be waited for.
+    "create table commits(session bigint primary key, number bigint not null)",
     # Of each living server: its session lock, and until when it counts as alive without a sign.
     "create table lease(lock text primary key, key bigint not null, lease_ms bigint not null,"
     " seen_at timestamptz not null)",

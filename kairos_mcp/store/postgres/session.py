@@ -15,6 +15,7 @@ from psycopg.types.numeric import Int8Dumper
 
 from kairos_mcp.core.errors import BadArguments, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.secret_refs import read_secret
+from kairos_mcp.store.last_writes import LastWrites
 from kairos_mcp.store.postgres.nul_characters import restore_nul, spell_nul
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
 from kairos_mcp.store.session import Bindings, CorruptRows, Row
@@ -42,6 +43,8 @@ class PostgresSession:
     """A connection to the database. Its errors pass as they are: the writer has to tell a failing store from a job that
     refuses."""
 
+    last_writes: LastWrites | None = None
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._changed_rows = 0
@@ -59,6 +62,9 @@ class PostgresSession:
         with self.connection.transaction(), psycopg.RawServerCursor(self.connection, "stream") as cursor:
             yield from cursor.execute(numbered, order_bindings(names, bindings))
 
+    def finds(self, statement: str, bindings: Bindings = ()) -> bool:
+        return self.row(statement, bindings) is not None
+
     def insert(self, statement: str, bindings: Bindings = ()) -> int:
         key = "n" if statement.lstrip().startswith("insert into run(") else "id"
         found = self.row(f"{statement} returning {key}", bindings)
@@ -72,9 +78,12 @@ class PostgresSession:
         return self._changed_rows
 
     def read_version(self) -> int:
-        found = self.row("select number from commits")
+        found = self.row("select coalesce(sum(number), 0) from commits")
         assert found is not None
         return int(found[0])
+
+    def require_alone(self) -> None:
+        return
 
     @contextmanager
     def one_state(self) -> Iterator[None]:
@@ -97,9 +106,12 @@ class PostgresSession:
     def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
         numbered, names = number_places(statement)
         done = self.connection.execute(numbered, order_bindings(names, bindings))
+        self._count_changes(done)
+        return done
+
+    def _count_changes(self, done: psycopg.Cursor[Row]) -> None:
         if (done.statusmessage or "").startswith(_WRITES):
             self._changed_rows += done.rowcount
-        return done
 
 
 class ReadingSession(PostgresSession):

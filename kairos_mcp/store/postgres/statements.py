@@ -15,6 +15,7 @@ from kairos_mcp.store.session import Bindings
 _PLACE = re.compile(r"'(?:[^']|'')*'|\?(\d*)|(?<![:\w]):([a-z_]\w*)")  # a quoted text is passed over
 
 
+_WRITES = re.compile(r"\s*(insert|update|delete)\b")
 _BYTES = re.compile(r"\bcast\((\w+) as blob\)")
 
 
@@ -39,6 +40,12 @@ def number_places(statement: str) -> tuple[str, tuple[str, ...]]:
         return f"${at}"
 
     return _BYTES.sub(r"\1::varchar", _PLACE.sub(number, statement)), tuple(names)
+
+
+@lru_cache(maxsize=4096)
+def only_writes(statement: str) -> bool:
+    """Whether a statement writes and returns no rows."""
+    return _WRITES.match(statement) is not None and "returning" not in statement
 
 
 def order_bindings(names: tuple[str, ...], bindings: Bindings) -> list[object]:

@@ -1,37 +1,67 @@
 """The one connection of a process that writes to the database.
 
-A transaction holds the lock of all writers from its first statement on, as SQLite's does, so that a job finds nothing
-changed between what it reads and what it writes. A commit whose reply was lost is not made again: the database is asked
-what came of it.
+Jobs of single runs are committed in groups beside those of other servers (group_session.py). Any other job holds the
+lock of all writers alone, as in SQLite, so that it finds nothing changed between what it reads and what it writes; so
+does a job of one run that turns out to concern others. A commit whose reply was lost is not made again: the database is
+asked what came of it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import psycopg
 
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.store.group_writer import GroupWriter, Job, QueuedJob
+from kairos_mcp.store.postgres.group_session import GroupSession, Undone
 from kairos_mcp.store.postgres.locks import CHANNEL, WRITERS_LOCK
 from kairos_mcp.store.postgres.session import Connection, PostgresSession, as_store_error
+from kairos_mcp.store.session import Row
 
 T = TypeVar("T")
 
 _BEGIN = "begin"
 _LOCK = "select pg_current_xact_id()::text, pg_advisory_xact_lock($1)"
-_COUNT = "update commits set number = number + 1"
+_COUNT = (
+    "insert into commits values (pg_backend_pid() % 1024, 1) on conflict (session) do update"
+    " set number = commits.number + 1"
+)
+_COMMITTED = "COMMIT"
 _TELL = f"select pg_notify('{CHANNEL}', current_schema())"
 _STATUS = "select pg_xact_status($1::text::xid8)"
 STATUS_S = 15.0  # longer than the bounds of a session allow a transaction without a client to last
 STATUS_STEP_S = 0.05
+TRIES_BESIDE = 2  # of a group; then all of it is done alone
 
 
 class _TransactionLost(psycopg.OperationalError):
     """The connection was lost, and the transaction was undone with it: nothing was written."""
+
+
+class _Transaction:
+    """A transaction by its number. `is_ending`: its commit may have been sent."""
+
+    number = ""
+    is_ending = False
+    _ended: psycopg.Cursor[Row] | None = None
+
+    def send_commit(self, session: PostgresSession) -> None:
+        self.is_ending = True
+        self._ended = _send_commit(session)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the database has said so."""
+        return self._ended is not None and self._ended.statusmessage == _COMMITTED
+
+    def require_committed(self) -> None:
+        """Raise the database's error where a statement had failed: it then undoes all, and calls that no error."""
+        if not self.is_committed:
+            raise psycopg.errors.InFailedSqlTransaction("the transaction was undone")
 
 
 class PostgresWriter(GroupWriter):
@@ -52,31 +82,86 @@ class PostgresWriter(GroupWriter):
         """Return None, and do nothing: a commit waits for the network."""
         return None
 
-    def _transact(self, group: list[QueuedJob]) -> None:
-        """As in GroupWriter; once more on a new connection where the transaction was undone with the old one."""
-        try:
-            self._transact_once(group)
-        except _TransactionLost:
-            self._transact_once(group)
+    def _commit(self, group: list[QueuedJob]) -> None:
+        """As in GroupWriter: the jobs of single runs first, beside other servers; then all others, alone."""
+        beside = [queued for queued in group if queued.of_run is not None]
+        alone = [queued for queued in group if queued.of_run is None]
+        for _ in range(TRIES_BESIDE):
+            if not beside:
+                break
+            try:
+                alone += self._transact_again(self._transact_beside, beside)
+                beside = []
+            except Undone as undone:
+                alone += undone.jobs
+                beside = [queued for queued in beside if queued not in undone.jobs]
+            except StoreUnavailable as error:  # nobody knows what came of it, so it is not made again
+                self._commit_each(beside, error)
+                beside = []
+            except Exception:  # of which job, or for want of room in an account, is found out alone
+                break
+        if alone := [*alone, *beside]:
+            super()._commit(alone)
 
-    def _transact_once(self, group: list[QueuedJob]) -> None:
-        session = self._open_session()
+    def _commit_each(self, group: list[QueuedJob], error: Exception) -> None:
+        """As in GroupWriter; not where the database can't be reached, or does not say whether it committed them."""
+        if not isinstance(error, StoreUnavailable):
+            super()._commit_each(group, error)
+            return
+        for queued in group:
+            queued.error = error
+
+    def _transact(self, group: list[QueuedJob]) -> None:
+        self._transact_again(self._transact_alone, group)
+
+    def _transact_again(self, transact: Callable[[list[QueuedJob]], T], group: list[QueuedJob]) -> T:
+        """Transact; once more on a new connection where the transaction was undone with the old one."""
         try:
-            transaction = begin(session)
+            return transact(group)
+        except _TransactionLost:
+            return transact(group)
+
+    def _transact_alone(self, group: list[QueuedJob]) -> None:
+        session = self._open_session()
+        with self._transaction(session) as transaction:
+            transaction.number = begin(session)
             for queued in group:
                 queued.run(session)
-        except BaseException as error:
-            undo(session)
-            if isinstance(error, psycopg.Error) and self._is_lost():
-                raise _TransactionLost from error
-            raise
+            with session.connection.pipeline():
+                transaction.send_commit(session)
+
+    def _transact_beside(self, group: list[QueuedJob]) -> list[QueuedJob]:
+        """Commit jobs of single runs while other servers commit theirs, and return those that have to be alone, which
+        have written nothing. Raises Undone where one of these had."""
+        session = GroupSession(self._open_session().connection)
+        with self._transaction(session) as transaction, session.connection.pipeline() as pipeline:
+            transaction.number = session.begin(group)
+            left = session.run_jobs(group)
+            if wrong := session.find_wrong_jobs(pipeline):
+                raise Undone([*left, *wrong])
+            session.write_last()
+            transaction.send_commit(session)
+        return left
+
+    @contextmanager
+    def _transaction(self, session: PostgresSession) -> Iterator[_Transaction]:
+        """Undo the transaction of an error within. Where the reply to the commit was lost, ask what came of it.
+
+        Raises _TransactionLost where the connection was lost before the commit.
+        """
+        transaction = _Transaction()
         try:
-            commit(session)
-        except psycopg.Error:
-            if not self._is_lost():
+            yield transaction
+            transaction.require_committed()
+        except BaseException as error:
+            if transaction.is_committed:
+                return  # what failed was the word to others
+            if not isinstance(error, psycopg.Error) or not self._is_lost():
                 undo(session)
                 raise
-            self._require_committed(transaction)
+            if not transaction.is_ending:
+                raise _TransactionLost from error
+            self._require_committed(transaction.number)
 
     def _require_committed(self, transaction: str) -> None:
         """Ask what came of a commit whose reply was lost. Raises _TransactionLost where it was undone, and
@@ -138,14 +223,20 @@ def begin(session: PostgresSession) -> str:
 
 
 def commit(session: PostgresSession) -> None:
-    """Commit the transaction, in one trip, and let others know. Raises the database's errors, also where a statement of
-    it had failed: the database then undoes it, and calls that no error."""
+    """Commit the transaction, in one trip, and let others know. Raises the database's errors."""
+    transaction = _Transaction()
     with session.connection.pipeline():
-        session.connection.execute(_COUNT)
-        session.connection.execute(_TELL)
-        ended = session.connection.execute("commit", prepare=False)
-    if ended.statusmessage != "COMMIT":
-        raise psycopg.errors.InFailedSqlTransaction("the transaction was undone")
+        transaction.send_commit(session)
+    transaction.require_committed()
+
+
+def _send_commit(session: PostgresSession) -> psycopg.Cursor[Row]:
+    """Within a pipeline, send the commit and the word to others, which is a transaction of its own: the database makes
+    known one after the other, so no commit may wait for its disk meanwhile."""
+    session.connection.execute(_COUNT)
+    ended = session.connection.execute("commit", prepare=False)
+    session.connection.execute(_TELL)
+    return ended
 
 
 def undo(session: PostgresSession) -> None:

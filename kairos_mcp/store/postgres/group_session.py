@@ -1,0 +1,156 @@
+"""The session of a group of jobs, each of one run, while other servers write those of other runs.
+
+A group holds the rows of its runs, taken in the order of their numbers, and the lock of all writers together with
+others: whoever has to be alone waits for it, and it for them. Rows that runs share are written last, in one order.
+
+Statements that only write are sent without waiting for their results, which the jobs are told beforehand: that one row
+was changed, or that none was found. The group is committed only if the database says the same: then each job has read
+what it would have read by waiting. So a group of usual turns takes three trips to the database, whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import psycopg
+
+from kairos_mcp.store.group_writer import QueuedJob
+from kairos_mcp.store.last_writes import LastWrites
+from kairos_mcp.store.postgres.locks import WRITERS_LOCK
+from kairos_mcp.store.postgres.session import Connection, PostgresSession
+from kairos_mcp.store.postgres.statements import number_places, only_writes, order_bindings
+from kairos_mcp.store.session import Bindings, NotAlone, Row
+
+_BEGIN = "begin"
+_LOCK_SHARED = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared($1)"
+_LOCK_RUNS = "select n from run where n = any($1) order by n for no key update"
+_NEW_IDS = "select nextval(pg_get_serial_sequence('mark', 'id')) from generate_series(1, $1)"
+_STEPS_A_JOB = 4  # rows of steps that a job inserts at most, as a rule; for more their ids take a trip each
+_INTO_MARK = "insert into mark("
+
+
+class _Expected(NamedTuple):
+    """How many rows a job was told that a statement changes or finds."""
+
+    cursor: psycopg.Cursor[Row]
+    rows: int
+    job: QueuedJob
+
+
+class Undone(Exception):
+    """A group has to be undone, since these of its jobs have to be alone."""
+
+    def __init__(self, jobs: list[QueuedJob]) -> None:
+        super().__init__()
+        self.jobs = jobs
+
+
+class GroupSession(PostgresSession):
+    """A session within a pipeline of its connection; `begin` comes first, then the jobs, `find_wrong_jobs`,
+    `write_last`, and the commit."""
+
+    last_writes: LastWrites | None
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.last_writes = self._collected = LastWrites()
+        self._mark_ids: deque[int] = deque()
+        self._expected: list[_Expected] = []
+        self._job: QueuedJob | None = None
+
+    def begin(self, group: Sequence[QueuedJob]) -> str:
+        """Begin the transaction of these jobs, under the locks of their runs, and return its number: one trip."""
+        self.connection.execute(_BEGIN, prepare=False)
+        locked = self.connection.execute(_LOCK_SHARED, (WRITERS_LOCK,))
+        self.connection.execute(_LOCK_RUNS, (list({queued.of_run for queued in group}),))
+        # Taken under the locks, so that the steps of a run have ids in the order of its commits.
+        ids = self.connection.execute(_NEW_IDS, (_STEPS_A_JOB * len(group),))
+        self._mark_ids.extend(number for (number,) in ids.fetchall())
+        row = locked.fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def run_jobs(self, group: Sequence[QueuedJob]) -> list[QueuedJob]:
+        """Run the jobs, and return those that have to be alone and have written nothing. Raises what undoes the
+        transaction: Undone where one of these had written."""
+        left: list[QueuedJob] = []
+        for queued in group:
+            self._job, before = queued, self.changed_rows()
+            try:
+                queued.run(self)
+            except NotAlone:
+                left.append(queued)
+                if self.changed_rows() != before:
+                    raise Undone(left) from None
+        return left
+
+    def find_wrong_jobs(self, pipeline: psycopg.Pipeline) -> list[QueuedJob]:
+        """Wait for all that was sent, and return the jobs that were told otherwise than the database says: one trip."""
+        pipeline.sync()
+        return [expected.job for expected in self._expected if expected.cursor.rowcount != expected.rows]
+
+    def write_last(self) -> None:
+        """Send what the jobs left to be written last. What has no room fails, and with it the commit that follows."""
+        self.last_writes = None
+        self._collected.write(self)
+
+    def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
+        sent = self._send(statement, bindings)
+        if only_writes(statement):
+            self._changed_rows += 1
+            return []
+        found = sent.fetchall()
+        self._count_changes(sent)
+        return found
+
+    def row(self, statement: str, bindings: Bindings = ()) -> Row | None:
+        found = self.rows(statement, bindings)
+        return found[0] if found else None
+
+    def finds(self, statement: str, bindings: Bindings = ()) -> bool:
+        self._expect(self._send(statement, bindings), 0)
+        return False
+
+    def insert(self, statement: str, bindings: Bindings = ()) -> int:
+        if not statement.startswith(_INTO_MARK) or not self._mark_ids:
+            return super().insert(statement, bindings)
+        number = self._mark_ids.popleft()
+        self.rows(_with_id(statement), (number, *bindings))
+        return number
+
+    def change(self, statement: str, bindings: Bindings = ()) -> int:
+        if self.last_writes is None:
+            self._send(_fail_unless_changed(statement), bindings)
+            return 1
+        self._changed_rows += 1
+        self._expect(self._send(statement, bindings), 1)
+        return 1
+
+    def changed_rows(self) -> int:
+        return self._changed_rows + self._collected.count
+
+    def require_alone(self) -> None:
+        raise NotAlone
+
+    def _send(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
+        numbered, names = number_places(statement)
+        return self.connection.execute(numbered, order_bindings(names, bindings))
+
+    def _expect(self, sent: psycopg.Cursor[Row], rows: int) -> None:
+        assert self._job is not None
+        self._expected.append(_Expected(sent, rows, self._job))
+
+
+@lru_cache(maxsize=16)
+def _with_id(statement: str) -> str:
+    """Return a statement that inserts a step with an id that comes before its other bindings."""
+    return statement.replace(_INTO_MARK, f"{_INTO_MARK}id, ", 1).replace(" values (", " values (?, ", 1)
+
+
+@lru_cache(maxsize=16)
+def _fail_unless_changed(statement: str) -> str:
+    """Return a statement that divides by zero where this one changes no row."""
+    return f"with changed as ({statement} returning 1) select 1 / count(*) from changed"
