@@ -103,6 +103,16 @@ def make_schema(server: str) -> str:
     return where
 
 
+def make_watched_schema(server: str) -> str:
+    """The same; and what is written to it without the lock of its run is found (run_locks.py)."""
+    from support.run_locks import watch_locks
+
+    where = make_schema(server)
+    with open_session(where) as session:
+        watch_locks(session)
+    return where
+
+
 def make_empty_schema(server: str) -> str:
     """Make a schema without tables and return where it is."""
     import psycopg
@@ -120,7 +130,7 @@ def database_of(root: Path) -> str | None:
         return None
     if not named.exists():
         root.mkdir(parents=True, exist_ok=True)
-        named.write_text(make_schema(server))
+        named.write_text(make_watched_schema(server))
     return named.read_text()
 
 

@@ -13,6 +13,7 @@ from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.session import Session
 from support import postgres
+from support.run_locks import find_unlocked
 
 
 def differences(db: Path) -> list[str]:
@@ -32,7 +33,7 @@ def differences_in_database(where: str) -> list[str]:
     with postgres.open_session(where) as session, session.one_state():
         if session.row("select to_regclass('run')") == (None,):
             return []
-        return [*integrity.find_wrong_rows(session), *_differences_of_runs(session)]
+        return [*integrity.find_wrong_rows(session), *_differences_of_runs(session), *find_unlocked(session)]
 
 
 def _differences_of_runs(session: Session) -> Iterator[str]:

@@ -1,0 +1,214 @@
+"""Turns of different runs, committed by several servers at a time: who waits for whom, and what is never passed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import postgres
+from support.app import ME, Place, finish_run, reads, says
+from support.database_trips import count_trips
+from support.waiting import wait_until
+
+from kairos_mcp.app.app import App
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.store.reservations import SharedChange
+from kairos_mcp.store.session import Session
+
+pytestmark = pytest.mark.postgres
+WITHIN_S = 10.0
+ONE_CALL = Units(model_calls=1)
+NOTE = "insert into note(run, text, step) values (?, ?, 0)"
+
+
+@pytest.fixture
+def watched(server: str) -> str:
+    """A database with three runs and two days, one of which has room for ten calls."""
+    where = postgres.make_watched_schema(server)
+    with postgres.open_session(where) as session:
+        for n in range(1, 4):
+            session.rows(
+                "insert into run(n, id, flow, version, spec, principal, via, client, start_digest, workspace, account,"
+                " created_at, route) values (?, ?, 'call', 1, '{}', 'me', 'mcp', '', '', '', 0, 1, 'scripted')",
+                (n, f"run-{n}"),
+            )
+        for day, cap in ((1, 10), (2, None)):
+            session.rows(
+                "insert into account(id, scope, name, period, cap_model_calls) values (?, 'day', 'me', ?, ?)",
+                (day, str(day), cap),
+            )
+        session.rows("delete from unlocked")
+    return where
+
+
+@asynccontextmanager
+async def two_servers(where: str, tmp_path: Path) -> AsyncIterator[tuple[Any, Any]]:
+    from kairos_mcp.store.postgres.database import PostgresStore
+
+    servers = [PostgresStore(tmp_path / name, where, "test") for name in ("one", "other")]
+    with ExitStack() as stack:
+        for each in servers:
+            await each.submit(lambda session: session.row("select 1"))
+            for _ in range(2):
+                stack.enter_context(each.writer.active_run())
+        yield servers[0], servers[1]
+    for each in servers:
+        await each.close()
+
+
+def rows_of(where: str, statement: str) -> list[tuple[Any, ...]]:
+    with postgres.open_session(where) as session:
+        return session.rows(statement)
+
+
+def note(run: int, text: str) -> Callable[[Session], None]:
+    return lambda session: session.rows(NOTE, (run, text)) and None
+
+
+class Held:
+    """A job of a run that holds its transaction open until it is let go of."""
+
+    def __init__(self, run: int) -> None:
+        self.run, self.has_begun, self.may_end = run, threading.Event(), threading.Event()
+
+    def __call__(self, session: Session) -> None:
+        session.rows(NOTE, (self.run, "held"))
+        self.has_begun.set()
+        assert self.may_end.wait(WITHIN_S)
+
+
+async def has_waited(task: asyncio.Task[Any], where: str) -> bool:
+    """Whether it waits for a lock; False once it has ended without."""
+    waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'kairos-mcp'"
+    while not task.done():
+        if await asyncio.to_thread(rows_of, where, waits) != [(0,)]:
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize(("first", "second", "waits"), [(1, 2, False), (1, 1, True), (1, None, True), (None, 1, True)])
+async def test_a_job_waits_for_those_of_its_own_run_and_for_those_of_any(
+    watched: str, tmp_path: Path, first: int | None, second: int | None, waits: bool
+) -> None:
+    async with two_servers(watched, tmp_path) as (one, other):
+        held = Held(1)
+        holding = asyncio.create_task(one.submit(held, of_run=first))
+        await asyncio.to_thread(held.has_begun.wait, WITHIN_S)
+        writing = asyncio.create_task(other.submit(note(second or 3, "second"), of_run=second))
+        try:
+            assert await asyncio.wait_for(has_waited(writing, watched), WITHIN_S) == waits
+        finally:
+            held.may_end.set()
+            await holding
+            await writing
+    assert len(rows_of(watched, "select * from note")) == 2
+    assert rows_of(watched, "select * from unlocked") == []
+
+
+async def test_what_is_written_without_the_lock_of_its_run_is_found(watched: str, tmp_path: Path) -> None:
+    """So that the tests that look for it say something."""
+    async with two_servers(watched, tmp_path) as (one, _):
+        await one.submit(note(2, "of another run"), of_run=1)
+    assert ("note", 2) in rows_of(watched, "select * from unlocked")
+
+
+async def test_a_shared_account_is_never_taken_past_its_cap(watched: str, tmp_path: Path) -> None:
+    """Forty jobs of two servers, in groups: ten have room, and each is told so rightly."""
+
+    def call(session: Session) -> bool:
+        SharedChange(held=ONE_CALL).write(session, 2)
+        return SharedChange(held=ONE_CALL).write_if_room(session, 1, ONE_CALL)
+
+    async with two_servers(watched, tmp_path) as (one, other):
+        jobs = [server.submit(call, of_run=n) for _ in range(20) for server, n in ((one, 1), (other, 2))]
+        had_room = await asyncio.gather(*jobs)
+    assert sum(had_room) == 10
+    assert rows_of(watched, "select held_model_calls from account order by id") == [(10,), (40,)]
+
+
+async def test_groups_that_meet_in_runs_and_accounts_never_wait_for_each_other_in_a_circle(
+    watched: str, tmp_path: Path
+) -> None:
+    def charge(*order: int) -> Callable[[Session], None]:
+        def write(session: Session) -> None:
+            for account in order:
+                SharedChange(held=ONE_CALL).write(session, account)
+
+        return write
+
+    async def go_on(server: Any, runs: tuple[int, ...], *order: int) -> None:
+        for _ in range(60):
+            await asyncio.gather(*(server.submit(charge(*order), of_run=n) for n in runs))
+
+    async with two_servers(watched, tmp_path) as (one, other):
+        alone: list[Any] = []
+        for server in (one, other):
+            server.writer._transact_alone = alone.append  # what a deadlock would lead to
+        await asyncio.gather(go_on(one, (1, 2, 3), 1, 2), go_on(other, (3, 2, 1), 2, 1))
+    assert alone == []
+    assert rows_of(watched, "select held_model_calls from account order by id") == [(360,), (360,)]
+
+
+async def test_a_job_that_was_told_what_is_not_so_is_run_again_and_told_what_is(watched: str, tmp_path: Path) -> None:
+    def change_nothing(session: Session) -> int:
+        return session.change("update run set paused = 'now' where n = 1 and fence = 99")
+
+    def find_something(session: Session) -> bool:
+        return session.finds("select 1 from run where n = 2")
+
+    async with two_servers(watched, tmp_path) as (one, _):
+        jobs = [(change_nothing, 1), (find_something, 2), (note(3, "of another"), 3)]
+        found = await asyncio.gather(*(one.submit(job, of_run=run) for job, run in jobs))
+    assert found[:2] == [0, True]
+    assert rows_of(watched, "select text from note") == [("of another",)]
+
+
+async def test_a_job_that_turns_out_to_concern_other_runs_is_run_alone(watched: str, tmp_path: Path) -> None:
+    async with two_servers(watched, tmp_path) as (one, other):
+        held = Held(1)
+        holding = asyncio.create_task(other.submit(held, of_run=1))
+        await asyncio.to_thread(held.has_begun.wait, WITHIN_S)
+
+        def write_of_all(session: Session) -> None:
+            session.rows(NOTE, (2, "its own"))
+            session.require_alone()
+            session.rows(NOTE, (1, "of another run"))
+
+        both = asyncio.gather(one.submit(write_of_all, of_run=2), one.submit(note(3, "beside it"), of_run=3))
+        beside = "select 1 from note where text = 'beside it'"
+        await asyncio.to_thread(wait_until, lambda: rows_of(watched, beside) != [], WITHIN_S)
+        assert rows_of(watched, "select 1 from note where run in (1, 2)") == []
+        held.may_end.set()
+        await holding
+        await both
+    assert sorted(rows_of(watched, "select run, text from note")) == [
+        (1, "held"), (1, "of another run"), (2, "its own"), (3, "beside it"),
+    ]  # fmt: skip
+    assert rows_of(watched, "select * from unlocked") == []
+
+
+@pytest.mark.parametrize("runs", [1, 12])
+async def test_a_group_of_usual_turns_takes_three_trips_whatever_its_size(
+    place: Place, server: str, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    monkeypatch.setenv(postgres.CHOICE, server)
+    async with App.open(place.settings(reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
+        warm = await app.runs.start_planner(PlannerRequest("warm"), ME)
+        await finish_run(app, warm.run_id)
+        with count_trips(app._store.writer) as groups:
+            goals = [f"look {n}" for n in range(runs)]
+            started = await asyncio.gather(
+                *(app.runs.start_planner(PlannerRequest(goal, limits=Limits(rounds=4)), ME) for goal in goals)
+            )
+            for each in started:
+                await finish_run(app, each.run_id)
+    assert max(group.jobs for group in groups) >= runs / 2
+    assert {group.trips for group in groups} == {3}
