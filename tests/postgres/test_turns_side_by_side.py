@@ -84,7 +84,7 @@ class Held:
         assert self.may_end.wait(WITHIN_S)
 
 
-async def has_waited(task: asyncio.Task[Any], where: str) -> bool:
+async def has_waited(task: asyncio.Future[Any], where: str) -> bool:
     """Whether it waits for a lock; False once it has ended without."""
     waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'kairos-mcp'"
     while not task.done():
@@ -134,27 +134,36 @@ async def test_a_shared_account_is_never_taken_past_its_cap(watched: str, tmp_pa
     assert rows_of(watched, "select held_model_calls from account order by id") == [(10,), (40,)]
 
 
-async def test_groups_that_meet_in_runs_and_accounts_never_wait_for_each_other_in_a_circle(
-    watched: str, tmp_path: Path
+@pytest.mark.parametrize("table", ["run", "account"])
+async def test_a_group_takes_what_others_may_want_in_the_order_of_numbers(
+    watched: str, tmp_path: Path, table: str
 ) -> None:
-    def charge(*order: int) -> Callable[[Session], None]:
-        def write(session: Session) -> None:
-            for account in order:
-                SharedChange(held=ONE_CALL).write(session, account)
+    """So that no two wait for each other: while it waits for the first, it has not taken the second."""
+    import psycopg
 
-        return write
+    key = "n" if table == "run" else "id"
 
-    async def go_on(server: Any, runs: tuple[int, ...], *order: int) -> None:
-        for _ in range(60):
-            await asyncio.gather(*(server.submit(charge(*order), of_run=n) for n in runs))
+    def charge_both(session: Session) -> None:
+        for account in (2, 1):
+            SharedChange(held=ONE_CALL).write(session, account)
 
-    async with two_servers(watched, tmp_path) as (one, other):
-        alone: list[Any] = []
-        for server in (one, other):
-            server.writer._transact_alone = alone.append  # what a deadlock would lead to
-        await asyncio.gather(go_on(one, (1, 2, 3), 1, 2), go_on(other, (3, 2, 1), 2, 1))
-    assert alone == []
-    assert rows_of(watched, "select held_model_calls from account order by id") == [(360,), (360,)]
+    def is_free(number: int) -> bool:
+        try:
+            rows_of(watched, f"select 1 from {table} where {key} = {number} for no key update nowait")
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
+
+    async with two_servers(watched, tmp_path) as (one, _):
+        with postgres.open_session(watched) as holding:
+            holding.rows("begin")
+            holding.rows(f"select 1 from {table} where {key} = 1 for no key update")
+            both = asyncio.gather(*(one.submit(charge_both, of_run=n) for n in (2, 1)))
+            assert await asyncio.wait_for(has_waited(both, watched), WITHIN_S)
+            assert is_free(2)
+            holding.rows("rollback")
+        await both
+    assert rows_of(watched, "select held_model_calls from account order by id") == [(2,), (2,)]
 
 
 async def test_a_job_that_was_told_what_is_not_so_is_run_again_and_told_what_is(watched: str, tmp_path: Path) -> None:
