@@ -7,16 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import apsw
 
 from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.settings import Durability
-from kairos_mcp.store.session import Bindings, CorruptRows, Row
-
-if TYPE_CHECKING:
-    from kairos_mcp.store.last_writes import LastWrites
+from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0

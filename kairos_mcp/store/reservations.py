@@ -57,9 +57,8 @@ class SharedChange(NamedTuple):
     def write(self, session: Session, account: int) -> None:
         """Change the account, whether or not it has room. Raises CorruptRows where it is not there."""
         if session.last_writes is not None:
-            session.last_writes.charge(account, self)
-            return
-        if not session.change(_ADD_TO_SHARED, (*_shared_amounts(self.held), *_shared_amounts(self.spent), account)):
+            session.last_writes.add("account", account, _LastCharge(account, self))
+        elif not session.change(_ADD_TO_SHARED, (*_shared_amounts(self.held), *_shared_amounts(self.spent), account)):
             raise CorruptRows(f"account {account} is not there")
 
     def write_if_room(self, session: Session, account: int, limited: Units, *, spare: int = 0) -> bool:
@@ -68,12 +67,28 @@ class SharedChange(NamedTuple):
         A cap limits only the units of which `limited` has some: any other one may be over its cap already.
         """
         if session.last_writes is not None:
-            session.last_writes.charge(account, self, limited, spare)
+            session.last_writes.add("account", account, _LastCharge(account, self, limited, spare))
             return True
         held, spent = _shared_amounts(self.held), _shared_amounts(self.spent)
         units = zip(held, spent, _shared_amounts(limited), strict=True)
         room = [more + used + spare if counts else None for more, used, counts in units]
         return bool(session.change(_ADD_IF_ROOM, (*held, *spent, account, *room)))
+
+
+class _LastCharge(NamedTuple):
+    """A change of a shared account, and what its caps are to have room for; see SharedChange.write_if_room."""
+
+    account: int
+    change: SharedChange
+    limited: Units = NOTHING
+    spare: int = 0
+
+    def plus(self, other: _LastCharge) -> _LastCharge:
+        change, limited = self.change.plus(other.change), self.limited.plus(other.limited)
+        return _LastCharge(self.account, change, limited, max(self.spare, other.spare))
+
+    def write(self, session: Session) -> None:
+        self.change.write_if_room(session, self.account, self.limited, spare=self.spare)
 
 
 NO_CHANGE = SharedChange()

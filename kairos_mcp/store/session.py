@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from kairos_mcp.store.last_writes import LastWrites
+from operator import itemgetter
+from typing import Any, Protocol, Self
 
 Row = tuple[Any, ...]
 Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:name)
@@ -67,6 +65,42 @@ class Session(Protocol):
     def one_state(self) -> AbstractContextManager[None]:
         """Read everything within from one state of the store, whatever others write meanwhile. Await nothing within."""
         ...
+
+
+class LastWrite(Protocol):
+    """What is to become of a row that runs share."""
+
+    def plus(self, other: Self) -> Self:
+        """Return what becomes of it by this and then the other."""
+        ...
+
+    def write(self, session: Session) -> object:
+        """Write it now."""
+        ...
+
+
+class LastWrites:
+    """What a transaction writes last: rows that runs share, which others would wait for from then on.
+
+    Where several servers write side by side, each under the locks of its own runs, two of them could wait for each
+    other over such rows. So these are collected, summed for each row, and written in one order by all. `count`: how
+    many were collected.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._writes: dict[tuple[str, int | str], LastWrite] = {}
+
+    def add(self, table: str, key: int | str, write: LastWrite) -> None:
+        """Leave what is to become of the row with this key."""
+        self.count += 1
+        before = self._writes.get((table, key))
+        self._writes[table, key] = write if before is None else before.plus(write)
+
+    def write(self, session: Session) -> None:
+        """Write all of it, with a session that collects nothing."""
+        for _, write in sorted(self._writes.items(), key=itemgetter(0)):
+            write.write(session)
 
 
 class NotAlone(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
+from typing import NamedTuple
 
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.store.session import Session
@@ -13,6 +14,19 @@ _KEEP = (
     " where text.body is distinct from excluded.body"
 )
 _READ = "select cast(body as blob) from text where hash = ?"  # bytes: a damaged text may be no UTF-8 at all
+
+
+class _KeptText(NamedTuple):
+    """A text that a transaction stores last."""
+
+    hash: str
+    body: str
+
+    def plus(self, other: _KeptText) -> _KeptText:
+        return other
+
+    def write(self, session: Session) -> None:
+        session.rows(_KEEP, self)
 
 
 class DamagedText(Unreadable):
@@ -25,11 +39,11 @@ class DamagedText(Unreadable):
 
 def keep_texts(session: Session, texts: Iterable[tuple[str, str]]) -> None:
     """Store texts, given as (hash, body). A damaged one that is stored already is replaced."""
-    for content_hash, body in texts:
-        if session.last_writes is not None:
-            session.last_writes.keep_text(content_hash, body)
+    for text in texts:
+        if session.last_writes is None:
+            session.rows(_KEEP, text)
         else:
-            session.rows(_KEEP, (content_hash, body))
+            session.last_writes.add("text", text[0], _KeptText(*text))
 
 
 def read_text(session: Session, content_hash: str) -> str | None:

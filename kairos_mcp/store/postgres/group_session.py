@@ -18,11 +18,10 @@ from typing import NamedTuple
 import psycopg
 
 from kairos_mcp.store.group_writer import QueuedJob
-from kairos_mcp.store.last_writes import LastWrites
 from kairos_mcp.store.postgres.locks import WRITERS_LOCK
 from kairos_mcp.store.postgres.session import Connection, PostgresSession
 from kairos_mcp.store.postgres.statements import number_places, only_writes, order_bindings
-from kairos_mcp.store.session import Bindings, NotAlone, Row
+from kairos_mcp.store.session import Bindings, LastWrites, NotAlone, Row
 
 _BEGIN = "begin"
 _LOCK_SHARED = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared($1)"

@@ -15,10 +15,9 @@ from psycopg.types.numeric import Int8Dumper
 
 from kairos_mcp.core.errors import BadArguments, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.secret_refs import read_secret
-from kairos_mcp.store.last_writes import LastWrites
 from kairos_mcp.store.postgres.nul_characters import restore_nul, spell_nul
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
-from kairos_mcp.store.session import Bindings, CorruptRows, Row
+from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row
 
 Connection: TypeAlias = psycopg.Connection[Row]
 
