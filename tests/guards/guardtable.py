@@ -69,7 +69,7 @@ SHORTCUTS = "core/test_shortcuts.py::test_"
 AT_LIMIT = "core/test_usual_commits.py::test_answers_of_the_caller_that_reach_a_limit_leave_the_same_rows"
 LINES = "providers/test_goal_lines.py::test_"
 PAGE = "page/test_refused_requests.py::test_"
-TURNS_BESIDE = "postgres/test_turns_side_by_side.py::test_"
+COMMITS_BESIDE = "postgres/test_commits_side_by_side.py::test_"
 ON_PAGE = "page/test_acts.py::test_"
 LIVE = "page/test_live.py::test_"
 
@@ -2822,49 +2822,49 @@ SIDE_BY_SIDE = (
         "store/postgres/group_session.py",
         " for no key update",
         "",
-        TURNS_BESIDE + "a_job_waits_for_those_of_its_own_run_and_for_those_of_any",
+        COMMITS_BESIDE + "a_job_waits_for_those_of_its_own_run_and_for_those_of_any",
     ),
     Guard(
         "store/postgres/group_session.py",
         "pg_advisory_xact_lock_shared($1)",
         "$1::bigint",
-        TURNS_BESIDE + "a_job_waits_for_those_of_its_own_run_and_for_those_of_any",
+        COMMITS_BESIDE + "a_job_waits_for_those_of_its_own_run_and_for_those_of_any",
     ),
     Guard(
         "store/postgres/group_session.py",
         "order by n for",
         "order by n desc for",
-        TURNS_BESIDE + "a_group_takes_what_others_may_want_in_the_order_of_numbers",
+        COMMITS_BESIDE + "a_group_takes_what_others_may_want_in_the_order_of_numbers",
     ),
     Guard(
         "store/session.py",
         "sorted(self._writes.items(), key=itemgetter(0))",
         "self._writes.items()",
-        TURNS_BESIDE + "a_group_takes_what_others_may_want_in_the_order_of_numbers",
+        COMMITS_BESIDE + "a_group_takes_what_others_may_want_in_the_order_of_numbers",
     ),
     Guard(
         "store/postgres/group_session.py",
         "select 1 / count(*) from changed",
         "select count(*) from changed",
-        TURNS_BESIDE + "a_shared_account_is_never_taken_past_its_cap",
+        COMMITS_BESIDE + "a_shared_account_is_never_taken_past_its_cap",
     ),
     Guard(
         "store/postgres/group_session.py",
         "if expected.cursor.rowcount != expected.rows",
         "if False",
-        TURNS_BESIDE + "a_job_that_was_told_what_is_not_so_is_run_again_and_told_what_is",
+        COMMITS_BESIDE + "a_job_that_was_told_what_is_not_so_is_run_again_and_told_what_is",
     ),
     Guard(
         "store/postgres/group_session.py",
         "        raise NotAlone",
         "        return",
-        TURNS_BESIDE + "a_job_that_turns_out_to_concern_other_runs_is_run_alone",
+        COMMITS_BESIDE + "a_job_that_turns_out_to_concern_other_runs_is_run_alone",
     ),
     Guard(
         "store/postgres/group_session.py",
         "                if self.changed_rows() != before:",
         "                if False:",
-        TURNS_BESIDE + "a_job_that_turns_out_to_concern_other_runs_is_run_alone",
+        COMMITS_BESIDE + "a_job_that_turns_out_to_concern_other_runs_is_run_alone",
     ),
 )
 

@@ -5,7 +5,7 @@ others: whoever has to be alone waits for it, and it for them. Rows that runs sh
 
 Statements that only write are sent without waiting for their results, which the jobs are told beforehand: that one row
 was changed, or that none was found. The group is committed only if the database says the same: then each job has read
-what it would have read by waiting. So a group of usual turns takes three trips to the database, whatever its size.
+what it would have read by waiting. So a group of usual commits takes three trips to the database, whatever its size.
 """
 
 from __future__ import annotations

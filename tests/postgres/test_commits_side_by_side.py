@@ -1,4 +1,4 @@
-"""Turns of different runs, committed by several servers at a time: who waits for whom, and what is never passed."""
+"""Commits of different runs, made by several servers at a time: who waits for whom, and what is never passed."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_a_job_that_turns_out_to_concern_other_runs_is_run_alone(watched: 
 
 
 @pytest.mark.parametrize("runs", [1, 12])
-async def test_a_group_of_usual_turns_takes_three_trips_whatever_its_size(
+async def test_a_group_of_usual_commits_takes_three_trips_whatever_its_size(
     place: Place, server: str, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
     monkeypatch.setenv(postgres.CHOICE, server)
