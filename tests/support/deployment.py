@@ -141,6 +141,11 @@ class Deployment:
 
         wait_until(is_ready, START_S, (self.root / log).read_text)
 
+    def last_server(self) -> int:
+        """Which server the proxy has sent the newest request to, from 0."""
+        found = re.findall(r"servers/web(\d+) .*/mcp", (self.root / "proxy.log").read_text())
+        return int(found[-1]) - 1
+
     def proxy_config(self) -> str:
         """The file for HAProxy, with the port of this place and its servers in place of their name."""
         text = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
