@@ -17,6 +17,11 @@ class ChangeSignal:
         self._waiting: dict[str, set[asyncio.Event]] = {}  # by run id
         self.urgent_listeners = 0  # waits for which a client's call waits
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a change."""
+        return bool(self._waiting)
+
     def notify(self, run_id: str) -> None:
         """Wake everybody who waits for this run, or for any."""
         if self._on_commit is not None:

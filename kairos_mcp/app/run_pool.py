@@ -29,7 +29,7 @@ from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_usual_commit
 from kairos_mcp.store.commit import StepResult, UsualCommit
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.database import News, Store
 from kairos_mcp.store.inbox import SubmittedAnswer
 from kairos_mcp.store.joined_commit import ParkedRun, commit_with_answers
 from kairos_mcp.store.queries import RunRow, with_run_id
@@ -446,16 +446,25 @@ class RunPool:
                 for n in list(self._stalled):
                     self.retry_run(n)
 
+    async def _pass_on(self, news: News) -> None:
+        """Have the workers here, and whoever waits, look at the runs of which others may have committed something."""
+        if any(map(news.concerns, (*self._moving, *self._stalled))):
+            cancelled = await self._store.read(queries.runs_to_cancel)
+            for n, (worker, _) in list(self._moving.items()):
+                if news.concerns(n):
+                    worker.nudge(interrupt=n in cancelled)
+            for n in cancelled & self._stalled.keys():  # a cancel also ends a run that an error has stopped
+                self.retry_run(n)
+        if news.of_any:
+            self.change_signal.notify_all()
+        elif news.runs and self.change_signal.is_awaited:
+            for run_id in await self._store.read(lambda session: queries.ids_of_runs(session, news.runs)):
+                self.change_signal.notify(run_id)
+
     async def _check_store(self) -> None:
         if not self._store.is_open:
             return
-        if await self._store.has_news():
-            cancelled = await self._store.read(queries.runs_to_cancel)
-            for n, (worker, _) in list(self._moving.items()):
-                worker.nudge(interrupt=n in cancelled)
-            for n in cancelled & self._stalled.keys():  # a cancel also ends a run that an error has stopped
-                self.retry_run(n)
-            self.change_signal.notify_all()
+        await self._pass_on(await self._store.take_news())
         await self._drive_undriven_runs()
         if self.picks_up_runs:
             await self.pick_up_runs()

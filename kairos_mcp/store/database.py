@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import GIVEN
@@ -20,6 +20,17 @@ from kairos_mcp.store.ownership import Owners, Ownership, ServedRuns
 from kairos_mcp.store.session import Session, json_or_null
 
 T = TypeVar("T")
+
+
+class News(NamedTuple):
+    """Of which runs something was committed, by their numbers; `of_any`: perhaps of any run."""
+
+    runs: frozenset[int] = frozenset()
+    of_any: bool = False
+
+    def concerns(self, run: int) -> bool:
+        """Whether something may have been committed of the run with this number."""
+        return self.of_any or run in self.runs
 
 
 class Store(ABC):
@@ -100,11 +111,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def has_news(self) -> bool:
-        """Whether something was committed since the last call, perhaps by others."""
+    async def take_news(self) -> News:
+        """Return of which runs something was committed since the last call, perhaps by others."""
 
     async def wait_for_news(self, within_s: float) -> None:
-        """Return when it is worth asking `has_news` again, after about `within_s` seconds."""
+        """Return when it is worth asking `take_news` again, after about `within_s` seconds."""
         await asyncio.sleep(within_s)
 
     @property

@@ -17,7 +17,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store import integrity, ownership, schema
 from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.database import News, Store
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.key_file import state_key
 from kairos_mcp.store.lock_files import LockFile, LockFiles, remove_dead_locks
@@ -125,10 +125,10 @@ class FileStore(Store):
                 f"Let it go on (kill -CONT {stopped.pid}), or end it (kill -KILL {stopped.pid}); others take its runs.",
             ) from busy
 
-    async def has_news(self) -> bool:
-        """As in Store; commits of this process count too, since another connection makes them."""
+    async def take_news(self) -> News:
+        """As in Store, of any run; commits of this process count too, since another connection makes them."""
         seen, self._seen_version = self._seen_version, self.reader.read_version()
-        return seen != self._seen_version
+        return News(of_any=seen != self._seen_version)
 
     async def sealing_key(self) -> bytes:
         """As in Store; a file of the folder."""

@@ -369,6 +369,12 @@ def pending_requests(session: Session, n: int) -> list[ControlRequest]:
     return [ControlRequest(*columns) for columns in found]
 
 
+def ids_of_runs(session: Session, numbers: Collection[int]) -> list[str]:
+    """Return the ids of the runs with these numbers."""
+    found = session.rows(f"select id from run where n in ({placeholders(numbers)})", list(numbers))
+    return [run_id for (run_id,) in found]
+
+
 def runs_to_cancel(session: Session) -> set[int]:
     """Return the numbers of the runs that have a cancel among their unhandled control requests."""
     return {n for (n,) in session.rows("select run from deposit where taken is null and kind = 'cancel'")}

@@ -2819,6 +2819,12 @@ BY_WORKERS = (
 
 SIDE_BY_SIDE = (
     Guard(
+        "app/run_pool.py",
+        "                if news.concerns(n):",
+        "                if True:",
+        "postgres/test_session_locks.py::test_only_the_runs_of_which_something_is_heard_are_looked_at",
+    ),
+    Guard(
         "store/postgres/group_session.py",
         " for no key update",
         "",

@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 from support import postgres
+from support.app import ME, Place, says
 from support.waiting import wait_until
 
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreUnavailable
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.store.database import News
 from kairos_mcp.store.session import Session
 
 pytestmark = pytest.mark.postgres
@@ -120,33 +124,55 @@ async def test_a_lost_session_is_dead_until_there_is_another_and_may_not_act_mea
         session.rows(END_SESSION, (lock._connection.info.backend_pid,))
     assert not living(database, lock.lock)
     await asyncio.to_thread(wait_until, lambda: not store.may_act, 1)
-    await store.has_news()
+    await store.take_news()
     monkeypatch.setattr(lock, "_connect", connect)
     await asyncio.to_thread(wait_until, lambda: store.may_act, WITHIN_S)
     assert living(database, lock.lock)
     await store.wait_for_news(1)
-    assert await store.has_news()  # what others committed meanwhile was not heard
+    assert (await store.take_news()).of_any  # what others committed meanwhile was not heard
     await store.close()
 
 
-async def test_what_others_commit_is_heard_and_what_this_process_commits_is_not(database: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [None, 7])
+async def test_what_others_commit_is_heard_and_what_this_process_commits_is_not(
+    database: str, tmp_path: Path, run: int | None
+) -> None:
     store, other = open_store(database, tmp_path), open_store(database, tmp_path)
     await store.register_owner(1)
-    await store.has_news()
+    await store.take_news()
 
     def write(session: Session) -> None:
         session.rows("insert into text values ('h', 'body') on conflict do nothing")
 
-    await store.submit(write)
+    await store.submit(write, of_run=run)
     await asyncio.sleep(0.1)
-    assert not await store.has_news()
+    assert await store.take_news() == News()
     began = time.monotonic()
-    await other.submit(write)
+    await other.submit(write, of_run=run)
     await store.wait_for_news(0)
     assert time.monotonic() - began < 0.5  # without a word it looks once a second
-    assert await store.has_news()
+    assert await store.take_news() == (News(of_any=True) if run is None else News(frozenset({run})))
     for each in (store, other):
         await each.close()
+
+
+async def test_only_the_runs_of_which_something_is_heard_are_looked_at(place: Place) -> None:
+    async with App.open(place.settings(*[says("done", delay_s=20.0)] * 2), via="mcp") as app:
+        heard, other = [(await app.runs.start_planner(PlannerRequest(goal), ME)).run_id for goal in ("one", "two")]
+        ((n,),) = place.rows(f"select n from run where id = '{heard}'")
+        workers = {worker.state.run.id: worker for worker, _ in app._pool._moving.values()}
+        for worker in workers.values():
+            await asyncio.sleep(0.05)  # until it has begun its step
+            worker._inbox_changed = False
+        waits = {run: asyncio.create_task(app._pool.change_signal.wait([run], 5)) for run in (heard, other)}
+        await asyncio.sleep(0)
+        await app._pool._pass_on(News(frozenset({n})))
+        await waits[heard]
+        assert not waits[other].done()
+        assert {run: worker._inbox_changed for run, worker in workers.items()} == {heard: True, other: False}
+        await app._pool._pass_on(News(of_any=True))
+        await waits[other]
+        assert all(worker._inbox_changed for worker in workers.values())
 
 
 async def test_the_database_s_clock_is_the_store_s(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ import psycopg
 from kairos_mcp.core.errors import KairosError, StoreBusy, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store import integrity
-from kairos_mcp.store.database import Store
+from kairos_mcp.store.database import News, Store
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.key_file import KEY_BYTES
 from kairos_mcp.store.ownership import ServedRuns
@@ -57,6 +57,8 @@ class PostgresStore(Store):
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
+        self._heard: set[int] = set()
+        self._heard_of_any = False
         self._looked_at = 0.0
         self._ahead_ms: float | None = None  # of this machine's monotonic clock is the database's
 
@@ -169,22 +171,33 @@ class PostgresStore(Store):
         found: SessionLock | None = self.__dict__.get("ownership")
         return found
 
-    def _hear(self, backend: int | None) -> None:
-        """In the thread of the session lock: a session in this process of the database has committed."""
+    def _hear(self, backend: int | None, runs: Collection[int] | None) -> None:
+        """In the thread of the session lock: a session in this process of the database has committed rows of these
+        runs; None: perhaps of any."""
         writer: PostgresWriter | None = self.__dict__.get("writer")
         is_own = backend is not None and writer is not None and backend == writer.backend
         if self._loop is not None and not is_own:
             with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._loop.call_soon_threadsafe(self._note_news, runs)
 
-    async def has_news(self) -> bool:
-        """As in Store; what this process commits is no news. Without word of others, a look each LOOK_S."""
-        is_told = self._news.is_set()
-        if not is_told and time.monotonic() - self._looked_at < LOOK_S:
-            return False
+    def _note_news(self, runs: Collection[int] | None) -> None:
+        if runs is None:
+            self._heard_of_any = True
+        else:
+            self._heard.update(runs)
+        self._news.set()
+
+    async def take_news(self) -> News:
+        """As in Store; what this process commits is no news. A word may be lost, so there are news of any run each
+        LOOK_S."""
+        now = time.monotonic()
+        news = News(frozenset(self._heard), self._heard_of_any or now - self._looked_at >= LOOK_S)
+        self._heard.clear()
+        self._heard_of_any = False
         self._news.clear()
-        self._looked_at = time.monotonic()
-        return True
+        if news.of_any:
+            self._looked_at = now
+        return news
 
     async def wait_for_news(self, within_s: float) -> None:
         """As in Store; as soon as others have committed, though not more often than each BETWEEN_S."""

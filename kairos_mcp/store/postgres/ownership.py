@@ -64,14 +64,15 @@ class SessionLock(Ownership):
     """This server's lock and lease.
 
     `hear` is called in the thread for each group of commits that a session makes known, with that session's process in
-    the database; with None where some may have been missed. Raises the store's errors where there is no connection.
+    the database and the numbers of the runs; with None where some may have been missed, or it may be any run.
+    Raises the store's errors where there is no connection.
     """
 
     def __init__(
         self,
         connect: Callable[[], Connection],
         served_runs: ServedRuns | None,
-        hear: Callable[[int | None], None],
+        hear: Callable[[int | None, Collection[int] | None], None],
         lease_s: float = LEASE_S,
     ) -> None:
         super().__init__(served_runs)
@@ -124,7 +125,7 @@ class SessionLock(Ownership):
             try:
                 if self._connection.closed:
                     self._open()
-                    self._hear(None)
+                    self._hear(None, None)
                 self._hear_until(time.monotonic() + self._lease_s / BEATS)
                 self._renew()
             except (psycopg.Error, KairosError, OSError):
@@ -136,8 +137,9 @@ class SessionLock(Ownership):
         while not self._is_closing.is_set() and (left := until - time.monotonic()) > 0:
             if select.select([self._connection.fileno(), self._woken], [], [], left)[0]:
                 for notice in self._connection.notifies(timeout=0):
-                    if notice.payload == self._schema:
-                        self._hear(notice.pid)
+                    schema, _, runs = notice.payload.partition(" ")
+                    if schema == self._schema:
+                        self._hear(notice.pid, [int(run) for run in runs.split(",")] if runs else None)
 
     def _renew(self) -> None:
         """Renew the lease, and take the lock where it is not held: the session before this one may have kept it."""

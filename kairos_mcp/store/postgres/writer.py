@@ -9,7 +9,7 @@ asked what came of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -31,7 +31,8 @@ _COUNT = (
     " set number = commits.number + 1"
 )
 _COMMITTED = "COMMIT"
-_TELL = f"select pg_notify('{CHANNEL}', current_schema())"
+_TELL = f"select pg_notify('{CHANNEL}', concat(current_schema(), $1::text))"
+MOST_TOLD = 100  # runs of a group that are made known by their numbers
 _STATUS = "select pg_xact_status($1::text::xid8)"
 STATUS_S = 15.0  # longer than the bounds of a session allow a transaction without a client to last
 STATUS_STEP_S = 0.05
@@ -49,9 +50,14 @@ class _Transaction:
     is_ending = False
     _ended: psycopg.Cursor[Row] | None = None
 
-    def send_commit(self, session: PostgresSession) -> None:
+    def send_commit(self, session: PostgresSession, runs: Collection[int] = ()) -> None:
+        """Within a pipeline, send the commit and the word to others: of these runs, or (none) of any."""
         self.is_ending = True
-        self._ended = _send_commit(session)
+        session.connection.execute(_COUNT)
+        self._ended = session.connection.execute("commit", prepare=False)
+        # A transaction of its own: the database makes one after the other known, so none may wait for a disk meanwhile.
+        named = f" {','.join(map(str, runs))}" if 0 < len(runs) <= MOST_TOLD else ""
+        session.connection.execute(_TELL, (named,))
 
     @property
     def is_committed(self) -> bool:
@@ -140,7 +146,7 @@ class PostgresWriter(GroupWriter):
             if wrong := session.find_wrong_jobs(pipeline):
                 raise Undone([*left, *wrong])
             session.write_last()
-            transaction.send_commit(session)
+            transaction.send_commit(session, {queued.of_run for queued in group if queued.of_run is not None})
         return left
 
     @contextmanager
@@ -228,15 +234,6 @@ def commit(session: PostgresSession) -> None:
     with session.connection.pipeline():
         transaction.send_commit(session)
     transaction.require_committed()
-
-
-def _send_commit(session: PostgresSession) -> psycopg.Cursor[Row]:
-    """Within a pipeline, send the commit and the word to others, which is a transaction of its own: the database makes
-    known one after the other, so no commit may wait for its disk meanwhile."""
-    session.connection.execute(_COUNT)
-    ended = session.connection.execute("commit", prepare=False)
-    session.connection.execute(_TELL)
-    return ended
 
 
 def undo(session: PostgresSession) -> None:
