@@ -7,25 +7,21 @@ read of stdin can't be interrupted, and must not hold the process when it ends.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from threading import Thread, Timer
 from typing import TYPE_CHECKING
 
 import anyio
-import mcp_types as wire
-from anyio import from_thread
-from anyio.lowlevel import EventLoopToken, current_token
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from kairos_mcp.server.framing import FramedLine, LineCutter, UnreadableLine, encode_message, id_of_answer, parse_line
 from kairos_mcp.server.mcp_server import build_server, open_when_needed
+from kairos_mcp.server.thread_streams import UNWRITTEN_POLL_S, MessageReads, MessageWrites
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.settings import Settings
@@ -35,20 +31,7 @@ PARENT_POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
 
 CHUNK_BYTES = 2**16
-MAX_UNWRITTEN = 128  # answers that may wait for a client that does not read, before we stop reading too
-UNWRITTEN_POLL_S = 0.05
 LAST_WRITE_S = 0.5
-
-Reads = MemoryObjectReceiveStream[SessionMessage | Exception]
-Writes = MemoryObjectSendStream[SessionMessage]
-_LOOP_ENDED = (
-    anyio.EndOfStream,
-    anyio.BrokenResourceError,
-    anyio.ClosedResourceError,
-    RuntimeError,
-    asyncio.CancelledError,
-)
-"""What a thread gets from the event loop when the loop needs it no longer."""
 
 
 def serve(settings: Settings) -> None:
@@ -132,57 +115,48 @@ def _request_signal_at_parents_death() -> None:
 
 
 @asynccontextmanager
-async def connect_streams(source: int, target: int, on_end: Callable[[], None]) -> AsyncIterator[tuple[Reads, Writes]]:
+async def connect_streams(
+    source: int, target: int, on_end: Callable[[], None]
+) -> AsyncIterator[tuple[MessageReads, MessageWrites]]:
     """The streams that a server runs on. The reading one ends with `source`, or when `target` takes no more.
 
     `on_end` is called in a thread at the end of `source`, even if the event loop is stuck.
     """
-    deliver, server_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    server_writes, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    dispatcher = _ReadDispatcher(deliver, server_writes.clone())
-    loop, all_written = current_token(), anyio.Event()
-    Thread(target=_read_lines, args=(source, dispatcher, on_end, loop), name="stdin", daemon=True).start()
-    Thread(
-        target=_write_messages, args=(target, outgoing, dispatcher, all_written, loop), name="stdout", daemon=True
-    ).start()
+    reads, writes = MessageReads(), MessageWrites()
+    Thread(target=_read_lines, args=(source, reads, writes, on_end), name="stdin", daemon=True).start()
+    Thread(target=_write_messages, args=(target, reads, writes), name="stdout", daemon=True).start()
     try:
-        yield server_reads, server_writes
+        yield reads, writes
     finally:
-        for stream in (server_reads, server_writes, dispatcher.refusals, dispatcher.deliver):
-            stream.close()
+        reads.close()
+        writes.close()
         with anyio.move_on_after(LAST_WRITE_S, shield=True):
-            await all_written.wait()
-        outgoing.close()
+            await writes.all_written.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadDispatcher:
-    """Passes on what was read: messages to the server, refusals of unreadable lines back out."""
-
-    deliver: MemoryObjectSendStream[SessionMessage | Exception]
-    refusals: Writes
-
-    async def take(self, line: FramedLine, message: wire.JSONRPCMessage | UnreadableLine) -> None:
-        while self.refusals.statistics().tasks_waiting_send >= MAX_UNWRITTEN:  # noqa: ASYNC110 - rare, and brief
-            await anyio.sleep(UNWRITTEN_POLL_S)
-        if isinstance(message, UnreadableLine) and (request_id := id_of_answer(line)) is not None:
-            # an unreadable answer to a request of ours: the code that waits for it gets the error
-            await self.deliver.send(SessionMessage(message.as_error(request_id)))
-        elif isinstance(message, UnreadableLine):
-            await self.refusals.send(SessionMessage(message.as_error(line.request_id())))
-        else:
-            await self.deliver.send(SessionMessage(message))
-
-
-def _read_lines(source: int, dispatcher: _ReadDispatcher, on_end: Callable[[], None], loop: EventLoopToken) -> None:
+def _read_lines(source: int, reads: MessageReads, writes: MessageWrites, on_end: Callable[[], None]) -> None:
     """Read and parse lines. Parsing in this thread, not in the loop, keeps a long line from holding up other calls."""
-    with suppress(*_LOOP_ENDED, OSError):
+    with suppress(RuntimeError, OSError):
         for line in _cut_lines(source):
-            if line.text.strip():
-                from_thread.run(dispatcher.take, line, parse_line(line), token=loop)
+            while writes.is_full and not reads.is_closed:
+                time.sleep(UNWRITTEN_POLL_S)  # rare, and brief
+            if line.text.strip() and not _pass_on(line, reads, writes):
+                break
     on_end()
-    with suppress(*_LOOP_ENDED):
-        from_thread.run_sync(dispatcher.deliver.close, token=loop)
+    with suppress(RuntimeError):
+        reads.end()
+
+
+def _pass_on(line: FramedLine, reads: MessageReads, writes: MessageWrites) -> bool:
+    """Pass a message on to the server, the refusal of a line that is none back out. False: the server takes no more."""
+    message = parse_line(line)
+    if not isinstance(message, UnreadableLine):
+        return reads.put(SessionMessage(message))
+    if (request_id := id_of_answer(line)) is not None:
+        # an unreadable answer to a request of ours: the code that waits for it gets the error
+        return reads.put(SessionMessage(message.as_error(request_id)))
+    writes.put(SessionMessage(message.as_error(line.request_id())))
+    return not reads.is_closed
 
 
 def _cut_lines(source: int) -> Iterator[FramedLine]:
@@ -192,21 +166,15 @@ def _cut_lines(source: int) -> Iterator[FramedLine]:
     yield from cutter.flush()
 
 
-def _write_messages(
-    target: int,
-    outgoing: MemoryObjectReceiveStream[SessionMessage],
-    dispatcher: _ReadDispatcher,
-    all_written: anyio.Event,
-    loop: EventLoopToken,
-) -> None:
-    with suppress(*_LOOP_ENDED):
+def _write_messages(target: int, reads: MessageReads, writes: MessageWrites) -> None:
+    with suppress(RuntimeError):
         try:
-            while True:
-                _write_all(target, encode_message(from_thread.run(outgoing.receive, token=loop)))
+            while (message := writes.get()) is not None:
+                _write_all(target, encode_message(message))
         except OSError:  # the client has gone
-            from_thread.run_sync(dispatcher.deliver.close, token=loop)
-    with suppress(*_LOOP_ENDED):
-        from_thread.run_sync(all_written.set, token=loop)
+            reads.end()
+    with suppress(RuntimeError):
+        writes.end()
 
 
 def _write_all(target: int, line: bytes) -> None:

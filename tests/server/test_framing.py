@@ -17,6 +17,7 @@ from pydantic_core import from_json
 
 from kairos_mcp.server.framing import FramedLine, LineCutter, UnreadableLine, encode_message, parse_line
 from kairos_mcp.server.stdio import connect_streams
+from kairos_mcp.server.thread_streams import MAX_UNWRITTEN, UNWRITTEN_POLL_S
 
 
 @given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line)), st.integers(1, 50))
@@ -112,6 +113,24 @@ async def test_what_is_no_message_is_answered_and_the_next_one_passes():
         answer = from_json(await anyio.to_thread.run_sync(os.read, our_end, 4096))
         assert (answer["id"], answer["error"]["code"]) == (5, wire.INVALID_REQUEST)
         assert (await reads.receive()).message.id == 6
+        os.close(ours)
+
+
+async def test_a_client_that_does_not_read_is_not_read_from():
+    long = SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=1, result={"text": "x" * 2**17}))
+    async with connect_pipes() as (ours, our_end, reads, writes):
+        await writes.send(long)  # more than a pipe holds
+        for number in range(MAX_UNWRITTEN):
+            await writes.send(SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=number, result={})))
+        os.write(ours, b'{"jsonrpc":"2.0","id":5,"method":"ping"}\n')
+        with anyio.move_on_after(3 * UNWRITTEN_POLL_S) as waited:
+            await reads.receive()
+        assert waited.cancelled_caught
+        read = b""
+        while read.count(b"\n") <= MAX_UNWRITTEN:
+            read += await anyio.to_thread.run_sync(os.read, our_end, 2**16)
+        assert [from_json(line)["id"] for line in read.splitlines()] == [1, *range(MAX_UNWRITTEN)]
+        assert (await reads.receive()).message.id == 5
         os.close(ours)
 
 
