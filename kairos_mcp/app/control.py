@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Literal
 
@@ -84,7 +84,7 @@ class Control(Operations):
             # Somebody who sends a run to this route wants it to be tried, however silent the client was before.
             self._context.client_states.state_of(caller.session).is_silent = False
         at, dead = self._clock(), (await self._context.check_server_runs(run)).dead
-        moved = replace(run, route=body) if action == "reroute" else run  # a process that has the new route may drive
+        moved = run._replace(route=body) if action == "reroute" else run  # a process that has the new route may drive
         drives_here = action == "cancel" or (
             drive and not await self._context.is_served_elsewhere(run) and await self._context.can_drive(moved)
         )

@@ -7,7 +7,7 @@ import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -217,7 +217,7 @@ class RunPool:
         state.run = run
         try:
             parked_run = state.take_answers(answers, by_route, nonce)
-            state.run = replace(run, owner=mine, fence=fence)
+            state.run = run._replace(owner=mine, fence=fence)
             usual = plan_usual_commit(state, self._daily_accounts, mine, fence, at)
         except Exception:  # a bug of the flow: the answer is recorded all the same, and the run's worker meets the bug
             return False
@@ -235,7 +235,7 @@ class RunPool:
             return False
         state.apply_result(commit, result)
         if result.paused is not None:
-            state.run = replace(state.run, paused=result.paused.reason, resume_at=result.paused.resume_at)
+            state.run = state.run._replace(paused=result.paused.reason, resume_at=result.paused.resume_at)
         self._go_on(state, fence, is_released=result.released)
         return True
 

@@ -198,14 +198,13 @@ class Conversation(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return [self._history.messages[i] for i in range(*index.indices(self._length))]
+            return self._history.messages[: self._length][index]
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return self._history.messages[index % self._length]
 
     def __iter__(self) -> Iterator[Message]:
-        for i in range(self._length):
-            yield self._history.messages[i]
+        return iter(self._history.messages[: self._length])
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +283,10 @@ class Completion:
     kind: Literal["completion"] = "completion"
 
     def with_calls(self, calls: tuple[ToolCall, ...]) -> Completion:
-        """Return the answer with these calls in place of its own; at a third of what `replace` takes."""
+        """Return the answer with these calls in place of its own."""
+        return self.with_turn(self.content, calls, self.finish)
+
+    def with_turn(self, content: str, calls: tuple[ToolCall, ...], finish: Finish | None) -> Completion:
+        """Return the answer with this turn in place of its own; at a third of what `replace` takes."""
         rest = self.usage, self.context_tokens, self.unreadable, self.private, self.model
-        return Completion(self.content, calls, self.finish, *rest)
+        return Completion(content, calls, finish, *rest)

@@ -81,15 +81,18 @@ def find_unfit_value(value: object) -> str | None:
     for _ in range(MAX_DEPTH + 1):
         inner: list[object] = []
         for part in level:
-            size += 1
             if isinstance(part, str):
-                if not part.isascii() and _has_surrogate(part):
+                try:
+                    size += len(part) if part.isascii() else len(part.encode())
+                except UnicodeEncodeError:
                     return "a text holds a lone surrogate, which is no character"
-                size += len(part.encode()) - 1
-            elif isinstance(part, dict):
-                if not all(isinstance(key, str) for key in part):
-                    return "a key is no text"
-                inner += part.keys()
+                continue
+            size += 1
+            if isinstance(part, dict):
+                for key in part:
+                    if not isinstance(key, str):
+                        return "a key is no text"
+                inner += part
                 inner += part.values()
             elif isinstance(part, list | tuple):
                 inner += part
@@ -201,14 +204,6 @@ def _refuse_depth(text: str) -> None:
                 raise Undecodable(f"nested deeper than {MAX_DEPTH} levels")
         elif token[0] in "]}":
             depth -= 1
-
-
-def _has_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:

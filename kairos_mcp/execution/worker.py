@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -229,7 +229,7 @@ class RunWorker:
         self.state.apply_result(commit, result)
         if result.paused is not None:
             reason, resume_at = result.paused
-            self.state.run = replace(self.state.run, paused=reason, resume_at=resume_at)
+            self.state.run = self.state.run._replace(paused=reason, resume_at=resume_at)
         self._inbox_changed = self._inbox_changed or result.inbox_changed
         self.on_change()
         return result.released

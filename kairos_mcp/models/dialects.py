@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from string import Template
 from typing import Any
 
@@ -20,6 +21,9 @@ from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 
 MAX_BRIEF_CALLS = 2  # a small model that may write many calls repeats them until its tokens are used up
+MAX_INSTRUCTIONS = 64  # texts of what can be called, each of one set of tools
+_NO_TOOLS = ToolSet()
+_AS_WRITTEN = json.JSONEncoder(ensure_ascii=False)  # made once: `json.dumps` makes an encoder a call
 _REPLY_KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the text dialect
 
 
@@ -72,7 +76,7 @@ def format_tail(step: RequestCompletion, sent: Sent) -> str:
 
 def describe_schema(step: RequestCompletion, prompts: TextPrompts) -> str:
     """Describe the schema of the final answer in words, for a native route that can't be given it otherwise."""
-    schema = json.dumps(step.output_schema, ensure_ascii=False)
+    schema = _AS_WRITTEN.encode(step.output_schema)
     return "" if step.output_schema is None else Template(prompts.answer).substitute(schema=schema)
 
 
@@ -81,9 +85,9 @@ def encode_text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> En
     system, messages = _split_system(step)
     # A small model takes "round 2 of 6" for a reason to go on looking.
     as_text = _with_tail(_messages_as_text(messages), step, replace(sent, tail=None) if prompts.is_brief else sent)
-    return EncodedRequest(
-        "\n\n".join(part for part in (system, _system_instructions(step, prompts)) if part), as_text, ToolSet()
-    )
+    schema = "" if step.output_schema is None else _AS_WRITTEN.encode(step.output_schema)
+    instructions = _system_instructions(step.tools, schema, prompts)
+    return EncodedRequest("\n\n".join(part for part in (system, instructions) if part), as_text, _NO_TOOLS)
 
 
 def reply_schema(step: RequestCompletion, *, is_brief: bool = False) -> JsonObject:
@@ -105,10 +109,10 @@ def reply_schema(step: RequestCompletion, *, is_brief: bool = False) -> JsonObje
 def encode_text_turn(content: str, calls: Sequence[ToolCall]) -> str:
     """Encode a model's turn in the text dialect: `{"tool_calls", "say"?}`, or `{"final"}` without calls."""
     if not calls:
-        return json.dumps({"final": content}, ensure_ascii=False)
+        return _AS_WRITTEN.encode({"final": content})
     call_objects = [{"name": call.name, "arguments": call.arguments} for call in calls]
     turn: JsonObject = {"tool_calls": call_objects} | ({"say": content} if content else {})
-    return json.dumps(turn, ensure_ascii=False)
+    return _AS_WRITTEN.encode(turn)
 
 
 def decode_text_reply(reply: Completion, step: RequestCompletion, path: str) -> Completion:
@@ -140,10 +144,10 @@ def _decode_reply_object(reply: Completion, reply_object: JsonObject, step: Requ
     match reply_object:
         case {"tool_calls": list(calls), **rest} if calls and rest.get("final") is None:
             content = _optional_text(rest.get("say"), "say")
-            return replace(reply, content=content, tool_calls=tuple(_parse_calls(calls, path)), finish="tool_calls")
+            return reply.with_turn(content, tuple(_parse_calls(calls, path)), "tool_calls")
         case {"final": str() | dict() as final, **rest} if not (rest.get("tool_calls") or rest.get("say")):
-            text = final if isinstance(final, str) else json.dumps(final, ensure_ascii=False)
-            return replace(reply, content=text, finish="stop")
+            text = final if isinstance(final, str) else _AS_WRITTEN.encode(final)
+            return reply.with_turn(text, reply.tool_calls, "stop")
         case _:
             raise Undecodable(
                 'the object needs either "tool_calls", a list of calls, with "say" beside it, or "final" alone'
@@ -175,7 +179,7 @@ def _optional_text(value: Any, key: str) -> str:
 
 
 def _split_system(step: RequestCompletion) -> tuple[str, list[Message]]:
-    messages = list(step.conversation)
+    messages = step.conversation[:]
     if messages and messages[0].role == "system":
         return messages[0].content, messages[1:]
     return "", messages
@@ -193,32 +197,34 @@ def _messages_as_text(messages: list[Message]) -> list[Message]:
     """Turn calls into the object of the text dialect, and the results after a turn into one user message."""
     as_text: list[Message] = []
     for message in messages:
-        match message:
-            case Message("assistant", content, (_, *_) as calls):
-                as_text.append(Message("assistant", encode_text_turn(content, calls)))
-            case Message("tool", content) if as_text and as_text[-1].role == "user":
-                as_text[-1] = Message("user", f"{as_text[-1].content}\n\n{content}")
-            case Message("tool", content):
-                as_text.append(Message("user", content))
-            case _:
-                as_text.append(message)
+        if message.role == "assistant" and message.tool_calls:
+            as_text.append(Message("assistant", encode_text_turn(message.content, message.tool_calls)))
+        elif message.role != "tool":
+            as_text.append(message)
+        elif as_text and as_text[-1].role == "user":
+            as_text[-1] = Message("user", f"{as_text[-1].content}\n\n{message.content}")
+        else:
+            as_text.append(Message("user", message.content))
     return as_text
 
 
-def _system_instructions(step: RequestCompletion, prompts: TextPrompts) -> str:
-    schema = "" if step.output_schema is None else json.dumps(step.output_schema, ensure_ascii=False)
+@lru_cache(MAX_INSTRUCTIONS)
+def _system_instructions(tools: ToolSet, schema: str, prompts: TextPrompts) -> str:
+    """Say what can be called, and how. `schema`: of the answer, as JSON; empty for none.
+
+    Each round of a run asks with the same set of tools, which never changes, so the text is kept for it."""
     schema_text = Template(prompts.schema).substitute(schema=schema) if schema else ""
-    if len(step.tools) == 0:
+    if len(tools) == 0:
         return "\n\n".join(part for part in (prompts.final, schema_text) if part)
     describe = _describe_briefly if prompts.is_brief else _describe_fully
-    lines = [describe(tool) for tool in step.tools]
-    tools_text = Template(prompts.tools).substitute(tools="\n".join(lines), example=_example_call(step.tools))
+    lines = [describe(tool) for tool in tools]
+    tools_text = Template(prompts.tools).substitute(tools="\n".join(lines), example=_example_call(tools))
     return "\n\n".join(part for part in (tools_text, schema_text) if part)
 
 
 def _describe_fully(tool: ToolSpec) -> str:
     described = {"name": tool.name, "description": tool.description, "arguments": tool.input_schema}
-    return json.dumps(described, ensure_ascii=False)
+    return _AS_WRITTEN.encode(described)
 
 
 def _describe_briefly(tool: ToolSpec) -> str:
@@ -226,7 +232,7 @@ def _describe_briefly(tool: ToolSpec) -> str:
     the first line of the description. The schema of an argument that has no simple type is given in full."""
     properties, required = tool.input_schema.get("properties", {}), tool.input_schema.get("required", ())
     arguments = [
-        f"{json.dumps(name, ensure_ascii=False)}{'' if name in required else '?'}: {_format_type(schema)}"
+        f"{_AS_WRITTEN.encode(name)}{'' if name in required else '?'}: {_format_type(schema)}"
         for name, schema in properties.items()
     ]
     return f"- {tool.name} {{{', '.join(arguments)}}}: {tool.description.partition(chr(10))[0]}"
@@ -247,4 +253,4 @@ def _format_type(schema: Any) -> str:
         }:
             return str(kind)
         case _:
-            return json.dumps(schema, ensure_ascii=False)
+            return _AS_WRITTEN.encode(schema)

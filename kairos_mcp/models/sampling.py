@@ -81,10 +81,9 @@ def parse_sampling_reply(
         raise BadSamplingReply("the answer is no assistant's turn")
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
     model_name = "".join(char for char in reply.model[:MAX_MODEL_CHARS] if char.isprintable()) or None
-    answer = replace(_parse_blocks(blocks, path), finish=_parse_finish(reply.stop_reason), model=model_name)
-    if (
-        reason := find_unfit_value([answer.content, [[call.name, call.arguments] for call in answer.tool_calls]])
-    ) is not None:
+    content, calls = _parse_blocks(blocks, path)
+    answer = Completion(content, calls, _parse_finish(reply.stop_reason), model=model_name)
+    if (reason := find_unfit_value([content, [[call.name, call.arguments] for call in calls]])) is not None:
         return Completion(unreadable=reason)
     if answer.tool_calls and answer.finish == "stop":
         return replace(answer, unreadable=f"it ends with {reply.stop_reason!r} and calls tools; toolUse is needed")
@@ -97,14 +96,15 @@ def _parse_finish(stop_reason: str | None) -> Finish | None:
     return FINISHES.get((stop_reason or "").replace("_", "").lower())
 
 
-def _parse_blocks(blocks: Sequence[Any], path: str) -> Completion:
+def _parse_blocks(blocks: Sequence[Any], path: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """Parse what a turn consists of: its text, and its calls. Raises BadSamplingReply."""
     texts = [block.text for block in blocks if isinstance(block, wire.TextContent)]
     uses = [block for block in blocks if isinstance(block, wire.ToolUseContent)]
     if not texts and not uses:
         kinds = ", ".join(sorted({block.type for block in blocks})) or "nothing"
         raise BadSamplingReply(f"the answer holds {kinds} and no text")
     calls = tuple(ToolCall(call_path(path, n), use.name, dict(use.input)) for n, use in enumerate(uses, 1))
-    return Completion("".join(texts), calls)
+    return "".join(texts), calls
 
 
 def _encode_messages(encoded: EncodedRequest) -> list[wire.SamplingMessage]:

@@ -30,8 +30,7 @@ UNKNOWN = "unknown"  # how an attempt ended whose server died
 WAITED = "waited"  # how an attempt ended that was never begun: the step waited until the run went on
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(NamedTuple):
     """A run. Times are milliseconds since 1970.
 
     `n` is its number in the file, `id` what everybody else calls it by. `owner` None: no server drives it. `paused`:
@@ -176,7 +175,7 @@ class ControlRequest:
 def run_by_id(session: Session, run_id: str, principal: str | None = None) -> RunRow:
     """Return a run. Raises UnknownRun, also for a run of another principal than the given one."""
     found = session.row(f"select {_RUN} from run where id = ?", (run_id,))
-    run = None if found is None else RunRow(*found)
+    run = None if found is None else RunRow._make(found)
     if run is None or (principal is not None and run.principal != principal):
         raise UnknownRun(
             f"There is no run {truncate(run_id, 40)!r}.", "run_status without run_ids lists the newest runs."
@@ -187,14 +186,14 @@ def run_by_id(session: Session, run_id: str, principal: str | None = None) -> Ru
 def runs_by_ids(session: Session, run_ids: Sequence[str], principal: str) -> list[RunRow]:
     """Return those of these runs that are the principal's."""
     statement = f"select {_RUN} from run where principal = ? and id in ({placeholders(run_ids)})"
-    return [RunRow(*found) for found in session.rows(statement, (principal, *run_ids))]
+    return [RunRow._make(found) for found in session.rows(statement, (principal, *run_ids))]
 
 
 def run_by_number(session: Session, n: int) -> RunRow:
     """Return the run with this number in the file, which has to exist."""
     found = session.row(f"select {_RUN} from run where n = ?", (n,))
     assert found is not None
-    return RunRow(*found)
+    return RunRow._make(found)
 
 
 def newest_run_ids(session: Session, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
@@ -218,7 +217,7 @@ def runs_of_owners(session: Session, owners: list[int], after: int, limit: int) 
         f"select {_RUN} from run where outcome is null and paused is null and n > ?"
         f" and owner in ({placeholders(owners)}) order by n limit ?"
     )
-    return [RunRow(*found) for found in session.rows(statement, (after, *owners, limit))]
+    return [RunRow._make(found) for found in session.rows(statement, (after, *owners, limit))]
 
 
 LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the longest day, begun by a clock 48 h ahead
@@ -254,7 +253,7 @@ def due_runs(session: Session, at: int, dead: Sequence[int] = ()) -> list[RunRow
         f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
         f" and (owner is null or owner in ({placeholders(dead)}))"
     )
-    return [RunRow(*found) for found in session.rows(statement, (at, at + LONGEST_PAUSE_MS, *dead))]
+    return [RunRow._make(found) for found in session.rows(statement, (at, at + LONGEST_PAUSE_MS, *dead))]
 
 
 _STEPS = """

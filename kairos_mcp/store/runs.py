@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kairos_mcp.budget.units import caps_by_unit
@@ -89,7 +89,7 @@ def insert_run(session: Session, new: NewRun, draft: RunRow) -> RunRow:
     if new.mandate is not None and new.due is not None:
         mandates.record_start(session, new.principal, new.workspace or "", new.mandate, new.due)
     owned = {"account": account, "owner": draft.owner, "fence": draft.fence}
-    run = replace(draft, n=_insert_row(session, "run", {**_run_columns(new), **owned}), account=account)
+    run = draft._replace(n=_insert_row(session, "run", {**_run_columns(new), **owned}), account=account)
     for text in new.notes:
         add_note(session, run, text)
     return run

@@ -6,7 +6,6 @@ import asyncio
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -258,7 +257,7 @@ async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_on
         run_id = await waiting(app, place, caller=Caller(principal))
         with writing(place) as session:
             run = queries.run_by_id(session, run_id)
-    assert shlex.split(decision_command(replace(run, id="run-1"), key)) == ["kairos-mcp", *words]
+    assert shlex.split(decision_command(run._replace(id="run-1"), key)) == ["kairos-mcp", *words]
 
 
 async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_before(place):
