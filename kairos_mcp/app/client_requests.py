@@ -258,10 +258,10 @@ class ClientRequests(Operations):
         """Store the replies to an ask, by path; an ask that was answered before stores nothing."""
         if replies:
             self._context.client_states.state_of(caller.session).is_silent = False
-        deposits, at = await self._make_answers(run, replies), self._clock()
-        mine = await self._context.owner_for(run)
         requests = await self._store.read(lambda session: asks.request_ids_of(session, ask))
-        answers = [replace(each, request=requests[each.path]) for each in deposits if each.path in requests]
+        deposits, at = await self._make_answers(run, replies, requests), self._clock()
+        mine = await self._context.owner_for(run)
+        answers = [each for each in deposits if each.path in requests]
         answers_all, nonce = len(answers) == len(requests), ask.nonce
         if answers_all and await self._pool.commit_answers(run, answers, "sampling", mine, nonce=nonce):
             return
@@ -277,7 +277,7 @@ class ClientRequests(Operations):
             self._answered.add((caller.principal, caller.client))
             self._context.client_states.state_of(caller.session).is_silent = False
         run = await self._context.find_run_to_move(run_id, caller)
-        deposits, at = await self._make_answers(run, {path: reply}), self._clock()
+        deposits, at = await self._make_answers(run, {path: reply}, {path: reply.request}), self._clock()
         mine = await self._context.owner_for(run)
         if await self._pool.commit_answers(run, deposits, "sampling", mine):
             return
@@ -320,18 +320,22 @@ class ClientRequests(Operations):
     async def _can_fall_back(self, run: RunRow) -> bool:
         return (await self._factory.load_spec(run)).spec.asked_route == "auto"
 
-    async def _make_answers(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[SubmittedAnswer]:
-        """Make an answer of each reply whose step the flow still waits for."""
+    async def _make_answers(
+        self, run: RunRow, replies: Mapping[str, ClientReply], requests: Mapping[str, int | None]
+    ) -> list[SubmittedAnswer]:
+        """Make an answer of each reply whose step the flow still waits for. `requests`: what was answered, by path."""
         steps = {path: step for path in replies if (step := await self.asked_step(run, path)) is not None}
         account = None
         if any(replies[path].is_timed for path in steps):
             account = await self._store.read(lambda session: read_account(session, run.account))
-        return [self._make_answer(account, path, step, replies[path]) for path, step in steps.items()]
+        return [
+            self._make_answer(account, path, step, replies[path], requests.get(path)) for path, step in steps.items()
+        ]
 
     def _make_answer(
-        self, account: Account | None, path: str, step: RequestCompletion, reply: ClientReply
+        self, account: Account | None, path: str, step: RequestCompletion, reply: ClientReply, request: int | None
     ) -> SubmittedAnswer:
-        """Make an answer of a reply. `account`: the run's, of one that is timed."""
+        """Make an answer of a reply to this request. `account`: the run's, of one that is timed."""
         left = None if account is None else _time_left(account, step)
         took_ms = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:
@@ -348,7 +352,7 @@ class ClientRequests(Operations):
             usage.cached_tokens,
             usage.exactness,
             dialect=reply.dialect,
-            request=reply.request,
+            request=request,
         )
 
 

@@ -149,7 +149,7 @@ class RunFactory:
         any of its machine."""
         if not run.workspace:
             return True
-        return self.is_at(run.place) and (by_hand or Path(run.workspace) in self.settings.workspaces)
+        return self.is_at(run.place) and (by_hand or run.workspace in map(str, self.settings.workspaces))
 
     def is_at(self, place: str | None) -> bool:
         """Whether the folders of this place are here; None: of any."""
@@ -421,8 +421,8 @@ class RunFactory:
             registry, loaded = await self.registry(run.workspace), await self.load_spec(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
-        granted = [spec for spec in (*loaded.offered, *loaded.searchable) if spec.source != "caller"]
-        return all(registry.can_resolve(spec.name) or (loaded.searches and spec.name == SEARCH) for spec in granted)
+        granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if spec.source != "caller"]
+        return registry.can_resolve([name for name in granted if not (loaded.searches and name == SEARCH)])
 
     async def _rebuild_text(self, lost: LostText, run: RunRow) -> str:
         """Rebuild a text of a run's spec if its source is still there. Raises Unreadable."""

@@ -300,7 +300,8 @@ class Runs(Operations):
             await self._context.register_use()
         await asyncio.sleep(0)  # a caller that asks in a loop must let others run
         until_s = time.monotonic() + wait_s
-        if until in ("rest", "done") and on_heartbeat is None and not self._waits_end:
+        moving = [n for n in moving if self._pool.is_moving(n)]
+        if moving and until in ("rest", "done") and on_heartbeat is None and not self._waits_end:
             with self._interruptible():  # their rows are of use once they have stopped
                 await self._pool.wait_until_stopped(moving, min(wait_s, HEARTBEAT_S))
         runs_now = await self._find_runs(run_ids, caller)

@@ -244,6 +244,9 @@ class ToolSet(Sequence[ToolSpec]):
     def __len__(self) -> int:
         return len(self._specs)
 
+    def __iter__(self) -> Iterator[ToolSpec]:
+        return iter(self._specs)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -126,7 +126,8 @@ class ResumedRequest:
     digests: tuple[tuple[str, str], ...] = ()
 
     def as_sealed(self) -> str:
-        return json.dumps(astuple(self))
+        when = self.rounds, self.dialect, self.at
+        return json.dumps((self.run_id, self.nonces, *when, self.skipped, self.digests))
 
     @staticmethod
     def from_sealed(state: str | None) -> ResumedRequest | None:

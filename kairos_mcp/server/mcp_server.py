@@ -8,6 +8,7 @@ import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,11 @@ def build_server(
 class _Server(Server[ClientSessions]):
     """The SDK's server, which says in every era that its list of resources changes, and its tools and prompts do not:
     from 2026-07-28 on the SDK would say it of all three."""
+
+    @cached_property
+    def server_info_stamp(self) -> dict[str, Any]:
+        """What each result says of this server. The SDK copies it for each, icons and all; nothing here changes it."""
+        return super().server_info_stamp
 
     def get_capabilities(self, *given: Any, **named: Any) -> wire.ServerCapabilities:
         capabilities = super().get_capabilities(*given, **named)

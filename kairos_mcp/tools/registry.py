@@ -147,9 +147,13 @@ class ToolRegistry:
         its own `run` gives."""
         return self._tools.get(name) or self._internal.get(name) or self._removed.get(name)
 
-    def can_resolve(self, name: str) -> bool:
-        """Return whether a run with this tool can continue here: the tool exists, or it is known why it does not."""
-        return self.find(name) is not None or any(source.why_withheld(name) for source in self._sources)
+    def can_resolve(self, names: Iterable[str]) -> bool:
+        """Return whether a run with these tools can continue here: each exists, or it is known why it does not."""
+        offered = self._tools
+        return all(
+            name in offered or self.find(name) is not None or any(source.why_withheld(name) for source in self._sources)
+            for name in names
+        )
 
     def resolve(self, spec: ToolSpec) -> Tool:
         """Return the tool that a run was offered as `spec`. Raises ToolNotOffered if it is gone, waits for approval, or

@@ -143,8 +143,8 @@ def test_a_source_that_changes_is_seen_at_the_next_look() -> None:
     registry.wait_ready(None)
     assert len(registry.specs) == 1
     assert registry.find("x__tool_2") is not None  # a call that was begun for it still finds it, and its reason
-    assert registry.can_resolve("x__new")
-    assert not registry.can_resolve("x__nothing")
+    assert registry.can_resolve(["x__new"])
+    assert not registry.can_resolve(["x__nothing"])
     assert registry.notes(None) == ("x is slow.",)
 
 
