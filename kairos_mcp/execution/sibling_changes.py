@@ -30,8 +30,8 @@ from kairos_mcp.tools.tool import error_result
 SHOWN_CHARS = 2_000  # of what others have changed
 CHANGED_BY = "changed_by"  # in the data of a result: the calls whose changes it shows
 
-_CHANGING = frozenset((EDIT_SPEC.name, WRITE_SPEC.name, APPLY_SPEC.name))
-_KNOWN = _CHANGING | {READ_SPEC.name, PLAN_SPEC.name}
+CHANGING_TOOLS = frozenset((EDIT_SPEC.name, WRITE_SPEC.name, APPLY_SPEC.name))
+_NOTED_TOOLS = CHANGING_TOOLS | {READ_SPEC.name, PLAN_SPEC.name}
 
 
 class _Look(NamedTuple):
@@ -86,16 +86,16 @@ class SiblingChanges:
 
     def may_change(self, path: str, call: ToolCall) -> bool:
         """Whether the call at this path may change files that other tasks know of."""
-        return call.name in _CHANGING and bool(task_of(path))
+        return call.name in CHANGING_TOOLS and bool(task_of(path))
 
     def begin(self, path: str, call: ToolCall) -> None:
         """Note that the call at this path begins."""
-        if call.name in _KNOWN and task_of(path):
+        if call.name in _NOTED_TOOLS and task_of(path):
             self._begun[path] = self._tick()
 
     def end(self, path: str, call: ToolCall, answer: Answer) -> None:
         """Note the answer of the call at this path."""
-        if call.name not in _KNOWN or not (task := task_of(path)) or not isinstance(answer, ToolResult):
+        if call.name not in _NOTED_TOOLS or not (task := task_of(path)) or not isinstance(answer, ToolResult):
             return
         begun, turn = self._begun.pop(path, self._now), turn_of(path)[0]
         data = answer.data if isinstance(answer.data, dict) else {}
@@ -117,7 +117,7 @@ class SiblingChanges:
 
     def refusal(self, path: str, call: ToolCall) -> ToolResult | None:
         """Return the answer of a call that would change what another task has changed unseen; None if it may go on."""
-        if not (task := task_of(path)) or call.name not in _CHANGING:
+        if not (task := task_of(path)) or call.name not in CHANGING_TOOLS:
             return None
         turn = turn_of(path)[0]
         unseen = {

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
+from kairos_mcp.execution.sibling_changes import CHANGING_TOOLS
+from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.server.annotations import BUILT_IN, MOVES_RUNS, READING_PHASES, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools.files.plans import BOTH_SPEC, PLAN_SPEC
 from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC
 
 ALLOW_EDITS, ALLOW_ALL = (GateRule("edit_*", "allow"),), (GateRule("*", "allow"),)
@@ -61,6 +64,9 @@ def test_the_tools_that_change_a_workspace_are_those_that_there_are(tmp_path: Pa
     there = {tool.spec.name: tool.spec.effect for tool in builtin_tools(tmp_path, read_bytes=1)}
     assert there.pop(MORE_ROUNDS_SPEC.name) == "idempotent"  # it changes its run, not the workspace
     assert {name: effect for name, effect in there.items() if effect != "read"} == dict(BUILT_IN)
+    changes_files = {name for name, effect in there.items() if effect == "checked"}
+    assert changes_files | {PLAN_SPEC.name} == EDITING_TOOLS  # no mandate may call them by themselves
+    assert changes_files - {BOTH_SPEC.name} == CHANGING_TOOLS  # agents hear of each other's
 
 
 RULES = [

@@ -14,7 +14,16 @@ from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.act import ActResult, act, parse_act_result
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decide import decide
-from kairos_mcp.flows.ooda.decision import Decision, decision_json, parse_decision
+from kairos_mcp.flows.ooda.decision import (
+    CodeEdit,
+    CreateFile,
+    Decision,
+    EditPlan,
+    Noop,
+    RunTool,
+    decision_json,
+    parse_decision,
+)
 from kairos_mcp.flows.ooda.observe import Observation, observe, parse_observation
 from kairos_mcp.flows.ooda.orient import Orientation, orient, parse_orientation
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
@@ -64,8 +73,8 @@ def phase_flow(context: CycleContext, phase: Phase, given: JsonObject | None = N
             return make_outcome(failure.stop_reason, failure.reason, failure.as_json())
         case Observation() | Orientation() | ActResult() | Reflection():
             return make_outcome(_DONE, _summary(output), output.as_json())
-        case decision:
-            return make_outcome(_DONE, f"Decided: {decision.kind}.", decision_json(decision))
+        case CodeEdit() | EditPlan() | CreateFile() | RunTool() | Noop():
+            return make_outcome(_DONE, f"Decided: {output.kind}.", decision_json(output))
 
 
 def _run_phase(

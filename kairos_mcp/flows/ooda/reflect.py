@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from kairos_mcp.core.command_patterns import RUN_COMMAND
 from kairos_mcp.core.json_schema import compile_schema, object_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolCall, ToolResult
@@ -35,7 +36,6 @@ from kairos_mcp.flows.structured_answer import (
 )
 
 CHECK_FILE = "check_file"
-RUN_COMMAND = "run_command"
 
 
 @dataclass(frozen=True, slots=True)
