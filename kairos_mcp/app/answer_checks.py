@@ -42,7 +42,7 @@ def to_stored_form(value: object, step: Step | None, recorded: Answer | None) ->
             return value
 
 
-def make_deposits(
+def make_answers(
     answers: Mapping[str, object],
     waiting: Mapping[str, Step],
     approved: Mapping[str, ApprovalRow],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, split_answers, to_stored_form
+from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
 from kairos_mcp.app.context import Operations
 from kairos_mcp.core import placeholders, redact_values
 from kairos_mcp.core.decision_rights import Settlement, Verdict
@@ -52,7 +52,7 @@ class Answers(Operations):
             steps, decided, settled = split_answers(answers, found.approval_keys.__contains__, caller.actor)
             self._check_may_decide(run, decided, settled, caller)
             try:
-                deposits = make_deposits(
+                new_answers = make_answers(
                     self._unanswered_steps(run, steps, recorded),
                     open_steps,
                     found.approvals,
@@ -61,14 +61,14 @@ class Answers(Operations):
                 )
             except (NotWaiting, AlreadyAnswered) as stale:
                 raise type(stale)(stale.message, _describe_waiting(run, found.waits), run_id=run.id) from stale
-        if deposits and run.paused is not None and run.resume_at is None and run.outcome is None:
+        if new_answers and run.paused is not None and run.resume_at is None and run.outcome is None:
             raise Stale(
                 f"The run is paused, and takes no answers: {run.paused}",
                 'Go on with it first, by run_control action="resume"; then answer.',
                 run_id=run.id,
             )
-        if deposits or decided or settled:
-            await self._submit_responses(run, deposits, decided, caller, drive=drive, settled=settled)
+        if new_answers or decided or settled:
+            await self._submit_responses(run, new_answers, decided, caller, drive=drive, settled=settled)
 
     def keys_unmasked(self, answers: Mapping[str, object]) -> frozenset[str]:
         """Return the keys of the answers that are recorded as they were given, no word of them masked."""
@@ -145,7 +145,7 @@ class Answers(Operations):
     async def _submit_responses(
         self,
         run: RunRow,
-        deposits: Sequence[SubmittedAnswer],
+        new_answers: Sequence[SubmittedAnswer],
         decided: Sequence[Decision],
         caller: Caller,
         *,
@@ -165,14 +165,14 @@ class Answers(Operations):
 
         try:
             with queries.name_run_in_errors(run):
-                only_answers = bool(deposits) and not (decided or settled)
-                if only_answers and await self._pool.commit_answers(run, deposits, route, owner):
+                only_answers = bool(new_answers) and not (decided or settled)
+                if only_answers and await self._pool.commit_answers(run, new_answers, route, owner):
                     return
                 fence = await self._store.submit(
                     lambda session: decisions.record_responses(
                         session,
                         run,
-                        deposits,
+                        new_answers,
                         decided,
                         route,
                         owner,

@@ -259,14 +259,14 @@ class ClientRequests(Operations):
         if replies:
             self._context.client_states.state_of(caller.session).is_silent = False
         requests = await self._store.read(lambda session: asks.request_ids_of(session, ask))
-        deposits, at = await self._make_answers(run, replies, requests), self._clock()
+        new_answers, at = await self._make_answers(run, replies, requests), self._clock()
         mine = await self._context.owner_for(run)
-        answers = [each for each in deposits if each.path in requests]
+        answers = [each for each in new_answers if each.path in requests]
         answers_all, nonce = len(answers) == len(requests), ask.nonce
         if answers_all and await self._pool.commit_answers(run, answers, "sampling", mine, nonce=nonce):
             return
         fence = await self._store.submit(
-            lambda session: asks.deposit_ask_answers(session, run, nonce, deposits, owner=mine, at=at),
+            lambda session: asks.record_ask_answers(session, run, nonce, new_answers, owner=mine, at=at),
             of_run=run.n,
         )
         await self._pool.continue_run(run, mine, fence)
@@ -277,12 +277,12 @@ class ClientRequests(Operations):
             self._answered.add((caller.principal, caller.client))
             self._context.client_states.state_of(caller.session).is_silent = False
         run = await self._context.find_run_to_move(run_id, caller)
-        deposits, at = await self._make_answers(run, {path: reply}, {path: reply.request}), self._clock()
+        new_answers, at = await self._make_answers(run, {path: reply}, {path: reply.request}), self._clock()
         mine = await self._context.owner_for(run)
-        if await self._pool.commit_answers(run, deposits, "sampling", mine):
+        if await self._pool.commit_answers(run, new_answers, "sampling", mine):
             return
         recorded = await self._store.submit(
-            lambda session: asks.deposit_still_open(session, run, deposits, owner=mine, at=at),
+            lambda session: asks.record_still_open(session, run, new_answers, owner=mine, at=at),
             of_run=run.n,
         )
         await self._pool.continue_run(run, mine, recorded.fence)

@@ -145,10 +145,10 @@ def record_ask_decisions(
     )
 
 
-def deposit_ask_answers(
-    session: Session, run: RunRow, nonce: str, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
+def record_ask_answers(
+    session: Session, run: RunRow, nonce: str, new_answers: Sequence[SubmittedAnswer], *, owner: int, at: int
 ) -> int | None:
-    """Consume the ask and deposit its answers; only the first caller that brings them stores anything.
+    """Consume the ask and record its answers; only the first caller that brings them stores anything.
 
     Requests of the ask that are not answered are withdrawn. Returns the fence if the run was taken over.
     """
@@ -156,22 +156,22 @@ def deposit_ask_answers(
     if ask is None or not consume_ask(session, run, nonce, at):
         return None
     request_ids = request_ids_of(session, ask)
-    answers = [replace(deposit, request=request_ids.get(deposit.path)) for deposit in deposits]
-    recorded = deposit_still_open(session, run, answers, owner=owner, at=at)
+    answers = [replace(answer, request=request_ids.get(answer.path)) for answer in new_answers]
+    recorded = record_still_open(session, run, answers, owner=owner, at=at)
     in_vain = [number for path, number in request_ids.items() if path not in recorded.paths]
     withdrawal_fence = withdraw(session, run, in_vain, owner, at)
     return withdrawal_fence if recorded.fence is None else recorded.fence
 
 
-def deposit_still_open(
-    session: Session, run: RunRow, deposits: Sequence[SubmittedAnswer], *, owner: int, at: int
+def record_still_open(
+    session: Session, run: RunRow, new_answers: Sequence[SubmittedAnswer], *, owner: int, at: int
 ) -> RecordedAnswers:
-    """Deposit the answers whose steps still wait; late ones store nothing."""
+    """Record the answers whose steps still wait; late ones store nothing."""
     now = run_by_number(session, run.n)
     if now.outcome is not None:
         return RecordedAnswers()
-    found = [(step_at(session, run.n, deposit.path), deposit) for deposit in deposits]
-    still_open = [(step, deposit) for step, deposit in found if step is not None and step.is_waiting]
+    found = [(step_at(session, run.n, answer.path), answer) for answer in new_answers]
+    still_open = [(step, answer) for step, answer in found if step is not None and step.is_waiting]
     return record_answers(session, now, still_open, "sampling", owner, at)
 
 

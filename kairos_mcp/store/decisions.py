@@ -40,7 +40,7 @@ class Decision:
 def record_responses(
     session: Session,
     run: RunRow,
-    deposits: Sequence[SubmittedAnswer],
+    new_answers: Sequence[SubmittedAnswer],
     decisions: Sequence[Decision],
     by_route: str,
     owner: int,
@@ -61,7 +61,7 @@ def record_responses(
         for settlement in settlement_requests
         if settlements.must_record(session, run, settlement, actor.principal)
     ]
-    fence = insert_submitted_answers(session, run, deposits, by_route, owner, at, dead=dead)
+    fence = insert_submitted_answers(session, run, new_answers, by_route, owner, at, dead=dead)
     write_decisions(session, run, new, at)
     for settlement in unsettled:
         settlements.record_settlement(session, run, settlement, actor, at)

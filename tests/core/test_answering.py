@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.app.answer_checks import check_repeated_answer, make_deposits, split_answers
+from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
@@ -51,7 +51,7 @@ APPROVED = ApprovalRow(
 def deposits_for(
     answers: dict[str, Any], approved: dict[str, ApprovalRow] | None = None, shown: int = 400
 ) -> list[SubmittedAnswer]:
-    return make_deposits(answers, WAITING, approved or {}, "run-7", shown)
+    return make_answers(answers, WAITING, approved or {}, "run-7", shown)
 
 
 # -- what a deposit is -----------------------------------------------------------------------------------------

@@ -1426,7 +1426,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/answers.py",
-        "if deposits and run.paused is not None and run.resume_at is None and run.outcome is None:",
+        "if new_answers and run.paused is not None and run.resume_at is None and run.outcome is None:",
         "if False:",
         "core/test_app_runs.py::test_a_paused_run_takes_no_answers_until_it_is_resumed",
     ),

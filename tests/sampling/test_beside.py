@@ -135,7 +135,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         with place.session() as session:
             run = queries.run_by_id(session, run_id)
             late = [SubmittedAnswer("task-1/round-1", Completion("late"))]
-            recorded = asks.deposit_still_open(session, run, late, owner=ownership.ANY_SERVER, at=0)
+            recorded = asks.record_still_open(session, run, late, owner=ownership.ANY_SERVER, at=0)
             assert recorded == RecordedAnswers()
         assert bodies(place, run_id) == before
 
