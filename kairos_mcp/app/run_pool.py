@@ -129,7 +129,7 @@ class RunPool:
         for path, step in moving[0].state.pending.items():
             match step.failed_result:
                 case StepResult(answer=Failure(code=code)) if step.retry_at is not None:
-                    found.append(BackOff(path, code, step.retry_at, step.tries % MAX_ATTEMPTS + 1, MAX_ATTEMPTS))
+                    found.append(BackOff(path, code, step.retry_at, step.attempts % MAX_ATTEMPTS + 1, MAX_ATTEMPTS))
                 case _:
                     pass
         return found

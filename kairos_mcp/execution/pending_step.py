@@ -31,7 +31,7 @@ class PendingStep:
     run's that it is charged to.
     """
 
-    tries = 1
+    attempts = 1
     # The newest attempt, once it has ended without an answer.
     ended_attempt: EndedAttempt | None = None
     failed_result: StepResult | None = None  # its result, until the step begins again
@@ -84,14 +84,14 @@ class PendingStep:
                 # The round itself goes on, so a failed attempt does not count as one.
                 self.ended_attempt = EndedAttempt(code, result.spent._replace(rounds=0))
                 self.failed_result, self.is_backing_off = result, backs_off
-                self.tries += 1
+                self.attempts += 1
             case _:
                 raise AssertionError("only a failed completion is begun again")
 
     def copy_failure(self, failed: PendingStep) -> None:
         """Take over how this attempt failed, which its rows don't say yet."""
         self.ended_attempt, self.failed_result = failed.ended_attempt, failed.failed_result
-        self.is_backing_off, self.retry_at, self.tries = failed.is_backing_off, failed.retry_at, failed.tries
+        self.is_backing_off, self.retry_at, self.attempts = failed.is_backing_off, failed.retry_at, failed.attempts
 
     def add_withdrawal(self, request: WithdrawnRequest) -> None:
         """Count a request of a client's model that was withdrawn as an attempt that ended without an answer."""
@@ -190,7 +190,7 @@ class PendingStep:
 def restore_step(row: StepRow, step: Step) -> PendingStep:
     """The pending step of a row without an answer: where it was begun, its outcome is unknown."""
     pending = PendingStep(row.id, step, row.is_open, row.held, row.sent, shared=row.shared)
-    pending.tries, pending.begun_at = row.attempts + 1, (row.newest or row).at
+    pending.attempts, pending.begun_at = row.attempts + 1, (row.newest or row).at
     pending.needs_settlement = row.needs_settlement
     if row.is_begun_unanswered:
         pending.ended_attempt = EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0))
@@ -200,8 +200,8 @@ def restore_step(row: StepRow, step: Step) -> PendingStep:
 def retry_delay_s(step: PendingStep, result: StepResult) -> float | None:
     """Seconds to wait before the next attempt: 1, 2, 4, or what the provider asks for. None: the answer is final."""
     match result.answer:
-        case Failure(retryable=True, retry_after_s=after) if step.tries % MAX_ATTEMPTS:
-            return min(MAX_BACKOFF_S, 2.0 ** (step.tries % MAX_ATTEMPTS - 1) if after is None else after)
+        case Failure(retryable=True, retry_after_s=after) if step.attempts % MAX_ATTEMPTS:
+            return min(MAX_BACKOFF_S, 2.0 ** (step.attempts % MAX_ATTEMPTS - 1) if after is None else after)
         case _:
             return None
 
@@ -210,14 +210,14 @@ def is_outage(step: PendingStep, result: StepResult, paid_routes: Collection[str
     """Whether a route that this server pays for failed so often that the run is to be paused rather than ended."""
     match result.answer:
         case Failure(retryable=True):
-            return step.sent.route in paid_routes and step.tries % MAX_ATTEMPTS == 0
+            return step.sent.route in paid_routes and step.attempts % MAX_ATTEMPTS == 0
         case _:
             return False
 
 
 def outage_ms(step: PendingStep) -> int:
     """How long a step waits for the end of a provider's outage, in milliseconds: longer each time."""
-    return min(FIRST_OUTAGE_PAUSE_MS << step.tries // MAX_ATTEMPTS, MAX_OUTAGE_PAUSE_MS)
+    return min(FIRST_OUTAGE_PAUSE_MS << step.attempts // MAX_ATTEMPTS, MAX_OUTAGE_PAUSE_MS)
 
 
 def outage_pause(steps: Iterable[PendingStep], at: int) -> Paused | None:

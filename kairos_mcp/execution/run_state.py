@@ -91,7 +91,7 @@ class RunState:
                 self.finish_step(finished.path, finished.result, finished.by_route)
         for path, failed in self.failed.items():
             pending = self.pending.get(path)
-            if pending is not None and pending.tries == failed.tries - 1:  # it was not begun again since
+            if pending is not None and pending.attempts == failed.attempts - 1:  # it was not begun again since
                 pending.copy_failure(failed)
         self._apply_verdicts(stored.approvals)
 

@@ -45,7 +45,7 @@ from kairos_mcp.store.settlements import decode_settlement
 
 T = TypeVar("T")
 
-COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses between tries of a commit that the store refuses for now
+COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses before further attempts at a commit that the store refuses for now
 KEEPS_LOOP_S = 0.001  # a run lets others have the event loop at least so often
 IN_PLACE_S = 0.001  # most calls of tools that read take less; while one run moves, nothing else is to be done meanwhile
 IN_PLACE_BESIDE_OTHERS_S = 0.0002  # while several do

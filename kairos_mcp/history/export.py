@@ -82,11 +82,11 @@ def export_lines(
         body = texts.read_text(session, content_hash)  # a damaged one is no record of anything
         if body is not None:
             yield ExportedText(content_hash, export_redactor.text(body, export_redactor.places.texts, content_hash))
-    tries: dict[int, list[AttemptRow]] = {}
+    attempts: dict[int, list[AttemptRow]] = {}
     for attempt in list_attempts(session, run.n):
-        tries.setdefault(attempt.step_id, []).append(attempt)
+        attempts.setdefault(attempt.step_id, []).append(attempt)
     for row in record:
-        yield from _export_step(row, tries.get(row.id, ()), export_redactor)
+        yield from _export_step(row, attempts.get(row.id, ()), export_redactor)
     yield from _export_messages(planner_input, record, export_redactor)
     for note in report_queries.list_notes(session, run.n):
         yield ExportedNote(export_redactor.text(note, export_redactor.places.beside, "note"))
@@ -116,11 +116,11 @@ def _export_run(run: RunRow, export_redactor: _ExportRedactor) -> ExportedRun:
     )
 
 
-def _export_step(row: StepRow, tries: Any, export_redactor: _ExportRedactor) -> Iterator[Any]:
+def _export_step(row: StepRow, attempts: Any, export_redactor: _ExportRedactor) -> Iterator[Any]:
     sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
     held = None if row.held is None else _amounts(row.held)
     yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, export_redactor.json(sent, [], ""))
-    for each in tries:
+    for each in attempts:
         yield ExportedAttempt(
             row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.handed_out, each.sent
         )

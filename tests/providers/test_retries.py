@@ -12,11 +12,11 @@ from kairos_mcp.store.commit import StepResult
 
 
 def pauses(retry_after_s: float | None = None, *, retryable: bool = True) -> list[float | None]:
-    """The pause after each of a mark's tries, and after the first of those when its run has sat an outage out."""
+    """The pause after each of a step's attempts, and after the first of those when its run has sat an outage out."""
     failed = StepResult(Failure("provider_busy", "Later.", retryable, retry_after_s), NOTHING)
     tried = [PendingStep(1, step_of(), False, NOTHING, Sent("provider")) for _ in range(MAX_ATTEMPTS + 1)]
     for tries, step in enumerate(tried, 1):
-        step.tries = tries
+        step.attempts = tries
     return [retry_delay_s(mark, failed) for mark in tried]
 
 
