@@ -163,7 +163,7 @@ class RunPool:
         """Drive a run that this server has just taken, with this fencing number."""
         parked_fence, parked = self._parked.pop(run.n, (None, None))
         if parked is not None and parked_fence == fence - 1:
-            parked.run = run
+            parked.take_row(run)
             self._launch(self._make_worker(parked, fence, is_rebuilt=True))
         else:
             self._launch(self._make_worker(await self._factory.new_state(run), fence))
@@ -214,10 +214,10 @@ class RunPool:
         if self._parked.get(run.n) is not parked:
             return False
         del self._parked[run.n]  # the state is given up, unless all of this is written
-        state.run = run
+        state.take_row(run)
         try:
             parked_run = state.take_answers(answers, by_route, nonce)
-            state.run = run._replace(owner=mine, fence=fence)
+            state.run = state.run._replace(owner=mine, fence=fence)
             usual = plan_usual_commit(state, self._daily_accounts, mine, fence, at)
         except Exception:  # a bug of the flow: the answer is recorded all the same, and the run's worker meets the bug
             return False

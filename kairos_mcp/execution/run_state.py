@@ -95,6 +95,10 @@ class RunState:
                 pending.copy_failure(failed)
         self._apply_verdicts(stored.approvals)
 
+    def take_row(self, run: RunRow) -> None:
+        """Take over the run's row as it is now. What never changes stays the same object: others hold it as well."""
+        self.run = run._replace(id=self.run.id, spec=self.run.spec, principal=self.run.principal)
+
     def begin(self, limits: Limits) -> None:
         """Start the flow of a run of which nothing is stored yet but its account, which has these limits."""
         self.rebuild(StoredRun((), {}, {}))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NoReturn
 
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.budget.units import Units
@@ -61,13 +62,20 @@ class Resources:
         return ApprovalContext(self.workspace, self.redactor, self.approval_ms, self.has_sandbox)
 
 
+def _refuse_note(*_given: str) -> NoReturn:
+    raise RuntimeError("no tool is called of a run at rest")
+
+
+NO_MEMORY = ToolMemory(_refuse_note, _refuse_note, _refuse_note)
+
+
 @dataclass(slots=True)
 class ToolCaller:
     """Calls the tools of one run.
 
     `read_text` reads a stored text by its reference. `find_approval`: an approval that was given before, if it holds
-    for what would be asked at this path. `late_results`: of calls that were cancelled in the middle of a change of
-    files.
+    for what would be asked at this path. `memory`: that of the run while it moves. `late_results`: of calls that were
+    cancelled in the middle of a change of files.
     """
 
     run_id: str
@@ -75,7 +83,7 @@ class ToolCaller:
     resources: Resources
     read_text: Callable[[str], str | None]
     find_approval: Callable[[str, ApprovalRequest], Awaitable[ReusedApproval | None]] | None = None
-    memory: ToolMemory = field(default_factory=ToolMemory.in_process)
+    memory: ToolMemory = NO_MEMORY
     sibling_changes: SiblingChanges = field(default_factory=SiblingChanges)
     late_results: dict[str, StepResult] = field(default_factory=dict)
 

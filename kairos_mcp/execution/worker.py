@@ -32,7 +32,7 @@ from kairos_mcp.execution.plan_commit import plan_commit
 from kairos_mcp.execution.plan_usual_commit import plan_usual_commit
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stored_run
-from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S
+from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S, NO_MEMORY
 from kairos_mcp.store import apply_commit, integrity, queries
 from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_usual_commit
 from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult, UsualCommit
@@ -110,6 +110,7 @@ class RunWorker:
             except* ReplayDiffers as mismatch:
                 self.is_rebuilt = False
                 self.error = replay_mismatch(self.state.run.id, next(_flatten_errors(mismatch)))
+        self.state.executor.tool_caller.memory = NO_MEMORY  # of many runs at rest the memories take room
         self.on_change()
 
     def nudge(self, *, interrupt: bool = False) -> None:

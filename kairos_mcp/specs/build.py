@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
+from sys import intern
 from typing import Any
 
 from kairos_mcp.core.agent import Agent
@@ -107,7 +108,7 @@ class SpecBuilder:
     texts: Texts = field(default_factory=dict)
 
     def keep(self, text: str) -> str:
-        content_hash = sha256(text.encode()).hexdigest()
+        content_hash = intern(sha256(text.encode()).hexdigest())  # most texts are of many runs, whose specs keep it
         self.texts[content_hash] = text
         return content_hash
 
