@@ -75,7 +75,7 @@ class RunWorker:
     is_current: bool = False
     written: WrittenCommit | None = None
     error: KairosError | None = None
-    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)  # of those tasks
+    _group: asyncio.TaskGroup = field(init=False)  # of those tasks
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
     _nudge_event: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[object] | None = None
@@ -99,6 +99,7 @@ class RunWorker:
             # Others may have written, and rules may have changed, while the run was at rest.
             self._inbox_changed, self.state.accounts, self.state.authorizations = True, {}, {}
         self.is_current = False
+        self._yields_at = time.monotonic() + KEEPS_LOOP_S
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         self.state.executor.tool_caller.memory = memory_in_rows(self.store, self.state, self.owner, self.fence)
         with self.store.writer.active_run():
@@ -131,7 +132,8 @@ class RunWorker:
         try:
             if self.written is not None:
                 written, self.written = self.written, None
-                await (self._perform_usual(*written) or asyncio.sleep(0))
+                if (waits_for := self._perform_usual(*written)) is not None:
+                    await waits_for
             while not await self._step():
                 pass
         except KairosError as error:

@@ -216,7 +216,7 @@ class ToolRegistry:
             offered = [tool.spec for tool in self._tools.values() if not tool.named_only]
             return ToolSet([spec for spec in offered if spec.effect == "read"])
         names = {name for glob in globs for name in self._match_glob(glob)}
-        return ToolSet([spec for spec in self.specs if spec.name in names])
+        return ToolSet([tool.spec for name, tool in self._tools.items() if name in names])
 
     def find_unmatched(self, globs: Sequence[str]) -> tuple[str, ...]:
         """Return the globs that match no tool, nor could match one of a source whose tools are not known yet."""
