@@ -157,6 +157,11 @@ class ServerCall:
     skipped: set[str] = field(default_factory=set)
     log: CallLog | None = None
 
+    @property
+    def is_over_http(self) -> bool:
+        """Whether the client may be connected to other servers too."""
+        return self.client.ctx.request is not None
+
     def follow(self, run_id: str) -> None:
         """Have the client's log tell of this run, if it asked for one."""
         if self.log is not None:

@@ -31,7 +31,8 @@ HTTP_SESSION = "kairos.http_session"  # of a request over Streamable HTTP, in it
 
 @dataclass(slots=True, eq=False)
 class PushedRequest:
-    """One request to the client. `row_number`: of a completion's row. `max_silence_s`: how long the client may take.
+    """One request to the client. `row_number`: of a completion's row. `is_claimed`: other servers do not ask
+    this client for it. `max_silence_s`: how long the client may take.
     `is_current`: no other session has taken over. `is_noted`: its silence was reported. `is_closing`: its answer is
     being stored.
 
@@ -43,6 +44,7 @@ class PushedRequest:
     key: str
     is_dialog: bool = False
     row_number: int | None = None
+    is_claimed: bool = False
     max_silence_s: float = 0.0
     sent_s: float = field(default_factory=time.monotonic)
     is_current: bool = True

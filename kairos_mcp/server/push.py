@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -125,19 +125,21 @@ async def _start_pushes(
             watched[waiting.path] = push
             try:
                 with anyio.CancelScope(shield=True):  # a stored request has to be sent
-                    push.row_number = await asks.begin_request(found.run, waiting, call.caller)
+                    if await _claim(call, found.run, push):
+                        push.row_number = await asks.begin_request(found.run, waiting, call.caller)
             finally:
                 if push.row_number is None:
                     push.has_ended = True
                     del session.pushes[run_id, waiting.path]
+                    await _release(call, found.run, push)
             if push.row_number is None:
                 await asks.wait_for_change(run_id)
             else:
-                tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, waiting))
+                tasks.start_soon(_push_one, call, found.run, push, partial(_ask_model, call, push, waiting))
     for row in found.approvals:
         if row.key not in watched and session.may_push(run_id, call):
             push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
-            tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
+            tasks.start_soon(_push_one, call, found.run, push, partial(_ask_user, call, found.run, push, row))
     if call.on_beat is not None:
         await call.on_beat(await call.app.runs.heartbeat(found.run))
 
@@ -149,7 +151,23 @@ def _max_silence_s(call: ServerCall, number: int) -> float:
     return (policy.later_s if call.app.client_requests.has_answered(call.caller) else policy.first_s) * number
 
 
-async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], Awaitable[None]]) -> None:
+async def _claim(call: ServerCall, run: RunRow, push: PushedRequest) -> bool:
+    """Whether this server is the one to ask the client, which may be connected to others."""
+    if not call.is_over_http:
+        return True
+    push.is_claimed = await call.app.client_requests.claim_push(run, push.key, call.caller)
+    return push.is_claimed
+
+
+async def _release(call: ServerCall, run: RunRow, push: PushedRequest) -> None:
+    """Let others ask the client. A claim that can't be given up now ends by its age."""
+    if push.is_claimed:
+        with anyio.CancelScope(shield=True), suppress(KairosError):
+            await call.app.client_requests.release_push(run, push.key)
+        push.is_claimed = False
+
+
+async def _push_one(call: ServerCall, run: RunRow, push: PushedRequest, ask: Callable[[], Awaitable[None]]) -> None:
     """Run one push until it is answered or the answer is no longer needed. Raises nothing but cancellation."""
     try:
         with anyio.CancelScope() as scope, _cancel_once_unneeded(call, push, scope):
@@ -160,6 +178,7 @@ async def _push_one(call: ServerCall, push: PushedRequest, ask: Callable[[], Awa
     finally:
         push.has_ended = True
         call.session.pushes.pop((push.run_id, push.key), None)
+        await _release(call, run, push)
         call.app.client_requests.signal_change(push.run_id)
 
 
@@ -233,8 +252,13 @@ async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest
         raise
 
 
-async def _ask_user(call: ServerCall, push: PushedRequest, row: Question) -> None:
+async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Question) -> None:
     """Show a question to the client's user, and store what they decide about exactly that."""
+    with anyio.CancelScope(shield=True):
+        is_ours = await _claim(call, run, push)
+    if not is_ours:
+        await call.app.client_requests.wait_for_change(run.id)
+        return
     began = time.monotonic()
     try:
         dialog = elicitation.make_dialog(await call.app.runs.purpose(push.run_id, call.caller), row)

@@ -57,6 +57,7 @@ LOG_MESSAGES = "server/test_log_messages.py::test_"
 PROMPTED = "server/test_prompts.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
+ASKED_ONCE = "http/test_asked_by_one_server.py::test_"
 PLACES = "core/test_places.py::test_"
 STARTED = "ooda/test_started_by_workers.py::test_"
 SPANS = "telemetry/test_spans.py::test_"
@@ -2751,6 +2752,33 @@ ON_THE_PAGE = (
     ),
 )
 
+BY_ONE_SERVER = (
+    Guard(
+        "server/push.py",
+        "                    if await _claim(call, found.run, push):",
+        "                    if True:",
+        ASKED_ONCE + "a_model_is_asked_by_one_server_at_a_time[file-legacy http]",
+    ),
+    Guard(
+        "server/push.py",
+        "    if not is_ours:",
+        "    if False:",
+        ASKED_ONCE + "a_user_is_asked_by_one_server_at_a_time[file]",
+    ),
+    Guard(
+        "store/pushes.py",
+        "        if is_of_another and is_owner_alive(session, owners, owner):",
+        "        if is_of_another:",
+        ASKED_ONCE + "a_server_that_was_killed_while_it_asked_asks_no_more_and_another_one_does[file]",
+    ),
+    Guard(
+        "store/pushes.py",
+        " and client == new.client and ",
+        " and ",
+        ASKED_ONCE + "another_client_is_asked_by_its_own_call",
+    ),
+)
+
 AT_PLACES = (
     Guard(
         "app/run_factory.py",
@@ -2904,5 +2932,6 @@ GUARDS = (
     *ON_THE_PAGE,
     *BY_WORKERS,
     *AT_PLACES,
+    *BY_ONE_SERVER,
     *SIDE_BY_SIDE,
 )

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 _OF_RUN = {
     "run": "row.n",
-    **dict.fromkeys(("mark", "deposit", "note", "request", "ask", "memory", "approval", "task", "waiting"), "row.run"),
+    **dict.fromkeys(
+        ("mark", "deposit", "note", "request", "ask", "push", "memory", "approval", "task", "waiting"), "row.run"
+    ),
     **dict.fromkeys(("answer", "attempt"), "(select run from mark where id = row.mark)"),
     "account": "(select n from run where account = row.id)",
 }
