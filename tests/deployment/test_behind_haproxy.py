@@ -14,7 +14,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from support import postgres
 from support.app import place_in, reads, says
-from support.deployment import NAME, Deployment, deployed
+from support.deployment import NAME, Deployment, deployed_behind_proxy
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.unreplayed]
@@ -30,7 +30,7 @@ def running(tmp_path: Path, postgres_server: str) -> Any:
     root = tmp_path / "deployed"
     root.mkdir()
     place.workspace.rename(root / "files")
-    with deployed(root, postgres.make_empty_schema(postgres_server), place.script) as deployment:
+    with deployed_behind_proxy(root, postgres.make_empty_schema(postgres_server), place.script) as deployment:
         yield deployment
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import postgres
 from support.app import place_in, reads, says
-from support.deployment import NAME, deployed
+from support.deployment import NAME, deployed_behind_proxy
 
 from tests.foreign.cells import PYTHON_1
 from tests.foreign.driving import CLIENTS
@@ -27,7 +27,7 @@ def test_a_client_of_2025_completes_its_run_though_its_server_is_killed(
     place.script.write_text("".join(json.dumps(line) + "\n" for line in LINES))
     root.mkdir()
     place.workspace.rename(root / "files")
-    with deployed(root, postgres.make_empty_schema(postgres_server), place.script) as deployment:
+    with deployed_behind_proxy(root, postgres.make_empty_schema(postgres_server), place.script) as deployment:
         headers = {"Authorization": f"Bearer {deployment.token}", "Host": NAME}
         job = json.dumps({"url": f"{deployment.url}/mcp", "headers": headers, "goal": "look"})
         command = [*PYTHON_1.environ.command(folder, CLIENTS / "mcp_1_behind_proxy.py"), job]

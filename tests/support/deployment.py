@@ -60,14 +60,15 @@ def free_port() -> int:
 class Deployment:
     """What the compose file starts, on ports of this machine: the folder `root` has what its volumes and secrets have.
 
-    `database`: where the rows are. `script`: the model's completions, in place of the provider's.
+    `database`: where the rows are. `script`: the model's completions, in place of the provider's. `ports`: of the
+    servers; `port`: of the proxy.
     """
 
     root: Path
     database: str
     script: Path
+    ports: list[int]
     token: str = ""
-    ports: list[int] = field(default_factory=lambda: [free_port(), free_port()])
     web: list[Forked] = field(default_factory=list)
     work: list[Forked] = field(default_factory=list)
     port: int = field(default_factory=free_port)
@@ -157,29 +158,38 @@ class Deployment:
 
 
 @contextmanager
-def deployed(root: Path, database: str, script: Path) -> Iterator[Deployment]:
-    """Everything that the compose file starts until the block ends: tables, two servers, two workers, the proxy."""
-    haproxy, place = require_haproxy(), Deployment(root, database, script)
+def deployed(root: Path, database: str, script: Path, servers: int = 2) -> Iterator[Deployment]:
+    """What the compose file starts, but for the proxy, until the block ends: tables, servers, two workers."""
+    place = Deployment(root, database, script, ports=[free_port() for _ in range(servers)])
     authority = trustme.CA()
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(root / "tls.pem"))
     authority.cert_pem.write_to_path(str(root / "authority.pem"))
-    config = root / "haproxy.cfg"
-    config.write_text(place.proxy_config(), encoding="utf-8")
     place.run("migrate")
     place.token = place.run("migrate", "token", "add", "me").split()[-1]
-    proxy = None
     try:
-        place.web = [place.start_web(0), place.start_web(1)]
-        place.work = [place.start_work(0), place.start_work(1)]
+        place.web = [place.start_web(number) for number in range(servers)]
+        place.work = [place.start_work(number) for number in range(2)]
         for number, port in enumerate(place.ports):
             place.wait_until_ready(f"http://127.0.0.1:{port}", f"web-{number}.log")
-        with (root / "proxy.log").open("wb") as log:
-            environ = {**os.environ, "TLS_PEM": str(root / "tls.pem"), "SERVERS": "web"}
-            proxy = subprocess.Popen([haproxy, "-db", "-f", str(config)], env=environ, stdout=log, stderr=log)
-        place.wait_until_ready(place.url, "proxy.log")
         yield place
     finally:
-        for process in [*place.web, *place.work, proxy]:
-            if process is not None:
-                process.kill()
-                process.wait()
+        for process in [*place.web, *place.work]:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def deployed_behind_proxy(root: Path, database: str, script: Path) -> Iterator[Deployment]:
+    """All that the compose file starts, until the block ends."""
+    haproxy = require_haproxy()
+    with deployed(root, database, script) as place, (root / "proxy.log").open("wb") as log:
+        config = root / "haproxy.cfg"
+        config.write_text(place.proxy_config(), encoding="utf-8")
+        environ = {**os.environ, "TLS_PEM": str(root / "tls.pem"), "SERVERS": "web"}
+        proxy = subprocess.Popen([haproxy, "-db", "-f", str(config)], env=environ, stdout=log, stderr=log)
+        try:
+            place.wait_until_ready(place.url, "proxy.log")
+            yield place
+        finally:
+            proxy.kill()
+            proxy.wait()
