@@ -58,6 +58,12 @@ class DriveMode:
 
 
 DRIVES_ALL = DriveMode()
+SERVER_SLOTS = 64  # of a server that shares a database with others: what one leaves is shared among those that live
+
+
+def server_mode(*, drives: bool, is_shared: bool) -> DriveMode:
+    """Return how a server for clients drives runs; `is_shared`: others on other machines have the same store."""
+    return DriveMode(drives, SERVER_SLOTS if is_shared else None)
 
 
 class RunsToTake(NamedTuple):
@@ -360,27 +366,29 @@ class RunPool:
             await self._store.submit(lambda session: decisions.expire_overdue(session, at))
             found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
         for run in found.due:
-            if self._has_slot and await self._factory.can_perform(run):
+            if self._free_slots > 0 and await self._factory.can_perform(run):
                 await self._resume_due_run(run, found.dead)
         await self._take_left_behind(found.dead)
 
     @property
-    def _has_slot(self) -> bool:
-        return self._mode.slots is None or len(self._moving) < self._mode.slots
+    def _free_slots(self) -> int:
+        return PAGE_RUNS if self._mode.slots is None else self._mode.slots - len(self._moving)
 
     async def _take_left_behind(self, dead: list[int]) -> None:
-        """Take over the runs that these servers left, as many as there are slots for."""
+        """Take over the runs that these servers left, as many as there are slots for, in few commits."""
         after = 0
-        while dead and self._has_slot:
+        while dead and self._free_slots > 0:
             page = await self._store.read(partial(queries.runs_of_owners, owners=dead, after=after, limit=PAGE_RUNS))
             if not page:
                 return
             after = page[-1].n
             if self._mode.slots is not None:
                 random.shuffle(page)  # several workers look at the same runs just now
+            free, chosen = self._free_slots, list[RunRow]()
             for run in page:
-                if self._has_slot and await self._factory.can_perform(run):
-                    await self.take_over(run, dead)
+                if len(chosen) < free and await self._factory.can_perform(run):
+                    chosen.append(run)
+            await asyncio.gather(*(self.take_over(run, dead) for run in chosen))
 
     def _find_runs_to_take(self, session: Session, at: int) -> RunsToTake:
         if not queries.may_take_runs(session, self._store.owner_number, at):

@@ -237,9 +237,10 @@ async def open_when_needed(settings: Settings, *, drives: bool = True) -> AsyncI
         async with lock:
             if not opened:
                 from kairos_mcp.app.app import App
-                from kairos_mcp.app.run_pool import DriveMode
+                from kairos_mcp.app.run_pool import server_mode
 
-                opened.append(await stack.enter_async_context(App.open(settings, via="mcp", mode=DriveMode(drives))))
+                mode = server_mode(drives=drives, is_shared=settings.store is not None)
+                opened.append(await stack.enter_async_context(App.open(settings, via="mcp", mode=mode)))
                 app = opened[0]
                 for text in (*await app.tools.unused_gate_rules(), *await app.agents.problems()):
                     log.warning("%s", text)

@@ -58,6 +58,7 @@ PROMPTED = "server/test_prompts.py::test_"
 IN_PLACE = "commands/test_asked_in_place.py::test_"
 SHORT_NAMES = "commands/test_short_names.py::test_"
 ASKED_ONCE = "http/test_asked_by_one_server.py::test_"
+TAKEN = "postgres/test_taken_runs.py::test_"
 PLACES = "core/test_places.py::test_"
 STARTED = "ooda/test_started_by_workers.py::test_"
 SPANS = "telemetry/test_spans.py::test_"
@@ -2752,6 +2753,21 @@ ON_THE_PAGE = (
     ),
 )
 
+TAKEN_TOGETHER = (
+    Guard(
+        "app/run_pool.py",
+        "if len(chosen) < free and await",
+        "if await",
+        TAKEN + "as_many_as_there_are_slots_are_taken_in_one_commit",
+    ),
+    Guard(
+        "app/run_pool.py",
+        "            await asyncio.gather(*(self.take_over(run, dead) for run in chosen))",
+        "            for run in chosen:\n                await self.take_over(run, dead)",
+        TAKEN + "as_many_as_there_are_slots_are_taken_in_one_commit",
+    ),
+)
+
 BY_ONE_SERVER = (
     Guard(
         "server/push.py",
@@ -2933,5 +2949,6 @@ GUARDS = (
     *BY_WORKERS,
     *AT_PLACES,
     *BY_ONE_SERVER,
+    *TAKEN_TOGETHER,
     *SIDE_BY_SIDE,
 )
