@@ -16,7 +16,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
-from kairos_mcp.views.run_report import call_entries, newest_calls
+from kairos_mcp.views.calls import call_entries, newest_calls
 from kairos_mcp.views.team_view import TeamView
 
 

@@ -15,20 +15,21 @@ from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
-from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.routes import outdated_notes
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.step_path import loop_of, round_of, turn_of
+from kairos_mcp.core.step_path import loop_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.specs import load_ooda
-from kairos_mcp.store import approvals, queries, report_queries
+from kairos_mcp.store import approvals, report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
-from kairos_mcp.store.codec import decode, decode_answer
+from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
 from kairos_mcp.views import mandate_view
+from kairos_mcp.views.calls import newest_calls, single_call_output
 from kairos_mcp.views.next_action import Decides, next_call
 from kairos_mcp.views.team_view import TeamPhase, TeamView
 from kairos_mcp.views.waiting import (
@@ -43,9 +44,7 @@ from kairos_mcp.views.waiting import (
 )
 
 NOTHING_WAITS = WaitingItems({}, {})
-PREVIEW_CHARS = 160
 GOAL_CHARS = 80
-NEWEST_CALLS = 5
 _ATTACHED = "an identical start made this run before"
 EXACTNESS_ORDER = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
 
@@ -317,50 +316,6 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
     return found
 
 
-def newest_calls(session: Session, run: RunRow, limit: int = NEWEST_CALLS, since: int = 0) -> list[JsonObject]:
-    """Return the newest answered calls after the step `since`, oldest first."""
-    return call_entries(session, run, report_queries.newest_calls(session, run.n, limit, since))[::-1]
-
-
-def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.CallRow]) -> list[JsonObject]:
-    """Return answered calls as a report shows them.
-
-    Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
-    """
-    if run.flow in load_ooda.VERSIONS:
-        names = [mandate_view.find_tool_name(session, run, row.path) or run.flow for row in rows]
-    else:
-        turns = [turn_of(row.path) for row in rows]
-        bodies = queries.answer_bodies_at(session, run.n, {turn for turn, _ in turns if turn})
-        names = [_call_name(run, bodies.get(turn), number) for turn, number in turns]
-    return [_call_entry(row, name) for row, name in zip(rows, names, strict=True)]
-
-
-def _call_name(run: RunRow, turn: str | None, number: int) -> str:
-    """Return the name of the tool that the call of this number in an encoded turn calls; without a turn, of a run of a
-    single call."""
-    match decode_answer(turn) if turn is not None and number else None:
-        case Completion(tool_calls=calls):
-            return calls[number - 1].name
-        case _:
-            name: str = decode(Spec, run.spec).goal
-            return name
-
-
-def _call_entry(row: report_queries.CallRow, name: str) -> JsonObject:
-    result = decode_answer(row.body)
-    content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
-    entry: JsonObject = {
-        "round": round_of(row.path),
-        "name": name,
-        "ok": isinstance(result, ToolResult) and not result.is_error,
-        "ms": row.spent.milliseconds,
-        "preview": truncate(content, PREVIEW_CHARS),
-        "ref": row.path,
-    }
-    return entry if row.rule is None else {**entry, "rule": row.rule}
-
-
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
     """Return why the run's loop stopped; None for a run without one: a single call, a phase alone."""
     looped = run.flow != "call" and load_ooda.phase_of(run.flow) is None
@@ -435,32 +390,3 @@ def _degraded_notes(
         asked = f"{count_of(tally.withdrawn, 'request')} to a client's model"
         texts.append(f"{asked} ended without an answer and {charged} bound, as far as so much was left.")
     return tuple(texts)
-
-
-def single_call_output(outcome: Outcome | None) -> Any:
-    """Return the output of a single call, `{content, is_error, data?}`; None before the run has ended.
-
-    Where the tool gave no result, the reason stands in the same shape.
-    """
-    match outcome:
-        case None:
-            return None
-        case Outcome(output=None, stop_reason="budget", summary=summary):
-            message = summary or "A limit refused the call."
-            return _failed_output(
-                "budget_exhausted", message, "budget_status shows what is left; a person may allow more."
-            )
-        case Outcome(output=None, stop_reason="cancelled"):
-            return _failed_output(
-                "cancelled", "The run was cancelled before its call had a result.", "run_trace shows how far it came."
-            )
-        case Outcome(output=None):
-            message = outcome.summary or "The call has no result."
-            return _failed_output("timeout", message, "Look whether it took effect before you call it again.")
-        case _:
-            return outcome.output
-
-
-def _failed_output(code: str, message: str, hint: str) -> dict[str, Any]:
-    told = {"code": code, "message": message, "hint": hint, "retryable": False}
-    return {"content": f"{message} {hint}", "is_error": True, "data": told}
