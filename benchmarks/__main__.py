@@ -11,12 +11,14 @@ NAMES = (
     *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
     *("lengths", "asked", "transports", "requests", "team"),
 )
-OPT_IN = ("peers", "page")  # install other frameworks; drive a browser
+OPT_IN = ("peers", "page", "workers")  # install other frameworks; drive a browser; need a PostgreSQL server
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=(*NAMES, *OPT_IN), help="if none is named, all but peers and page")
+    parser.add_argument(
+        "name", nargs="?", choices=(*NAMES, *OPT_IN), help=f"if none is named, all but {', '.join(OPT_IN)}"
+    )
     named, rest = parser.parse_known_args()
     for name in [named.name] if named.name else NAMES:
         figures = import_module(f"benchmarks.{name}").figures

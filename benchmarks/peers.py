@@ -78,15 +78,20 @@ def figures(rounds: int = 100, many: int = 1_000, times: int = 5, peers: int = l
 
 def peer_samples(peers: Mapping[str, PythonEnv]) -> dict[str, Sample]:
     """Return what measures each of these peers, in its environment; one that can't be made is left out, and said."""
-    named = os.environ.get("KAIROS_FOREIGN_CACHE")
-    cache = Path(named).absolute() if named else user_cache_path("kairos-mcp") / "peers"
     samples: dict[str, Sample] = {}
     for name, environment in peers.items():
         try:
-            samples[name] = _peer(name, make_environment(environment, cache) / "bin" / "python")
+            samples[name] = _peer(name, make_peer(environment))
         except (Missing, RuntimeError) as reason:
             print(f"{name} is left out: {reason}", file=sys.stderr)
     return samples
+
+
+def make_peer(environment: PythonEnv) -> Path:
+    """Make the environment of a peer where it is not there, and return its Python. Raises Missing, RuntimeError."""
+    named = os.environ.get("KAIROS_FOREIGN_CACHE")
+    cache = Path(named).absolute() if named else user_cache_path("kairos-mcp") / "peers"
+    return make_environment(environment, cache) / "bin" / "python"
 
 
 def _peer(name: str, python: Path) -> Sample:

@@ -46,6 +46,11 @@ TINY = [
         "--tasks 2 --rounds 2 --times 1",
         {"round_of_tasks", "tasks_by_runs", "under_way_at_once", "wall_by_waits"},
     ),
+    (
+        "workers",
+        "--runs 2 --rounds 2 --times 1 --most 1",
+        {"file_per_s_of_1", "database_server_us_of_1", "database_database_us_of_1", "trips_a_round"},
+    ),
     ("peers", "--rounds 3 --many 5 --times 1 --peers 0", {"floor_us", "kairos_round", "kairos_grows_to_5"}),
 ]
 
@@ -56,6 +61,7 @@ LONG = (
     "requests",
     "syncs",
     "team",
+    "workers",
 )  # each starts many processes: in the whole run alone
 
 

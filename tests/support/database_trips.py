@@ -29,7 +29,7 @@ def count_trips(writer: Any) -> Iterator[list[Group]]:
             left = transact(group)
             connection.untrace()
             trace.seek(0)
-            groups.append(Group(len(group), *_count(trace)))
+            groups.append(Group(len(group), *count_waits(trace)))
         return left
 
     writer._transact_beside = transact_counted
@@ -39,7 +39,7 @@ def count_trips(writer: Any) -> Iterator[list[Group]]:
         del writer._transact_beside
 
 
-def _count(trace: Iterable[str]) -> tuple[int, int]:
+def count_waits(trace: Iterable[str]) -> tuple[int, int]:
     """Trips and statements in what libpq traced; results that are asked for twice in a row come at once."""
     trips = statements = 0
     has_asked = False

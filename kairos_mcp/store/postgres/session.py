@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -20,6 +21,9 @@ from kairos_mcp.store.postgres.statements import number_places, order_bindings
 from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row
 
 Connection: TypeAlias = psycopg.Connection[Row]
+
+# It warns of errors that follow from the one that it raises.
+logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 BOUNDS = (  # how long others wait for a process that stands still within a transaction, and it for them
     "-c idle_in_transaction_session_timeout=5s -c lock_timeout=5s -c statement_timeout=30s"
