@@ -1,6 +1,7 @@
-"""Watch that rows of a run are written only under the lock of that run, or of all writers.
+"""Watch that whoever writes beside others writes rows of a run only under the lock of that run.
 
-The triggers write down what was written otherwise; raised errors would have the writer try again alone.
+The triggers write down what was written otherwise; raised errors would have the writer try again alone. What a test
+writes by itself, in no group, is not looked at.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _WATCH = f"""
         number := {{run}};
         me := (pg_current_xact_id()::text::bigint % 4294967296)::text;
         if number is not null and not exists (select 1 from run where n = number and me in (xmin::text, xmax::text))
-            and not exists (select 1 from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'
-                and objid::bigint = {WRITERS_LOCK} and mode = 'ExclusiveLock')
+            and exists (select 1 from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'
+                and objid::bigint = {WRITERS_LOCK} and mode = 'ShareLock')
         then insert into unlocked values ('{{table}}', number); end if;
         return row;
     end $$
