@@ -11,12 +11,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import httpx2
 import pytest
 from support import postgres
 from support.app import place_in, reads, says
-from support.deployment import NAME, Deployment, deployed
-from support.http_server import META, MODERN
+from support.deployment import Deployment, deployed
 from support.task_client import TASKS_EXTENSION
 from support.waiting import wait_until
 
@@ -46,23 +44,6 @@ def running(tmp_path: Path, postgres_server: str) -> Any:
     with deployed(root, postgres.make_empty_schema(postgres_server), place.script, servers=4) as deployment:
         postgres.wait_until_locks_count(deployment.database, LEASE_S)
         yield deployment
-
-
-def ask(running: Deployment, server: int, method: str, params: dict[str, Any], declared: dict[str, Any]) -> Any:
-    """The result of a request that one of the servers is sent, by a client that declares this."""
-    named = params.get("name") or params.get("taskId") or ""
-    meta = {**META, "io.modelcontextprotocol/clientCapabilities": declared}
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-    headers = {
-        "Authorization": f"Bearer {running.token}",
-        "Host": NAME,
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": MODERN,
-        "MCP-Method": method,
-        "MCP-Name": named,
-    }
-    url = f"http://127.0.0.1:{running.ports[server]}/mcp"
-    return httpx2.post(url, json=body, headers=headers, timeout=WITHIN_S).json()["result"]
 
 
 def approve(asked: dict[str, Any]) -> dict[str, Any]:
@@ -96,17 +77,17 @@ def assert_done_once(running: Deployment, killed: int) -> None:
 
 
 def test_a_run_started_on_one_is_approved_on_two_others_and_waited_for_on_a_fourth(running: Deployment) -> None:
-    first = ask(running, A, "tools/call", START, DIALOGS)
+    first = running.ask(A, "tools/call", START, DIALOGS)
     answered = {**START, **approve(first), "requestState": first["requestState"]}
-    second = ask(running, B, "tools/call", answered, DIALOGS)
+    second = running.ask(B, "tools/call", answered, DIALOGS)
     assert first["inputRequests"].keys() != second["inputRequests"].keys()
     ((run_id,),) = rows(running, "select id from run")
     waited: list[Any] = []
     waiting = {"name": "run_status", "arguments": {"run_ids": [run_id], "until": "done", "wait_s": 40}}
-    waiter = Thread(target=lambda: waited.append(ask(running, D, "tools/call", waiting, {})))
+    waiter = Thread(target=lambda: waited.append(running.ask(D, "tools/call", waiting, {})))
     waiter.start()
     approved = {**START, **approve(second), "requestState": second["requestState"]}
-    decider = Thread(target=lambda: waited.append(ask(running, C, "tools/call", approved, DIALOGS)))
+    decider = Thread(target=lambda: waited.append(running.ask(C, "tools/call", approved, DIALOGS)))
     decider.start()
     killed = kill_owner(running)
     waiter.join(WITHIN_S)
@@ -118,16 +99,16 @@ def test_a_run_started_on_one_is_approved_on_two_others_and_waited_for_on_a_four
 
 def test_a_task_is_begun_answered_and_ended_on_whichever_server_is_asked(running: Deployment) -> None:
     declared = DIALOGS | TASKS
-    task = ask(running, A, "tools/call", START, declared)["taskId"]
+    task = running.ask(A, "tools/call", START, declared)["taskId"]
 
     def look(server: int) -> dict[str, Any]:
-        found: dict[str, Any] = ask(running, server, "tasks/get", {"taskId": task}, declared)
+        found: dict[str, Any] = running.ask(server, "tasks/get", {"taskId": task}, declared)
         return found
 
     for server, other in ((B, C), (C, D)):
         asked = wait_until(lambda server=server: look(server).get("inputRequests"), WITHIN_S)  # type: ignore[misc]
         replied = approve({"inputRequests": asked})
-        ask(running, other, "tasks/update", {"taskId": task, **replied}, declared)
+        running.ask(other, "tasks/update", {"taskId": task, **replied}, declared)
     killed = kill_owner(running)
     wait_until(lambda: look(A)["status"] == "completed", WITHIN_S, lambda: look(A))
     results = [look(server)["result"]["structuredContent"] for server in (A, D)]

@@ -23,6 +23,7 @@ import yaml
 import kairos_mcp
 from support import forked_program
 from support.forked_program import Forked
+from support.http_server import META, MODERN
 from support.waiting import wait_until
 
 DEPLOY = Path(kairos_mcp.__file__).parent.parent / "deploy"
@@ -141,6 +142,21 @@ class Deployment:
                 return False
 
         wait_until(is_ready, START_S, (self.root / log).read_text)
+
+    def ask(self, server: int, method: str, params: dict[str, Any], declared: dict[str, Any]) -> Any:
+        """Return the result of a request that one of the servers is sent, by a client that declares this."""
+        meta = {**META, "io.modelcontextprotocol/clientCapabilities": declared}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Host": NAME,
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": MODERN,
+            "MCP-Method": method,
+            "MCP-Name": params.get("name") or params.get("taskId") or "",
+        }
+        url = f"http://127.0.0.1:{self.ports[server]}/mcp"
+        return httpx2.post(url, json=body, headers=headers, timeout=START_S).json()["result"]
 
     def last_server(self) -> int:
         """Which server the proxy has sent the newest request to, from 0."""
