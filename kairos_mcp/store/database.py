@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from kairos_mcp.core.errors import StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.store import approvals, texts
@@ -209,3 +211,16 @@ class Store(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Commit what is queued, then close everything that was opened."""
+
+
+def make_folder(home: Path) -> None:
+    """Make the state folder, and see that it can be written. Raises StoreUnavailable."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The state folder can't be made: {error.strerror}.",
+            "Name another one with --home or KAIROS_HOME.",
+        ) from error
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise StoreUnavailable("The state folder can't be written.", "Check its permissions, or --home.")

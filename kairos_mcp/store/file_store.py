@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import apsw
 
-from kairos_mcp.core.errors import KairosError, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.core.errors import KairosError, StoreBusy, StoreCorrupt
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Durability
 from kairos_mcp.store import integrity, ownership, schema
 from kairos_mcp.store.connection import SqliteSession, connect, translate_errors
-from kairos_mcp.store.database import News, Store
+from kairos_mcp.store.database import News, Store, make_folder
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.key_file import state_key
 from kairos_mcp.store.lock_files import LockFile, LockFiles, remove_dead_locks
@@ -70,7 +70,7 @@ class FileStore(Store):
     @cached_property
     def reader(self) -> SqliteSession:
         """The connection that reads. Opening it creates the folder and migrates the file to the newest version."""
-        _make_folder(self.home)
+        make_folder(self.home)
         _make_file(self.path)
         with translate_errors():
             connection = connect(self.path, self._durability, reads=True)
@@ -225,18 +225,6 @@ class FileStore(Store):
             self.ownership.close()
         if "reader" in opened:
             self.reader.close()
-
-
-def _make_folder(home: Path) -> None:
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreUnavailable(
-            f"The state folder can't be made: {error.strerror}.",
-            "Name another one with --home or KAIROS_HOME.",
-        ) from error
-    if not os.access(home, os.W_OK | os.X_OK):
-        raise StoreUnavailable("The state folder can't be written.", "Check its permissions, or --home.")
 
 
 def _make_file(path: Path) -> None:

@@ -24,7 +24,7 @@ ADOPTED = "adopted"  # in `by`: a source of an earlier version was adopted; `bod
 _COLUMNS = "source, name, hash, body, state, at, by"
 _INSERT_ADOPTION = (
     f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?) on conflict(source, name, hash) "
-    "do update set body = excluded.body, at = excluded.at, by = excluded.by where body = ''"
+    "do update set body = excluded.body, at = excluded.at, by = excluded.by where definition.body = ''"
 )
 
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import postgres
+from support.app import Place
 from support.commands import Said, command
 from support.environment import plain_environ
+
+
+class _StateAlone(Place):
+    """The place of a state folder by the name of these tests."""
+
+    @property
+    def home(self) -> Path:
+        return self.root / "state"
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,11 @@ class Shell:
             "TERM": "dumb",
             **more,
         }
+
+    def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """What is in the store; nothing before it has tables."""
+        place = _StateAlone(self.state.parent)
+        return place.rows(statement, *bindings) if place.has_tables() else []
 
     def words(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "kairos_mcp", *words]

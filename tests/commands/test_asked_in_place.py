@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,13 +36,8 @@ def terminal(kairos: Shell, *words: str, lines: Sequence[Mapping[str, Any]] = ()
         yield opened
 
 
-def rows(kairos: Shell, sql: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(f"file:{kairos.state / 'kairos.db'}?mode=ro", uri=True) as store:
-        return store.execute(sql).fetchall()
-
-
 def verdicts(kairos: Shell) -> list[tuple[Any, ...]]:
-    return rows(kairos, "select verdict, by, through, feedback from approval order by mark")
+    return kairos.rows("select verdict, by, through, feedback from approval order by mark")
 
 
 CHANGE = ("run", "Change it.", "--tools", "write_file")
@@ -117,7 +111,7 @@ def test_later_leaves_it_open_with_the_exact_command(kairos: Shell, way: str) ->
         person.shows(" approve ")
         assert person.ends() == 3
     assert verdicts(kairos) == [(None, None, None, None)]
-    assert rows(kairos, "select outcome from run") == [(None,)]
+    assert kairos.rows("select outcome from run") == [(None,)]
     assert not (kairos.folder / "new.txt").exists()
 
 
@@ -139,8 +133,8 @@ def test_a_decision_made_elsewhere_meanwhile_wins(kairos: Shell) -> None:
     with terminal(kairos, *CHANGE, lines=(writes("new.txt"), says("Done."))) as person:
         person.shows(QUESTION)
         script = str(kairos.home / "script.jsonl")
-        ((run_id,),) = rows(kairos, "select id from run")
-        ((key,),) = rows(kairos, "select key from approval")
+        ((run_id,),) = kairos.rows("select id from run")
+        ((key,),) = kairos.rows("select key from approval")
         assert kairos("deny", run_id, key, "--no-drive", KAIROS_SCRIPT=script).code == 0
         person.types("y")
         assert person.ends() == 0
@@ -164,7 +158,7 @@ def test_a_mandates_run_asks_in_place_too(kairos: Shell) -> None:
 
 
 def rules(kairos: Shell) -> list[tuple[Any, ...]]:
-    return rows(kairos, "select tool, run is null, through from rule")
+    return kairos.rows("select tool, run is null, through from rule")
 
 
 @pytest.mark.parametrize(("typed", "is_for_project"), [("r", 0), ("p", 1)])

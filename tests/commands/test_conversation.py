@@ -8,7 +8,7 @@ import re
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import QUESTION, rows, script_environ, terminal, verdicts, writes
+from commands.test_asked_in_place import QUESTION, script_environ, terminal, verdicts, writes
 from commands.test_short_names import script_of, slow
 from support.provider_server import calls, chat, standin
 from support.provider_streams import chat_events, streams
@@ -21,11 +21,11 @@ PROMPT = "\n> "
 
 
 def continues(kairos: Shell) -> list[str | None]:
-    return [found for (found,) in rows(kairos, "select json_extract(spec, '$.continues') from run order by n")]
+    return [found for (found,) in kairos.rows("select json_extract(spec, '$.continues') from run order by n")]
 
 
 def ids(kairos: Shell) -> list[str]:
-    return [run_id for (run_id,) in rows(kairos, "select id from run order by n")]
+    return [run_id for (run_id,) in kairos.rows("select id from run order by n")]
 
 
 def test_it_goes_on_through_an_approval_and_shows_what_is_said_beside_the_calls(kairos: Shell) -> None:
@@ -89,8 +89,8 @@ def test_a_conversation_of_another_folder_goes_on_there_with_its_tools(kairos: S
     script_environ(kairos, writes("new.txt"), says("Ok."))
     kairos("run", "-i", "--continue", first, "Write.", cwd=other, **script_of(kairos))
     assert continues(kairos) == [None, first]
-    assert rows(kairos, "select distinct workspace from run") == [(str(kairos.folder),)]
-    assert rows(kairos, "select tool from approval") == [("write_file",)]
+    assert kairos.rows("select distinct workspace from run") == [(str(kairos.folder),)]
+    assert kairos.rows("select tool from approval") == [("write_file",)]
 
 
 def test_left_at_a_question_it_is_taken_up_at_that_question(kairos: Shell) -> None:
@@ -124,12 +124,12 @@ def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> 
     with terminal(kairos, *TALK, "Do it.", lines=lines) as person:
         wait_until((kairos.state / "kairos.db").exists)
         person.shows("list_files")
-        wait_until(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
+        wait_until(lambda: kairos.rows("select 1 from mark where path = 'round-2'"))
         person.interrupts()
         person.shows(" --continue ")
         assert person.ends() == 130
-    assert rows(kairos, "select outcome, paused from run") == [(None, None)]
-    assert rows(kairos, "select count(*) from deposit") == [(0,)]
+    assert kairos.rows("select outcome, paused from run") == [(None, None)]
+    assert kairos.rows("select count(*) from deposit") == [(0,)]
     run_id = ids(kairos)[0]
     assert kairos("cancel", run_id).code == 0
 
@@ -137,15 +137,15 @@ def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> 
 def test_a_killed_conversation_is_taken_up_where_it_was(kairos: Shell) -> None:
     with terminal(kairos, *TALK, "Do it.", lines=(looks(), {**says("All done."), "delay_s": 1.0})) as person:
         person.shows("list_files")
-        wait_until(lambda: rows(kairos, "select 1 from mark where path = 'round-2'"))
+        wait_until(lambda: kairos.rows("select 1 from mark where path = 'round-2'"))
         person.kills()
     with terminal(kairos, "run", "-i", "--continue") as person:
         person.shows("All done.")
         person.shows(PROMPT)
         person.leaves()
         assert person.ends() == 0
-    assert rows(kairos, "select count(*), count(outcome) from run") == [(1, 1)]
-    assert [path for (path,) in rows(kairos, "select path from mark order by id")] == [
+    assert kairos.rows("select count(*), count(outcome) from run") == [(1, 1)]
+    assert [path for (path,) in kairos.rows("select path from mark order by id")] == [
         *("round-1", "round-1/call-1", "round-2"),
     ]
 
@@ -171,7 +171,7 @@ def test_there_has_to_be_something_to_continue(kairos: Shell) -> None:
 
 
 def cuts(kairos: Shell) -> list[str | None]:
-    return [found for (found,) in rows(kairos, "select json_extract(spec, '$.from_round') from run order by n")]
+    return [found for (found,) in kairos.rows("select json_extract(spec, '$.from_round') from run order by n")]
 
 
 def test_a_single_run_goes_on_from_another_or_from_one_of_its_rounds(kairos: Shell) -> None:
@@ -210,7 +210,7 @@ def test_a_conversation_goes_on_from_a_round_and_leaves_the_run_of_it_as_it_is(k
         assert person.ends() == 0
     second = ids(kairos)[1]
     assert (continues(kairos), cuts(kairos)) == ([None, first, second], [None, "round-2", None])
-    assert rows(kairos, "select verdict from approval") == [(None,)]
+    assert kairos.rows("select verdict from approval") == [(None,)]
 
 
 @pytest.mark.parametrize("words", [["run", "Look."], ["run", "-i"], slow(["run", "-i", "Look."])])
@@ -234,7 +234,7 @@ def test_each_line_of_a_pipe_is_a_run(kairos: Shell) -> None:
     script_environ(kairos, says("Ok."))
     said = kairos("run", "-i", typed="One.\n\n Two. \nThree.", **script_of(kairos))
     assert said.code == 0
-    goals = [json.loads(spec)["goal"] for (spec,) in rows(kairos, "select spec from run order by n")]
+    goals = [json.loads(spec)["goal"] for (spec,) in kairos.rows("select spec from run order by n")]
     assert goals == ["One.", "Two.", "Three."]
     assert said.out.count("Ok.") == 3
 
@@ -254,7 +254,7 @@ async def test_a_providers_words_are_shown_as_they_come_and_no_secret_among_them
             await asyncio.to_thread(person.shows, PROMPT)
             person.types("Tell me.")
             await asyncio.to_thread(person.shows, "First words")
-            assert rows(kairos, "select count(*) from answer") == [(2,)]  # the round is not over
+            assert kairos.rows("select count(*) from answer") == [(2,)]  # the round is not over
             gate.set()
             await asyncio.to_thread(person.shows, "then [secret] and the end.")
             await asyncio.to_thread(person.shows, PROMPT)
@@ -278,7 +278,7 @@ async def test_words_that_broke_off_are_followed_by_the_whole_answer(kairos: She
             person.leaves()
             assert await asyncio.to_thread(person.ends) == 0
             assert person.text.count("then the end.") == 1
-    assert rows(kairos, "select count(*) from attempt") == [(1,)]
+    assert kairos.rows("select count(*) from attempt") == [(1,)]
 
 
 def test_it_goes_on_with_its_agent_and_what_tools_that_was_left_unless_another_is_asked_for(kairos: Shell) -> None:
@@ -287,7 +287,7 @@ def test_it_goes_on_with_its_agent_and_what_tools_that_was_left_unless_another_i
     kairos("run", "-i", "--continue", "last", "Second.", **script_of(kairos))
     kairos("run", "-i", "--continue", "last", "Third.", "--agent", "search_specialist", **script_of(kairos))
     offered = "(select body from text where hash = json_extract(spec, '$.tools_text'))"
-    found = rows(kairos, f"select json_extract(spec, '$.agent'), {offered} from run order by n")
+    found = kairos.rows(f"select json_extract(spec, '$.agent'), {offered} from run order by n")
     own = {"request_more_rounds"}  # of any agent's loop
     tools = [(agent, {tool["name"] for tool in json.loads(body)} - own) for agent, body in found]
     assert tools[:2] == [("file_manager", {"read_file"})] * 2

@@ -6,10 +6,8 @@ import json
 import platform
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
-import apsw
 import pytest
 
 from kairos_mcp.settings.settings import SETTINGS
@@ -157,5 +155,4 @@ def test_a_server_that_can_not_be_started_is_named_with_what_it_wrote(kairos) ->
     (found,) = [each for each in findings if each["matter"] == "servers" and "could not be started" in each["text"]]
     assert "no such account: nobody@example.org" in found["text"]
     assert sys.executable in found["cure"]
-    with closing(apsw.Connection(str(kairos.state / "kairos.db"))) as state:
-        assert list(state.execute("select * from definition")) == []
+    assert kairos.rows("select * from definition") == []

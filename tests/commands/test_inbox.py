@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import QUESTION, rows, script_environ, terminal, verdicts, writes
+from commands.test_asked_in_place import QUESTION, script_environ, terminal, verdicts, writes
 from commands.test_resume import END, MAKES, kill_run_once
 from commands.test_short_names import script_of, slow
 from support.script_lines import says
@@ -59,7 +59,7 @@ def test_on_a_terminal_all_is_decided_first_and_then_the_runs_go_on(kairos: Shel
         assert person.ends() == 0
     assert [verdict for verdict, *_ in verdicts(kairos)] == ["approve", None, "deny"]
     assert [(kairos.folder / f"{name}.txt").exists() for name in ("one", "two", "three")] == [True, False, False]
-    assert rows(kairos, "select outcome is not null from run order by n") == [(1,), (0,), (1,)]
+    assert kairos.rows("select outcome is not null from run order by n") == [(1,), (0,), (1,)]
 
 
 def test_a_paused_run_is_listed_and_not_asked_about(kairos: Shell) -> None:
@@ -91,5 +91,5 @@ def test_a_lost_call_is_settled_where_it_is_shown(kairos: Shell, words: list[str
         assert "echo made" in person.shows(question)
         person.types("y" if "already_done" in words else "d")
         assert person.ends() == 0
-    assert rows(kairos, "select count(*) from deposit where kind = 'settle'") == [(1,)]
+    assert kairos.rows("select count(*) from deposit where kind = 'settle'") == [(1,)]
     assert made.read_text() == "made\n"

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import rows, script_environ, writes
+from commands.test_asked_in_place import script_environ, writes
 from commands.test_short_names import slow
 from support.provider_server import standin, talks
 from support.script_lines import says
@@ -23,7 +23,7 @@ async def test_a_model_that_the_command_names_is_asked_where_none_is_configured(
         words = (*ASKS, "--model", "openai:small")
         said = await asyncio.to_thread(lambda: kairos(*words, KAIROS_BASE_URL=provider.openai))
         assert (said.code, provider.bodies[0]["model"]) == (0, "small"), said
-    assert rows(kairos, "select route from run") == [("provider",)]
+    assert kairos.rows("select route from run") == [("provider",)]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_a_model_lacks_is_said_before_there_is_a_run(
 def states(kairos: Shell) -> list[tuple[str, bool]]:
     """The route of each run, and whether it has ended."""
     return [
-        (route, bool(ended)) for route, ended in rows(kairos, "select route, outcome is not null from run order by n")
+        (route, bool(ended)) for route, ended in kairos.rows("select route, outcome is not null from run order by n")
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_provider_that_is_out_of_reach_is_named_with_its_address_and_the_cause
     given = {"KAIROS_MODEL": "openai:small", "KAIROS_BASE_URL": f"http://me:hidden@127.0.0.1:{port}/v1"}
     said = kairos(*ASKS, **given)
     assert said.code == 3
-    ((why,),) = rows(kairos, "select paused from run")
+    ((why,),) = kairos.rows("select paused from run")
     assert f"127.0.0.1:{port}" in why
     assert "(Connection refused)" in why
     assert "KAIROS_BASE_URL" in why
@@ -108,5 +108,5 @@ def test_both_forms_of_an_answer_are_shown_ready_to_paste(kairos: Shell) -> None
     assert json.loads(text[-1]) == {"content": "<your answer>"}
     assert kairos(*text[text.index("answer") :]).code == 2  # nobody has answered yet
     assert kairos(*call[call.index("answer") :]).code == 3  # the call is made, and the next round waits
-    assert rows(kairos, "select kind from mark order by id") == [("round",), ("call",), ("round",)]
+    assert kairos.rows("select kind from mark order by id") == [("round",), ("call",), ("round",)]
     assert "run_continue" not in said.out

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import QUESTION, rows, terminal, writes
+from commands.test_asked_in_place import QUESTION, terminal, writes
 from commands.test_short_names import slow
 from support.script_lines import looks, says
 
@@ -84,7 +84,7 @@ def test_the_status_names_who_has_the_file_open_in_words(kairos: Shell) -> None:
         kairos, "run", "-i", "--tools", "write_file", "Go.", lines=(writes("new.txt"), says("Ok."))
     ) as person:
         person.shows(QUESTION)
-        ((number, pid),) = rows(kairos, "select id, pid from owner")
+        ((number, pid),) = kairos.rows("select id, pid from owner")
         shown = kairos("status")
         assert f"servers\n  {number}: command, process {pid}, 0 open runs\nruns\n  total: 1\n" in shown.out
         assert "{" not in shown.out

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -22,16 +21,6 @@ HANGS_ONCE = "echo made >> made.txt; test $(wc -l < made.txt) -gt 1 || sleep 60"
 MAKES = {"tool_calls": [{"id": "1", "name": "run_command", "arguments": {"argv": ["sh", "-c", HANGS_ONCE]}}]}
 
 
-def rows(kairos: Shell, sql: str) -> list[tuple[Any, ...]]:
-    if not (kairos.state / "kairos.db").exists():
-        return []
-    with sqlite3.connect(f"file:{kairos.state / 'kairos.db'}?mode=ro", uri=True) as store:
-        try:
-            return store.execute(sql).fetchall()
-        except sqlite3.OperationalError:  # its tables are being made
-            return []
-
-
 def kill_run_once(kairos: Shell, words: list[str], lines: list[dict[str, Any]], seen: Callable[[], Any]) -> str:
     """Kill a `run` as soon as this is seen of it; returns the id of its run."""
     script = kairos.home / "script.jsonl"
@@ -41,19 +30,19 @@ def kill_run_once(kairos: Shell, words: list[str], lines: list[dict[str, Any]], 
     with subprocess.Popen(kairos.words(*words), cwd=kairos.folder, env=environ, **quiet) as running:
         wait_until(seen)
         os.kill(running.pid, signal.SIGKILL)
-    ((run_id,),) = rows(kairos, "select id from run")
+    ((run_id,),) = kairos.rows("select id from run")
     return str(run_id)
 
 
 def killed_while_thinking(kairos: Shell, *more: str) -> str:
     lines = [LOOK, {**END, "delay_s": 1.0}]
     return kill_run_once(
-        kairos, ["run", "Look.", *more], lines, lambda: rows(kairos, "select 1 from mark where path='round-2'")
+        kairos, ["run", "Look.", *more], lines, lambda: kairos.rows("select 1 from mark where path='round-2'")
     )
 
 
 def step_paths(kairos: Shell) -> list[tuple[Any, ...]]:
-    return rows(kairos, "select path from mark order by 1")
+    return kairos.rows("select path from mark order by 1")
 
 
 def script_of(kairos: Shell) -> dict[str, str]:
@@ -76,7 +65,7 @@ def test_a_killed_run_is_shown_with_the_command_that_takes_it_up_and_that_comman
     )
     assert resumed.returncode == 0, resumed.stderr
     assert b"All done." in resumed.stdout
-    assert rows(kairos, "select count(*), json_extract(outcome, '$.status') from run") == [(1, "completed")]
+    assert kairos.rows("select count(*), json_extract(outcome, '$.status') from run") == [(1, "completed")]
     assert step_paths(kairos) == [("round-1",), ("round-1/call-1",), ("round-2",)]  # nothing is asked twice
 
 
@@ -85,7 +74,7 @@ def test_the_same_words_again_take_up_the_killed_run(kairos: Shell) -> None:
     said = kairos("run", "Look.", "--json", **script_of(kairos))
     assert (said.code, said.json["run_id"], said.json["status"]) == (0, run_id, "completed")
     assert run_id in said.err
-    assert rows(kairos, "select count(*) from run") == [(1,)]
+    assert kairos.rows("select count(*) from run") == [(1,)]
 
 
 def test_what_cannot_be_repeated_by_itself_is_shown_with_its_key_and_the_exact_command(kairos: Shell) -> None:
@@ -116,10 +105,10 @@ def test_a_run_that_was_paused_goes_on_and_one_that_has_ended_is_shown(kairos: S
 
 def test_a_run_that_waits_for_an_answer_still_waits(kairos: Shell) -> None:
     waits = kairos("run", "Think.", "--route", "caller", "--json")
-    before = rows(kairos, "select * from deposit")
+    before = kairos.rows("select * from deposit")
     said = kairos("resume", waits.json["run_id"], "--json")
     assert (said.code, said.json["status"]) == (3, "input_required")
-    assert rows(kairos, "select * from deposit") == before
+    assert kairos.rows("select * from deposit") == before
 
 
 @pytest.mark.parametrize("lacking", [True, False])
@@ -132,6 +121,6 @@ def test_without_what_it_takes_the_run_stays_and_says_what_is_missing(
         kairos.folder.rename(tmp_path / "elsewhere")
         said = kairos("resume", run_id, "--json", cwd=tmp_path)
         assert (said.code, said.json["status"]) == (3, "paused")
-        assert rows(kairos, "select outcome from run") == [(None,)]
+        assert kairos.rows("select outcome from run") == [(None,)]
     else:
         assert kairos("resume", run_id, "--json", cwd=tmp_path).json["status"] == "completed"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import QUESTION, rows, script_environ, terminal, verdicts
+from commands.test_asked_in_place import QUESTION, script_environ, terminal, verdicts
 from commands.test_narrow_terminals import too_long
 from commands.test_short_names import slow
 from support.script_lines import looks, says
@@ -49,7 +49,7 @@ def test_the_tasks_are_drawn_and_what_they_ask_for_is_asked_in_place(kairos: She
         assert person.ends() == 0
     assert (kairos.folder / "notes.txt").read_text() == "hello\n"
     assert verdicts(kairos) == [("approve", "local", "command", None)]
-    assert rows(kairos, "select flow, outcome ->> 'stop_reason' from run") == [("team", "team_done")]
+    assert kairos.rows("select flow, outcome ->> 'stop_reason' from run") == [("team", "team_done")]
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_team_without_a_terminal_waits_with_exit_code_3_and_goes_on_by_an_appr
     ]  # fmt: skip
     (item,) = report["waiting"]
     assert kairos("approve", report["run_id"], item["key"], **environ).code == 0
-    assert rows(kairos, "select outcome ->> 'stop_reason' from run") == [("team_done",)]
+    assert kairos.rows("select outcome ->> 'stop_reason' from run") == [("team_done",)]
 
 
 def test_a_plan_is_printed_edited_and_carried_out(kairos: Shell) -> None:
@@ -90,7 +90,7 @@ def test_a_plan_is_printed_edited_and_carried_out(kairos: Shell) -> None:
     report = json.loads(said.out)
     assert [(task["id"], task["agent"], task["status"]) for task in report["plan"]] == [("readme", "general", "done")]
     assert report["goal"] == "Two parts."
-    assert rows(kairos, "select count(*) from mark where path = 'plan'") == [(1,)]
+    assert kairos.rows("select count(*) from mark where path = 'plan'") == [(1,)]
 
 
 GOALS = {  # what is asked for: the tasks that the planner makes of it
@@ -104,7 +104,7 @@ def test_a_plan_has_a_task_for_each_part_of_a_goal_and_is_no_run_of_a_team(kairo
     plan = PLAN | {"tasks": GOALS[goal], "strategy": "single_task" if len(GOALS[goal]) == 1 else "decomposed"}
     said = kairos("run", "--plan-only", goal, **scripted_only(kairos, {"for": "plan", **says(json.dumps(plan))}))
     assert (said.code, [task["id"] for task in said.json["tasks"]]) == (0, [task["id"] for task in GOALS[goal]])
-    assert rows(kairos, "select flow, count(*) from run join mark on run = n group by flow") == [("plan", 1)]
+    assert kairos.rows("select flow, count(*) from run join mark on run = n group by flow") == [("plan", 1)]
 
 
 WRONG = {
@@ -151,4 +151,4 @@ def scripted_only(kairos: Shell, *lines: dict[str, Any]) -> dict[str, str]:
 def test_words_that_do_not_go_together_are_wrong_use_and_begin_nothing(kairos: Shell, words: tuple[str, ...]) -> None:
     environ = {"KAIROS_SCRIPT": script_environ(kairos, *LINES)["KAIROS_SCRIPT"]}
     assert kairos("run", *words, **environ).code == 2
-    assert not (kairos.state / "kairos.db").exists() or rows(kairos, "select 1 from run") == []
+    assert not (kairos.state / "kairos.db").exists() or kairos.rows("select 1 from run") == []

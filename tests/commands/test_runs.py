@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -215,8 +214,7 @@ def test_a_run_is_built_again_from_its_record(kairos) -> None:
 
 def test_a_waiting_run_of_another_version_is_shown_with_the_way_to_go_on(kairos) -> None:
     run = waiting_run(kairos)["run_id"]
-    with sqlite3.connect(kairos.state / "kairos.db") as store:
-        store.execute("update run set version = 99")
+    kairos.rows("update run set version = 99")
     shown = kairos("show", run)
     assert shown.code == 0
     assert "waiting: round-1 (completion)" in shown.out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands.conftest import Shell
-from commands.test_asked_in_place import CHANGE, rows, script_environ, terminal, verdicts, writes
+from commands.test_asked_in_place import CHANGE, script_environ, terminal, verdicts, writes
 from support.script_lines import says
 
 
@@ -113,7 +113,7 @@ def test_an_answer_needs_no_key_where_one_thing_waits(kairos: Shell) -> None:
     assert (said.code, said.json["summary"]) == (0, "Thought.")
     again = kairos("answer", "last", json.dumps({"content": "More."}))
     assert again.code == 1
-    assert rows(kairos, "select count(*) from answer") == [(1,)]
+    assert kairos.rows("select count(*) from answer") == [(1,)]
 
 
 def test_what_does_not_wait_is_refused_with_what_does(kairos: Shell) -> None:
@@ -128,13 +128,13 @@ def test_a_run_is_paused_extended_and_resumed_by_commands_that_say_briefly_what_
     run_id = kairos("run", "Think.", "--route", "caller", "--limit", "rounds=2", "--json").json["run_id"]
     extended = kairos("extend", "last", "--limit", "rounds=3")
     assert extended.out == f"run {run_id} is input_required, with 4 rounds left\n"
-    assert rows(kairos, "select cap_rounds from account join run on run.account = account.id") == [(5,)]
+    assert kairos.rows("select cap_rounds from account join run on run.account = account.id") == [(5,)]
     paused = kairos("pause", "last")
     assert (paused.code, len(paused.out.splitlines())) == (0, 2)
-    assert rows(kairos, "select paused is not null from run") == [(1,)]
+    assert kairos.rows("select paused is not null from run") == [(1,)]
     stored = kairos("extend", "last", "--limit", "rounds=1")
     assert "stored" in stored.out
-    assert rows(kairos, "select kind from deposit where taken is null") == [("extend",)]
+    assert kairos.rows("select kind from deposit where taken is null") == [("extend",)]
     assert kairos("resume", "last", "--json").json["remaining"]["rounds"] == 5
     assert kairos("cancel", "last").code == 0
     for words in (["pause", "last"], ["extend", "last", "--limit", "rounds=1"], ["extend", "last"]):
@@ -146,7 +146,7 @@ def test_a_run_is_rerouted_and_goes_on(kairos: Shell) -> None:
     said = kairos("reroute", "last", "caller", "--json", **script_of(kairos))
     assert (said.code, said.json["route"]) == (3, "caller")
     assert kairos("deny", "last", "--digest", said.json["waiting"][0]["digest"], **script_of(kairos)).code == 3
-    assert rows(kairos, "select path, route from waiting join mark on mark.id = mark, run") == [("round-2", "caller")]
+    assert kairos.rows("select path, route from waiting join mark on mark.id = mark, run") == [("round-2", "caller")]
 
 
 def test_one_call_is_one_call(kairos: Shell) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from support import forked_program, postgres
@@ -20,8 +20,6 @@ from support.waiting import wait_until
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.store.connection import SqliteSession
-from kairos_mcp.store.schema import migrate
 
 WITHIN_S = 30.0
 SLOW = (reads("a.txt", delay_s=0.2), says("done", delay_s=0.2))
@@ -110,10 +108,8 @@ async def test_what_an_ended_worker_left_is_shared_by_the_others(place: Place) -
 
 
 def test_a_server_over_http_that_does_not_drive_is_answered_by_a_worker(place: Place) -> None:
+    place.store().open()  # so that rows can be looked for from now on
     place.settings(*SLOW)
-    place.home.mkdir(mode=0o700)
-    with closing(SqliteSession(str(place.db))) as session:
-        migrate(session)  # so that rows can be looked for from now on
     site = Site.start(place.root, drives=False)
     try:
         with worker(place):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.downstream import PEER, WITHIN_S, DownstreamServers, call_server, names
+from support.postgres import both_stores
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import NotFound, ToolNotOffered
@@ -185,6 +186,7 @@ def test_a_server_of_another_name_is_still_trusted_on_first_use(downstream: Down
     assert names(downstream.ready_peer("garbage", downstream.lists(ECHO), name="y")) == ["y__echo"]
 
 
+@both_stores
 def test_what_was_pinned_before_variables_counted_is_adopted_once(downstream: DownstreamServers) -> None:
     """Nobody is asked about what already ran; a run that was open, and what a person removed, stay as they were."""
     how = downstream.lists(ECHO, {"name": "erase"})

@@ -20,6 +20,10 @@ class Guard(NamedTuple):
 
 
 AGENTS = "agents/"
+LOST_COMMITS = "postgres/test_lost_commits.py::test_"
+SESSION_LOCKS = "postgres/test_session_locks.py::test_"
+MIGRATED = "postgres/test_migrations.py::test_"
+ANY_TEXT = "core/test_any_text.py::test_"
 RECOVERY = "core/test_app_recovery.py::test_"
 OWNERS = "core/test_owner_guards.py::test_"
 TEAM_RUNS = "teams/test_team_runs.py::test_"
@@ -2918,6 +2922,159 @@ SIDE_BY_SIDE = (
     ),
 )
 
+IN_A_DATABASE = (
+    Guard(
+        "store/postgres/writer.py",
+        "            bound_transactions(self._session.connection)\n",
+        "",
+        "postgres/test_stopped_anywhere.py::test_a_transaction_of_who_stands_still_within_a_pipeline_is_ended",
+    ),
+    Guard(
+        "store/postgres/session.py",
+        "        made.prepare_threshold = None",
+        "        pass",
+        "postgres/test_machines_apart.py::test_behind_a_pooler_of_transactions_it_is_refused_or_slower_and_nothing_is_lost",
+    ),
+    Guard(
+        "store/postgres/writer.py",
+        'case ("committed",):',
+        'case ("kept",):',
+        LOST_COMMITS + "a_commit_whose_reply_is_lost_happens_once[after-1]",
+    ),
+    Guard(
+        "store/postgres/writer.py",
+        'case ("aborted",):\n                    raise _TransactionLost',
+        'case ("aborted",):\n                    return',
+        LOST_COMMITS + "a_commit_whose_reply_is_lost_happens_once[before-2]",
+    ),
+    Guard(
+        "store/postgres/writer.py",
+        "        session.connection.execute(_COUNT)\n",
+        "",
+        SESSION_LOCKS + "the_version_of_the_rows_rises_with_each_commit_and_with_nothing_else",
+    ),
+    Guard(
+        "store/postgres/writer.py",
+        "        session.connection.execute(_TELL, (named,))\n",
+        "",
+        SESSION_LOCKS + "what_others_commit_is_heard_and_what_this_process_commits_is_not",
+    ),
+    Guard(
+        "store/postgres/session.py",
+        "begin isolation level repeatable read read only",
+        "begin read only",
+        LOST_COMMITS + "a_read_of_one_state_sees_nothing_that_is_written_meanwhile",
+    ),
+    Guard(
+        "store/postgres/session.py",
+        "with translate_errors(), super().one_state():",
+        "with super().one_state():",
+        SESSION_LOCKS + "a_read_of_one_state_goes_on_after_its_connection_was_lost",
+    ),
+    Guard(
+        "store/postgres/session.py",
+        "return spell_nul(obj).encode()",
+        "return obj.encode()",
+        ANY_TEXT + "a_run_whose_texts_hold_nul_ends_and_can_be_read[database]",
+    ),
+    Guard(
+        "store/postgres/session.py",
+        'return restore_nul(str(data, "utf-8")).encode()',
+        'return str(data, "utf-8").encode()',
+        ANY_TEXT + "what_is_stored_is_what_is_read[database]",
+    ),
+    Guard(
+        "store/postgres/nul_characters.py",
+        "(case when strpos(body, '\\u0000') > 0",
+        "(case when false",
+        ANY_TEXT + "a_run_whose_texts_hold_nul_ends_and_can_be_read[database]",
+    ),
+    Guard(
+        "store/postgres/nul_characters.py",
+        '.replace(MARK, f"{MARK}1")',
+        "",
+        ANY_TEXT + "what_is_stored_is_what_is_read[database]",
+    ),
+    Guard(
+        "store/postgres/schema.py",
+        "between -9223372036854775808 and 9223372036854775807",
+        "is not null",
+        ANY_TEXT + "a_number_that_fits_into_no_column_fails_no_statement",
+    ),
+    Guard(
+        "store/postgres/schema.py",
+        "    if version < newest:\n        lacks",
+        "    if False:\n        lacks",
+        MIGRATED + "a_store_makes_no_tables_and_says_what_does",
+    ),
+    Guard(
+        "store/postgres/ownership.py",
+        "where lock = any(?) and seen_at > clock_timestamp() - lease_ms * interval '1 millisecond'",
+        "where lock = any(?)",
+        SESSION_LOCKS + "a_server_that_stands_still_is_dead_once_its_lease_is_over_and_lives_when_it_goes_on",
+    ),
+    Guard(
+        "store/postgres/ownership.py",
+        "            or key in (",
+        "            or true or key in (",
+        SESSION_LOCKS + "a_killed_server_is_dead_at_once_though_its_lease_is_not_over",
+    ),
+    Guard(
+        "store/postgres/ownership.py",
+        "(pg_postmaster_start_time() > clock_timestamp() - lease_ms * interval '1 millisecond'",
+        "(false",
+        SESSION_LOCKS + "after_a_restart_of_the_database_nobody_is_taken_for_dead_before_the_lease_is_over",
+    ),
+    Guard(
+        "store/postgres/ownership.py",
+        "                self._held_until = 0.0",
+        "                pass",
+        SESSION_LOCKS + "a_lost_session_is_dead_until_there_is_another_and_may_not_act_meanwhile",
+    ),
+    Guard(
+        "store/postgres/database.py",
+        "if is_new or not session.connection.closed:",
+        "if True:",
+        SESSION_LOCKS + "a_store_goes_on_after_its_connections_were_lost",
+    ),
+    Guard(
+        "store/postgres/database.py",
+        "if self._loop is not None and not is_own:",
+        "if self._loop is not None:",
+        SESSION_LOCKS + "what_others_commit_is_heard_and_what_this_process_commits_is_not",
+    ),
+    Guard(
+        "store/postgres/database.py",
+        "return super().now() if ahead_ms is None else int(time.monotonic() * 1000 + ahead_ms)",
+        "return super().now()",
+        SESSION_LOCKS + "the_database_s_clock_is_the_store_s",
+    ),
+    Guard(
+        "store/postgres/database.py",
+        "values (?, ?) on conflict do nothing",
+        "values (?, ?) on conflict (name) do update set value = excluded.value",
+        "postgres/test_access.py::test_servers_that_need_the_sealing_key_at_once_have_the_same",
+    ),
+    Guard(
+        "store/postgres/copy.py",
+        "            if living:\n",
+        "            if False:\n",
+        "postgres/test_copied_folders.py::test_nothing_is_copied_beside_rows_that_are_there_or_while_a_server_lives",
+    ),
+    Guard(
+        "store/postgres/copy.py",
+        'if target.row(f"select 1 from {table.name} limit 1") is not None:',
+        "if False:",
+        "postgres/test_copied_folders.py::test_nothing_is_copied_beside_rows_that_are_there_or_while_a_server_lives",
+    ),
+    Guard(
+        "store/tool_pins.py",
+        "where definition.body = ''",
+        "where body = ''",
+        "downstream/test_pins.py::test_what_was_pinned_before_variables_counted_is_adopted_once[database]",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -2951,4 +3108,5 @@ GUARDS = (
     *BY_ONE_SERVER,
     *TAKEN_TOGETHER,
     *SIDE_BY_SIDE,
+    *IN_A_DATABASE,
 )

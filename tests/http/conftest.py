@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_server import WAYS, Site
+from support.http_server import WAYS, Site, tokens_of
 
 from kairos_mcp.server.http_bounds import RequestBounds
-from kairos_mcp.server.tokens import TokenStore
 
 
 @pytest.fixture(scope="module")
 def token_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """On loopback, with a token; it waits a little for what a client owes it."""
     place = tmp_path_factory.mktemp("guarded")
-    site = Site.start(place, RequestBounds(header_s=2.0), token=TokenStore(place / "home").add("alice"))
+    site = Site.start(place, RequestBounds(header_s=2.0), token=tokens_of(place).add("alice"))
     yield site
     site.stop()
 

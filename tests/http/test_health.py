@@ -9,11 +9,10 @@ from pathlib import Path
 
 import apsw
 import pytest
-from support.http_server import SECONDS, Answer, Site, read_answer
+from support.http_server import SECONDS, Answer, Site, read_answer, tokens_of
 from support.waiting import wait_until
 
 from kairos_mcp.server.http_bounds import RequestBounds
-from kairos_mcp.server.tokens import TokenStore
 
 OURS = "Host: 10.1.2.3"  # a prober knows no name of ours
 
@@ -35,11 +34,12 @@ def test_a_probe_needs_no_token_and_no_name_of_ours_and_is_told_nothing_else(tok
 
 
 def test_a_prober_does_not_use_up_anybody_s_rate(sites: Callable[..., Site], tmp_path: Path) -> None:
-    site = sites(RequestBounds(calls_per_s=0.01, burst=2), token=TokenStore(tmp_path / "place" / "home").add("alice"))
+    site = sites(RequestBounds(calls_per_s=0.01, burst=2), token=tokens_of(tmp_path / "place").add("alice"))
     assert [probe(site, "/readyz").status for _ in range(5)] == [200] * 5
     assert site.still_answers()
 
 
+@pytest.mark.state_file("it locks that file")
 def test_a_server_whose_state_file_can_not_be_used_lives_and_is_not_ready(sites: Callable[..., Site]) -> None:
     site = sites()
     assert probe(site, "/readyz").status == 200
@@ -58,6 +58,7 @@ def test_a_server_whose_state_file_can_not_be_used_lives_and_is_not_ready(sites:
     assert (said.count("not ready"), said.count("ready again")) == (1, 1)
 
 
+@pytest.mark.state_file("it puts another file there")
 def test_a_state_file_of_a_newer_version_makes_it_not_ready(sites: Callable[..., Site]) -> None:
     site = sites()
     connection = apsw.Connection(str(site.home.parent / "newer.db"))

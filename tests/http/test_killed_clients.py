@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import apsw
 import mcp_types as wire
 import pytest
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from support import postgres
 from support.app import Place, assert_lawful
 from support.environment import plain_environ
 from support.forked_program import start
@@ -93,12 +93,7 @@ class Ground:
     where: str
 
     def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
-        connection = apsw.Connection(str(self.place.db), flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
-            connection.set_busy_timeout(5_000)
-            return list(connection.execute(statement, bindings))
-        finally:
-            connection.close()
+        return self.place.rows(statement, *bindings)
 
 
 @asynccontextmanager
@@ -108,7 +103,8 @@ async def ground(way: str, folder: Path) -> AsyncIterator[Ground]:
         place.workspace.mkdir(parents=True)
         (place.workspace / "a.txt").write_text("alpha\n")
         words = ["-m", "kairos_mcp", "serve", "--home", str(place.home), "--workspace", str(place.workspace)]
-        yield Ground(place, json.dumps([sys.executable, *words]))
+        environ = [f"{name}={value}" for name, value in postgres.environ_of(folder).items()]
+        yield Ground(place, json.dumps(["env", *environ, sys.executable, *words]))
         return
     site = await asyncio.to_thread(Site.start, folder)
     try:

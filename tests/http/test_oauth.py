@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import apsw
 import pytest
 from mcp.client.client import Client
 from mcp_types import ElicitResult
+from support.app import Place
 from support.authorization_server import AUDIENCE, ISSUER, AuthorizationServer, KeyPair, claims_of, sign
-from support.http_server import META, WAYS, Answer, Site
+from support.http_server import META, WAYS, Answer, Site, tokens_of
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.server.auth import KeysUnavailable
 from kairos_mcp.server.oauth import COOLDOWN_S, FRESH_S, STALE_S, SigningKeys
-from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
@@ -160,7 +159,7 @@ def test_a_bearer_token_of_ours_is_accepted_beside_them(
     sites: Callable[..., Site], tmp_path: Path, issuer: AuthorizationServer
 ) -> None:
     configure(tmp_path / "place", issuer.settings())
-    own = TokenStore(tmp_path / "place" / "home").add("bob")
+    own = tokens_of(tmp_path / "place").add("bob")
     site = sites(host="0.0.0.0")
     assert [as_bearer(site, token).status for token in (own, issuer.token(), None)] == [200, 200, 401]
 
@@ -266,7 +265,7 @@ def test_a_server_that_can_not_have_the_keys_says_so_and_serves_its_own_tokens(
 ) -> None:
     server = AuthorizationServer(is_down=True).start()
     configure(tmp_path / "place", server.settings())
-    own = TokenStore(tmp_path / "place" / "home").add("bob")
+    own = tokens_of(tmp_path / "place").add("bob")
     site = sites()
     answer = as_bearer(site, server.token())
     assert (answer.status, answer.headers["retry-after"]) == (503, "10")
@@ -280,10 +279,8 @@ def test_a_server_that_can_not_have_the_keys_says_so_and_serves_its_own_tokens(
 def test_a_run_belongs_to_issuer_and_subject(site: Site, issuer: AuthorizationServer) -> None:
     mine = as_bearer(site, issuer.token(), "planner_run", goal="mine", route="caller").json["result"]
     run_id = mine["structuredContent"]["run_id"]
-    connection = apsw.Connection(str(site.home / "kairos.db"))
-    asked = connection.execute("select principal from run where id = ?", (run_id,))
-    assert list(asked) == [(f"oauth:{ISSUER}|alice",)]
-    connection.close()
+    asked = Place(site.home.parent).rows("select principal from run where id = ?", run_id)
+    assert asked == [(f"oauth:{ISSUER}|alice",)]
     for token, code in (
         (issuer.token(client_id="another client"), None),
         (issuer.token(sub="bob"), "unknown_run"),

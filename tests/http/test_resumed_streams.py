@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import mcp_types as wire
 import pytest
-from support.http_server import Site, read_answer
+from support.http_server import Site, read_answer, tokens_of
 
 from kairos_mcp.server.http_events import MAX_BYTES, MAX_EVENTS, RETRY_MS, SessionEvents
-from kairos_mcp.server.tokens import TokenStore
 
 LEGACY = ("MCP-Protocol-Version",)
 SLOW = {"content": "done", "finish": "stop", "delay_s": 1.5}
@@ -107,7 +106,7 @@ def test_a_stream_is_gone_on_with_in_its_own_session_alone(
     sites: Callable[..., Site], write_script: Callable[..., None], tmp_path: Path
 ) -> None:
     write_script({"content": "done", "finish": "stop"})
-    tokens = TokenStore(tmp_path / "place" / "home")
+    tokens = tokens_of(tmp_path / "place")
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = sites(token=alice)
     hers, also_hers = open_session(site), open_session(site)

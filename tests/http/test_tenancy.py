@@ -9,12 +9,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import apsw
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
+from support import postgres
+from support.app import Place
+from support.environment import plain_environ
 from support.forked_program import run_program
-from support.http_server import WAYS, Answer, Site, call_body, read_answer
+from support.http_server import WAYS, Answer, Site, call_body, read_answer, tokens_of
 from support.notified import Notified, subscribe
 from support.sampling_clients import MODERN
 
@@ -22,18 +24,18 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.server.auth import RateLimiter
 from kairos_mcp.server.http_bounds import RequestBounds
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
-from kairos_mcp.server.tokens import TokenStore
+from kairos_mcp.server.tokens import Tokens
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> TokenStore:
-    return TokenStore(tmp_path / "place" / "home")
+def tokens(tmp_path: Path) -> Tokens:
+    return tokens_of(tmp_path / "place")
 
 
 @pytest.fixture
 def two(tmp_path_factory: pytest.TempPathFactory):
     place = tmp_path_factory.mktemp("two")
-    tokens = TokenStore(place / "home")
+    tokens = tokens_of(place)
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = Site.start(place, token=alice)
     yield site, alice, bob
@@ -66,9 +68,7 @@ async def test_a_run_belongs_to_the_token_that_began_it(two) -> None:
                 assert json.dumps(result).replace(run_id, "run-000000000000") == json.dumps(unknown), (way, name)
             assert (await outcome(b, "run_status"))["runs"] == []
             assert (await outcome(a, "run_continue", run_id=run_id, answers=answers))["status"] == "completed"
-    connection = apsw.Connection(str(site.home / "kairos.db"))
-    assert set(connection.execute("select distinct principal from run")) == {("alice",)}
-    connection.close()
+    assert Place(site.home.parent).rows("select distinct principal from run") == [("alice",)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -164,7 +164,7 @@ async def test_a_legacy_session_is_of_no_use_to_another(two) -> None:
     assert site.post(ping, named, without=legacy).status == 200
 
 
-def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[..., Site], tokens: TokenStore) -> None:
+def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[..., Site], tokens: Tokens) -> None:
     site = sites(token=tokens.add("alice"))
     bob = tokens.add("bob")
     body = call_body("run_status", {})
@@ -182,7 +182,7 @@ def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[.
     assert site.call("run_status", {}, without=("Authorization",)).status == 401  # the last one opens nothing
 
 
-def test_from_the_first_token_on_nobody_gets_in_without_one(sites: Callable[..., Site], tokens: TokenStore) -> None:
+def test_from_the_first_token_on_nobody_gets_in_without_one(sites: Callable[..., Site], tokens: Tokens) -> None:
     site = sites()
     assert site.still_answers()
     made = tokens.add("alice")
@@ -192,7 +192,7 @@ def test_from_the_first_token_on_nobody_gets_in_without_one(sites: Callable[...,
 
 
 def test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else(
-    sites: Callable[..., Site], tokens: TokenStore
+    sites: Callable[..., Site], tokens: Tokens
 ) -> None:
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = sites(RequestBounds(calls_per_s=0.01, burst=5), token=alice)
@@ -204,7 +204,7 @@ def test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else(
 
 
 def test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an_equal_share(
-    sites: Callable[..., Site], tokens: TokenStore
+    sites: Callable[..., Site], tokens: Tokens
 ) -> None:
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = sites(RequestBounds(sessions=4))
@@ -294,7 +294,8 @@ def test_a_rate_recovers_with_time_and_not_beyond_its_burst() -> None:
 # -- tokens ------------------------------------------------------------------------------------------------
 
 
-def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: TokenStore, tmp_path: Path) -> None:
+@pytest.mark.state_file("a database has no file for a token")
+def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: Tokens, tmp_path: Path) -> None:
     made = tokens.add("alice")
     (file,) = (tmp_path / "place" / "home" / "tokens").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -306,13 +307,13 @@ def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: TokenSto
 
 
 @pytest.mark.parametrize("name", ["", "local", "Alice", "a/b", "..", "a.b", "-a", "a" * 41, "a\n", "é"])
-def test_a_name_that_is_none_is_refused(tokens: TokenStore, name: str) -> None:
+def test_a_name_that_is_none_is_refused(tokens: Tokens, name: str) -> None:
     with pytest.raises(BadArguments):
         tokens.add(name)
     assert not tokens.any()
 
 
-def test_a_name_is_given_once(tokens: TokenStore) -> None:
+def test_a_name_is_given_once(tokens: Tokens) -> None:
     made = tokens.add("alice")
     with pytest.raises(BadArguments):
         tokens.add("alice")
@@ -321,8 +322,9 @@ def test_a_name_is_given_once(tokens: TokenStore) -> None:
         tokens.revoke("bob")
 
 
+@pytest.mark.state_file("a database has no file for a token")
 @pytest.mark.parametrize("kept", ["", "0" * 63, "\0" * 64])
-def test_a_damaged_token_lets_nobody_in(tokens: TokenStore, tmp_path: Path, kept: str) -> None:
+def test_a_damaged_token_lets_nobody_in(tokens: Tokens, tmp_path: Path, kept: str) -> None:
     made = tokens.add("alice")
     (tmp_path / "place" / "home" / "tokens" / "alice").write_text(kept)
     for text in (made, "kairos.alice.", "kairos.alice", f"kairos.alice.{kept}"):
@@ -331,16 +333,17 @@ def test_a_damaged_token_lets_nobody_in(tokens: TokenStore, tmp_path: Path, kept
 
 def test_the_commands_add_list_and_revoke(tmp_path: Path) -> None:
     made = kairos(tmp_path, "token", "add", "alice").stdout.strip()
-    assert TokenStore(tmp_path / "home").find_principal(made) == "alice"
+    assert tokens_of(tmp_path).find_principal(made) == "alice"
     assert json.loads(kairos(tmp_path, "token", "list", "--json").stdout)["tokens"][0]["name"] == "alice"
     assert kairos(tmp_path, "token", "add", "alice").returncode == 2
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 0
-    assert TokenStore(tmp_path / "home").find_principal(made) is None
+    assert tokens_of(tmp_path).find_principal(made) is None
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 2
 
 
 def kairos(place: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return run_program([*words, "--home", str(place / "home")], cwd=cwd)
+    environ = plain_environ() | postgres.environ_of(place)
+    return run_program([*words, "--home", str(place / "home")], cwd=cwd, env=environ)
 
 
 # -- beyond loopback ---------------------------------------------------------------------------------------
@@ -354,7 +357,7 @@ def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path,
     assert not (tmp_path / "home").exists()
 
 
-def test_with_tokens_it_asks_for_one_even_from_this_machine(sites: Callable[..., Site], tokens: TokenStore) -> None:
+def test_with_tokens_it_asks_for_one_even_from_this_machine(sites: Callable[..., Site], tokens: Tokens) -> None:
     site = sites(token=tokens.add("alice"), host="0.0.0.0")
     tokens.revoke("alice")
     assert site.call("run_status", {}, without=("Authorization",)).status == 401

@@ -18,6 +18,7 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from support import postgres
 from support.forked_program import start
 from support.http_server import SECONDS, WAYS, Site
 
@@ -46,7 +47,8 @@ CALL = {"tool_calls": [{"id": "c", "name": "read_file", "arguments": {"path": "a
 
 def over_stdio(place: Path, mode: str = "auto") -> Client:
     words = ["-m", "kairos_mcp", "serve", "--home", str(place / "home"), "--workspace", str(place / "workspace")]
-    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=words)), mode=mode)
+    program = StdioServerParameters(command=sys.executable, args=words, env=postgres.environ_of(place))
+    return Client(stdio_client(program), mode=mode)
 
 
 @pytest.fixture(scope="module")

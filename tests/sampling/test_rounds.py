@@ -214,6 +214,7 @@ async def test_a_state_is_its_principal_s_alone(place):
         set_principal(LOCAL)
 
 
+@pytest.mark.state_file("a database has no file for the key")
 async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):
     async with open_client(place.settings(), MODERN, ClientModel([])) as client:
         state = (await client.step_to_requests("planner_run", GO)).request_state

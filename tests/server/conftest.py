@@ -13,6 +13,7 @@ import mcp_types as wire
 import pytest
 from jsonschema import Draft202012Validator
 from mcp.client.client import Client
+from support import postgres
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
@@ -75,7 +76,9 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(tmp_path: Path, workspace: Path) -> Settings:
-    return load_settings(Flags(home=str(tmp_path / "home"), workspaces=(str(workspace),)), {})
+    return load_settings(
+        Flags(home=str(tmp_path / "home"), workspaces=(str(workspace),)), postgres.environ_of(tmp_path)
+    )
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ def script_settings(tmp_path: Path, workspace: Path) -> Callable[..., Settings]:
         script = tmp_path / "script.jsonl"
         script.write_text("".join(json.dumps(line) + "\n" for line in lines))
         flags = Flags(home=str(tmp_path / "home"), workspaces=(str(workspace),))
-        return load_settings(flags, {"KAIROS_SCRIPT": str(script)})
+        return load_settings(flags, {"KAIROS_SCRIPT": str(script)} | postgres.environ_of(tmp_path))
 
     return with_lines
 

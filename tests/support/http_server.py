@@ -23,6 +23,9 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from kairos_mcp.server.http_bounds import RequestBounds
+from kairos_mcp.server.tokens import Tokens, make_tokens
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 from support import postgres
 from support.environment import plain_environ
 from support.forked_program import Forked, start
@@ -47,6 +50,11 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+
+
+def tokens_of(place: Path) -> Tokens:
+    """The tokens of the servers of this place."""
+    return make_tokens(load_settings(Flags(home=str(place / "home")), postgres.environ_of(place)))
 
 
 @dataclass(frozen=True)

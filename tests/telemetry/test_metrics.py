@@ -11,7 +11,7 @@ import pytest
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from support.app import Place, reads, says, start_run
-from support.http_server import Site
+from support.http_server import Site, tokens_of
 from support.telemetry import Collector, Telemetry
 
 from kairos_mcp.app.app import App
@@ -19,7 +19,6 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.server.auth import Challenge
 from kairos_mcp.server.call import set_scopes
 from kairos_mcp.server.http_health import MetricsPage
-from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.telemetry import names
 from kairos_mcp.telemetry.recorder import MAX_LABEL_VALUES, Measurement, Recorder
 
@@ -114,7 +113,7 @@ def site_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Collector
     place = tmp_path / "place"
     (place / "home").mkdir(mode=0o700, parents=True)
     (place / "home" / "kairos.toml").write_text(f"telemetry = {str(telemetry).lower()}\n")
-    return Site.start(place, token=TokenStore(place / "home").add("alice"))
+    return Site.start(place, token=tokens_of(place).add("alice"))
 
 
 def get(site: Site, *more: str, method: str = "GET", without: tuple[str, ...] = ()) -> tuple[int, str]:

@@ -18,7 +18,7 @@ import psycopg
 from kairos_mcp.core.errors import KairosError, StoreBusy, StoreUnavailable
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store import integrity
-from kairos_mcp.store.database import News, Store
+from kairos_mcp.store.database import News, Store, make_folder
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.key_file import KEY_BYTES
 from kairos_mcp.store.ownership import ServedRuns
@@ -87,7 +87,7 @@ class PostgresStore(Store):
     def _open_once(self) -> None:
         if self._is_open:
             return
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.home)
         session = PostgresSession(self._connect())
         try:
             with translate_errors():

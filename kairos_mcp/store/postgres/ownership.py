@@ -117,6 +117,7 @@ class SessionLock(Ownership):
             found = connection.execute("select current_schema()").fetchone()
             self._schema = "" if found is None else str(found[0])
             self._connection, self._has_lock = connection, False
+            self._is_pooled = connection.prepare_threshold is None
             self._renew()
         return connection
 
@@ -144,7 +145,7 @@ class SessionLock(Ownership):
     def _renew(self) -> None:
         """Renew the lease, and take the lock where it is not held: the session before this one may have kept it."""
         before = time.monotonic()
-        if not self._has_lock:
+        if not self._has_lock or self._is_pooled:  # what a pooler's connection has locked may have gone with it
             found = self._connection.execute(_LOCK, (self._key,)).fetchone()
             self._has_lock = bool(found and found[0])
         found = self._connection.execute(_RENEW, (self.lock, self._key, int(self._lease_s * 1000))).fetchone()

@@ -39,7 +39,7 @@ FUNCTIONS = (
     """
     create function json_kind(body json) returns text language sql immutable parallel safe as $$
         select case json_typeof(body) when 'string' then 'text' when 'boolean' then body::text
-            when 'number' then case when body::text !~ '^-?[0-9]{1,19}$' then 'real'
+            when 'number' then case when body::text !~ '^-?[0-9]+$' then 'real'
                 when body::text::numeric between -9223372036854775808 and 9223372036854775807 then 'integer'
                 else 'real' end
             else json_typeof(body) end $$

@@ -28,6 +28,7 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)
 BOUNDS = (  # how long others wait for a process that stands still within a transaction, and it for them
     "-c idle_in_transaction_session_timeout=5s -c lock_timeout=5s -c statement_timeout=30s"
 )
+TRANSACTION_S = 10  # how long one that writes may last
 KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -200,7 +201,26 @@ def connect(where: str, password: str | None = None) -> Connection:
     made.adapters.register_loader("varchar", _TextBytesLoader)
     made.adapters.register_loader("bool", _TruthLoader)
     made.adapters.register_loader("numeric", _SumLoader)
+    if is_pooled(made):
+        made.prepare_threshold = None  # the name of what is prepared may be another client's in the next transaction
     return made
+
+
+def bound_transactions(connection: Connection) -> None:
+    """Have the database end a transaction that lasts too long, from version 17 on.
+
+    The bound for idle ones holds for no process that stops within a pipeline, nor after the last message of one.
+    """
+    if connection.info.server_version >= 170_000 and connection.prepare_threshold is not None:
+        with translate_errors():
+            connection.execute(f"set transaction_timeout = '{TRANSACTION_S}s'", prepare=False)
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands before the database: the process that it names is not the one that answers."""
+    with translate_errors():
+        found = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
+    return found != (connection.info.backend_pid,)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.store.group_writer import GroupWriter, Job, QueuedJob
 from kairos_mcp.store.postgres.group_session import GroupSession, Undone
 from kairos_mcp.store.postgres.locks import CHANNEL, WRITERS_LOCK
-from kairos_mcp.store.postgres.session import Connection, PostgresSession, as_store_error
+from kairos_mcp.store.postgres.session import Connection, PostgresSession, as_store_error, bound_transactions
 from kairos_mcp.store.session import Row
 
 T = TypeVar("T")
@@ -196,6 +196,7 @@ class PostgresWriter(GroupWriter):
     def _open_session(self) -> PostgresSession:
         if self._session is None:
             self._session = PostgresSession(self._connect())
+            bound_transactions(self._session.connection)
         return self._session
 
     def _is_lost(self) -> bool:
