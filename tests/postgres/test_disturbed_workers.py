@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.unreplayed]  #
 RUNS = int(os.environ.get("DISTURBED_RUNS", "1000"))
 WORKERS = 4
 SLOTS = 500
-MOST_OPEN = 400  # fewer than one worker's slots, so that whoever sees a run of a dead one can take it
+MOST_OPEN = 150  # far fewer than the slots, so that whoever sees a run of a dead one can take it
 OPEN_RUNS = "select count(*) from run where outcome is null"
 BESIDE = 50  # starts that are under way at a time
 KILL_EVERY_S = 2.5
@@ -78,7 +78,7 @@ def seconds_until_taken(place: Place, pid: int) -> list[float]:
         ((now,),) = look(place, owned, pid)
         took += [time.monotonic() - began] * (left - now)
         left = now
-        assert time.monotonic() - began < LEASE_S + 10, f"{left} runs are still a killed worker's"
+        assert time.monotonic() - began < 60, f"{left} runs are still a killed worker's"
     return took
 
 
@@ -94,7 +94,7 @@ def test_a_thousand_runs_end_once_over_workers_that_are_killed(
     (place.root / postgres.NAMED_IN).write_text(database)
     settings = place.settings(*LINES, day=Limits())
     workers = [start_worker(place, database) for _ in range(WORKERS)]
-    starting = Thread(target=lambda: asyncio.run(start_runs(place, settings)))
+    starting = Thread(target=lambda: asyncio.run(start_runs(place, settings)), daemon=True)
     began = killed_at = time.monotonic()
     kills, restarted_at, chance = 0, began, random.Random(1)
     taken: dict[str, list[float]] = {"a kill": [], "a kill after a restart": []}
@@ -118,7 +118,6 @@ def test_a_thousand_runs_end_once_over_workers_that_are_killed(
         for worker in workers:
             worker.kill()
             worker.wait()
-        starting.join()
     took_s = time.monotonic() - began
     assert restarted_at > began
     assert place.rows("select json_extract(outcome, '$.status'), count(*) from run group by 1") == [("completed", RUNS)]
