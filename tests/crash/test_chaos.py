@@ -113,6 +113,7 @@ def all_ended(place: Place, last: StdioClient) -> None:
         last.call("run_status", run_ids=open_runs, until="done", wait_s=10)
 
 
+@pytest.mark.state_file("it checks the file; servers on a database are disturbed in tests/postgres")
 def test_a_short_chaos_ends_every_run_with_exact_sums(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert_every_run_ends(place_in(tmp_path_factory.mktemp("chaos") / "place"), 24, (0.4, 1.2))
 

@@ -56,6 +56,7 @@ def test_003_a_disk_that_fails_to_sync_reports_no_step_as_done(place: Place, tmp
     goes_on(place, tmp_path)
 
 
+@pytest.mark.state_file("it is about that file")
 def test_005_a_write_cut_short_loses_nothing_and_is_made_again(place: Place) -> None:
     write_script(place, SLOW)
     with StdioClient.start(place) as client:
@@ -75,6 +76,7 @@ def test_005_a_write_cut_short_loses_nothing_and_is_made_again(place: Place) -> 
     assert place.rows("pragma integrity_check") == [("ok",)]
 
 
+@pytest.mark.state_file("it is about that file")
 def test_008_a_store_that_can_not_be_written_is_said_to_be_so(tmp_path: Path) -> None:
     place = reference_place(tmp_path / "place")
     with StdioClient.start(place) as client:
@@ -107,6 +109,7 @@ def _bound_by_permissions() -> None:
             ctypes.CDLL(None).prctl(24, capability)  # PR_CAPBSET_DROP
 
 
+@pytest.mark.state_file("it is about that file")
 @pytest.mark.unreplayed
 def test_012_a_file_cut_short_is_corrupt(place: Place) -> None:
     with StdioClient.start(place) as client:
@@ -124,6 +127,7 @@ def test_012_a_file_cut_short_is_corrupt(place: Place) -> None:
         assert client.call("run_status")["runs"][0]["status"] == "completed"
 
 
+@pytest.mark.state_file("it is about that file")
 @pytest.mark.parametrize("kind", ["folder", "link", "fifo"])
 @pytest.mark.unreplayed
 def test_014_an_odd_file_in_the_store_s_place_is_refused(place: Place, kind: str) -> None:
@@ -145,6 +149,7 @@ def test_014_an_odd_file_in_the_store_s_place_is_refused(place: Place, kind: str
     assert not (place.root / "elsewhere").exists()
 
 
+@pytest.mark.state_file("it is about that file")
 @pytest.mark.unreplayed
 def test_015_a_log_removed_under_the_server_is_a_store_error_and_nothing_else(place: Place) -> None:
     with StdioClient.start(place) as client:
@@ -205,6 +210,7 @@ def test_018_two_servers_on_one_store_do_each_step_once(place: Place) -> None:
     assert place.rows("select count(*) from attempt") == [(0,)]
 
 
+@pytest.mark.state_file("it is about that file")
 def test_025_a_second_sigterm_forces_the_end_and_the_store_stays_whole(place: Place, tmp_path: Path) -> None:
     write_script(place, [{**LINES[0], "delay_s": 1.0}, *LINES[1:]])
     with StdioClient.start(place) as client:
@@ -217,6 +223,7 @@ def test_025_a_second_sigterm_forces_the_end_and_the_store_stays_whole(place: Pl
     goes_on(place, tmp_path)
 
 
+@pytest.mark.state_file("it is about that file")
 def test_027_the_end_of_stdin_in_the_middle_ends_the_server_within_two_seconds(place: Place, tmp_path: Path) -> None:
     write_script(place, SLOW)
     with StdioClient.start(place) as client:

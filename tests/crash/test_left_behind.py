@@ -38,6 +38,7 @@ def test_any_tool_that_is_called_makes_the_server_go_on_with_it(place: Place, to
     assert place.rows("select json_extract(outcome, '$.summary') from run") == [("done",)]
 
 
+@pytest.mark.state_file("it fills that file's disk")
 def test_a_look_at_a_run_that_stands_still_is_followed_by_another_try(place: Place) -> None:
     """Its answer could not be written, and then there is room again."""
     place.script.write_text(json.dumps({"content": "done", "finish": "stop", "delay_s": 1.0}) + "\n")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from support.app import Place
 from support.forked_program import run_program
 from support.stdio_server import StdioClient
@@ -39,6 +40,7 @@ def command(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
     return run_program([*words, "--home", str(place.home)], timeout=WITHIN_S)
 
 
+@pytest.mark.state_file("on a database others take the runs of a stopped server")
 def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothing(place: Place) -> None:
     slow_script(place)
     with StdioClient.start(place) as first, StdioClient.start(place) as second:
@@ -90,6 +92,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.state_file("on a database others take the runs of a stopped server")
 def test_a_server_that_was_stopped_while_it_wrote_is_named_to_those_who_wait_for_the_store(place: Place) -> None:
     slow_script(place)
     stopped = subprocess.Popen([sys.executable, "-c", STOPS_IN_A_COMMIT, str(place.home)])

@@ -17,8 +17,9 @@ from support import postgres
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = (
-    "agents", "approvals", "budgets", "core", "crash", "histories", "identity", "ooda", "providers", "records",
-    "registry", "sampling", "secrets", "server", "tasks", "teams", "telemetry",
+    "agents", "approvals", "budgets", "commands", "core", "crash", "downstream", "histories", "http", "identity",
+    "ooda", "page", "providers", "records", "registry", "sampling", "secrets", "server", "tasks", "teams", "telemetry",
+    "tools",
 )  # fmt: skip
 
 

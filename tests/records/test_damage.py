@@ -69,6 +69,7 @@ def test_rows_that_do_not_fit_are_found(filled_place: Place, kairos: Callable[..
     assert message in said
 
 
+@pytest.mark.state_file("it damages that file")
 @pytest.mark.unreplayed
 def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_start(
     filled_place: Place, kairos: Callable[..., Any]
@@ -96,6 +97,7 @@ GONE = {
 }
 
 
+@pytest.mark.state_file("it damages that file")
 @pytest.mark.parametrize("what", GONE)
 @pytest.mark.unreplayed
 def test_what_a_file_lacks_of_its_version_is_named(filled_place: Place, kairos: Callable[..., Any], what: str) -> None:
@@ -106,6 +108,7 @@ def test_what_a_file_lacks_of_its_version_is_named(filled_place: Place, kairos: 
     assert "export" in finding["cure"]
 
 
+@pytest.mark.state_file("it damages that file")
 @pytest.mark.parametrize("version", [0, 1, 2, -5])
 @pytest.mark.unreplayed
 def test_a_file_that_is_not_of_the_version_that_it_says_is_left_as_it_is(
@@ -125,6 +128,7 @@ def test_what_others_put_into_the_file_is_no_damage(filled_place: Place, kairos:
     assert found_by(kairos) == []
 
 
+@pytest.mark.state_file("it damages that file")
 @pytest.mark.unreplayed
 def test_what_can_still_be_read_of_a_damaged_file_is_carried_away(
     filled_place: Place, kairos: Callable[..., Any]
@@ -144,6 +148,7 @@ def test_what_can_still_be_read_of_a_damaged_file_is_carried_away(
     assert kairos("replay", str(aside)).code == 0
 
 
+@pytest.mark.state_file("it damages that file")
 @pytest.mark.unreplayed
 def test_an_index_that_does_not_fit_its_table_is_found(filled_place: Place, kairos: Callable[..., Any]) -> None:
     """Nothing that reads would stumble over it."""
@@ -179,6 +184,7 @@ async def test_a_damaged_ledger_refuses(filled_place: Place, what: str) -> None:
             integrity.check_run_account(session, run.n, run.account)
 
 
+@pytest.mark.state_file("it damages that file")
 @pytest.mark.unreplayed
 def test_old_runs_are_named_as_room_that_could_be_made(filled_place: Place, kairos: Callable[..., Any]) -> None:
     filled_place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")

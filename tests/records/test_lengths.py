@@ -23,6 +23,7 @@ from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.store import accounts, approvals, queries, report_queries
 from kairos_mcp.store.connection import SqliteSession
 
+pytestmark = pytest.mark.state_file("it counts what SQLite reads and writes")
 LOOKS: dict[str, Callable[[SqliteSession, int], Any]] = {
     "what waits": approvals.read_waiting_items,
     "open steps": queries.open_steps,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
+import pytest
 from support.app import Place
 from support.stdio_server import START, StdioClient, go_through, kept_in, reference_place
 
 
+@pytest.mark.state_file("it takes memory from SQLite")
 def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:
     place = reference_place(tmp_path / "place")
     (place.workspace / "large.txt").write_text("line\n" * 300_000)

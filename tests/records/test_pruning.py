@@ -174,6 +174,7 @@ async def test_with_keep_days_a_server_prunes_beside_its_work(place: Place) -> N
         assert new in remaining_runs(place)
 
 
+@pytest.mark.state_file("a database uses free space again by itself")
 async def test_the_command_says_what_went_and_gives_the_space_back(
     place: Place, kairos: Callable[..., object], tmp_path: Path
 ) -> None:
@@ -196,6 +197,7 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
     assert kairos("replay", runs[5]).code == 0
 
 
+@pytest.mark.state_file("a database uses free space again by itself")
 async def test_that_space_waits_for_servers_to_go_is_said_only_where_one_lives(
     place: Place, kairos: Callable[..., object]
 ) -> None:

@@ -20,6 +20,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.runs import WaitUntil
 from kairos_mcp.core.limits import Limits
 
+pytestmark = pytest.mark.state_file("it counts the statements of SQLite")
 ROUNDS = 7
 ASKS = {LEGACY: 23, MODERN: 27}  # statements from one request to a client's model to the next
 CALL = 16  # of a run of one call, until it has ended

@@ -126,6 +126,7 @@ async def test_nobody_looks_before_somebody_subscribes_nor_after_the_last_has_go
         await stops_looking(app)
 
 
+@pytest.mark.state_file("it counts the statements of SQLite")
 async def test_one_look_is_made_for_all_subscribers(place: Place) -> None:
     with statements() as made:
         looks = await count_looks_for_five(place, made)
