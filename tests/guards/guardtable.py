@@ -2930,12 +2930,6 @@ IN_A_DATABASE = (
         "postgres/test_stopped_anywhere.py::test_a_transaction_of_who_stands_still_within_a_pipeline_is_ended",
     ),
     Guard(
-        "store/postgres/session.py",
-        "        made.prepare_threshold = None",
-        "        pass",
-        "postgres/test_machines_apart.py::test_behind_a_pooler_of_transactions_it_is_refused_or_slower_and_nothing_is_lost",
-    ),
-    Guard(
         "store/postgres/writer.py",
         'case ("committed",):',
         'case ("kept",):',
