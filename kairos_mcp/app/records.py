@@ -15,7 +15,7 @@ from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.specs import load_ooda
-from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import RunRow, StepRow

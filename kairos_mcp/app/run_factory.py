@@ -33,7 +33,7 @@ from kairos_mcp.models.scripted import Script, ScriptedAnswer
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build, rebuilt_texts
-from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_built_spec, load_spec
+from kairos_mcp.specs.load import VERSIONS, LoadedSpec, load_built_spec, load_spec
 from kairos_mcp.store import mandates, rules, runs, texts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import unreadable
@@ -171,7 +171,7 @@ class RunFactory:
 
     def check_version(self, run: RunRow) -> None:
         """Raise Stale for a run whose flow has changed since: its rows are readable, but it can't go on."""
-        known = build.VERSIONS.get(run.flow)
+        known = VERSIONS.get(run.flow)
         if known != run.version:
             raise Stale(
                 f"The run is of version {run.version} of the flow {run.flow}; this program has version {known}.",

@@ -17,7 +17,7 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
-from kairos_mcp.specs.build import BuiltSpec, ContinuedRun, LoadedSpec
+from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
 from kairos_mcp.specs.goal_lines import (
     FoundLines,
     GoalLines,
@@ -26,6 +26,7 @@ from kairos_mcp.specs.goal_lines import (
     goal_words,
     search_arguments,
 )
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.specs.short_prompts import FileNames
 from kairos_mcp.store import ownership, queries, runs
 from kairos_mcp.store.agent_records import read_records

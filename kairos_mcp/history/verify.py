@@ -10,7 +10,7 @@ from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrup
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.history.format import ExportedHistory, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
-from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
+from kairos_mcp.specs.load import VERSIONS, LoadedSpec, load_spec
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.views.transcript import list_entries
 

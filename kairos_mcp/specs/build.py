@@ -1,31 +1,28 @@
-"""Build the spec of a run from a request, and load a spec into its flow. Loading never reads a file."""
+"""Build the spec of a run from a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
 from sys import intern
-from typing import Any
 
 from kairos_mcp.core.agent import Agent
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
-from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.messages import JsonObject, Message, ToolSet
 from kairos_mcp.core.routes import SERVER_ROUTE, AvailableRoutes, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.core.steps import DialectName, Flow
+from kairos_mcp.core.steps import DialectName
 from kairos_mcp.flows import planner, tool_calls
-from kairos_mcp.flows.planner_input import PlannerInput, Prompts, normalize_history, render_user_prompt
+from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_user_prompt
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs import load_ooda, load_team
 from kairos_mcp.specs.goal_lines import GoalLines, add_goal_lines
 from kairos_mcp.specs.short_prompts import (
     FileNames,
@@ -34,17 +31,11 @@ from kairos_mcp.specs.short_prompts import (
     select_few_tools,
     takes_short_prompts,
 )
-from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.more_rounds import MORE_ROUNDS_SPEC, offer_more_rounds, withhold_more_rounds
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
-VERSIONS: Mapping[str, int] = {
-    "planner": planner.VERSION,
-    "call": tool_calls.SINGLE_CALL_VERSION,
-    **load_ooda.VERSIONS,
-    **load_team.VERSIONS,
-}
 SEARCH_TOOL = "search_files"
 _ROUNDS_ARE_LIMITED = f"tools: {MORE_ROUNDS_SPEC.name} is left out, since limits.rounds is given."
 SHORT_MAX_TOKENS = 2048  # a small model that goes on for longer has lost its way, and takes minutes for it
@@ -75,30 +66,8 @@ class BuiltSpec:
     version: int
 
 
-NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
-NO_TOOLS = ToolSet()
 NO_FILE_NAMES = FileNames()
 NO_GOAL_LINES = GoalLines()
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedSpec:
-    """A loaded spec: the tools offered, those its search may find (`searchable`), a script if there is one, and how
-    to build the flow anew."""
-
-    spec: Spec
-    offered: ToolSet
-    script: Script | None
-    flow: Callable[[], Flow[Outcome]]
-    planner_input: PlannerInput | None
-    text_prompts: TextPrompts = NO_TEXT_PROMPTS
-    searchable: ToolSet = NO_TOOLS
-    team: load_team.LoadedTeam | None = None
-
-    @property
-    def searches(self) -> bool:
-        """Whether its model is offered a search for tools."""
-        return bool(self.searchable) or self.spec.joining is not None
 
 
 @dataclass(slots=True)
@@ -252,53 +221,6 @@ def build_call_spec(name: str, arguments: JsonObject, settings: Settings, regist
     )
 
 
-def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
-    """Load a spec. Raises StoreCorrupt where a text is missing or damaged."""
-    return load_built_spec(decode(Spec, spec_text), text_of)
-
-
-def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
-    """Load a spec that is not encoded. Raises what `text_of` raises."""
-    offered = _load_tools(text_of(spec.tools_text))
-    if spec.flow == "call":
-        return LoadedSpec(spec, offered, None, lambda: tool_calls.single_call(spec.goal, spec.arguments or {}), None)
-
-    def text(content_hash: str | None) -> str:
-        return text_of(content_hash) if content_hash is not None else ""
-
-    script = Script.parse(text(spec.script_text)) if spec.script_text else None
-    behind = _load_tools(text(spec.behind_text)) if spec.behind_text else NO_TOOLS
-    if spec.flow in load_team.VERSIONS:
-        return _load_team(spec, text, offered, script)
-    if spec.flow != "planner":
-        order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
-        spoken = _load_text_prompts(text(spec.dialect_text))
-        return LoadedSpec(spec, offered, script, lambda: load_ooda.make_flow(order), None, spoken, behind)
-    planner_input = PlannerInput(
-        system=_shared_text(text(spec.system_text)),
-        history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
-        user=text(spec.user_text),
-        tools=offered,
-        output_schema=decode(dict[str, Any], text(spec.schema_text)) if spec.schema_text else None,
-        context_tokens=spec.context_tokens,
-        max_tokens=spec.max_tokens,
-        prompts=_load_prompts(text(spec.prompts_text)),
-        looks_first=bool(spec.looks_first),
-        repeated_goal=spec.goal.strip() if spec.looks_first else "",
-        counts_alike=not spec.singular,
-    )
-    spoken = _load_text_prompts(text(spec.dialect_text))
-    return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)
-
-
-def _load_team(spec: Spec, text: Callable[[str | None], str], offered: ToolSet, script: Script | None) -> LoadedSpec:
-    prompts = _load_prompts(text(spec.prompts_text))
-    loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts)
-    team = load_team.load_team(spec, text, offered, loop)
-    spoken = _load_text_prompts(text(spec.dialect_text))
-    return LoadedSpec(spec, offered, script, team.make_flow, None, spoken, team=team)
-
-
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
     """The model source of a run: the route as asked and as chosen, with its script and model."""
@@ -371,30 +293,6 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: st
             f"Set price_input and price_output, or leave usd out; {bounds}.",
         )
     raise BadArguments(f"{limit} can't be kept on the route {route}, which has no price.", f"Leave usd out; {bounds}.")
-
-
-@lru_cache(maxsize=16)
-def _load_tools(text: str) -> ToolSet:
-    """Decode the tools; cached, since most runs have the same ones."""
-    return ToolSet(decode(tuple[ToolSpec, ...], text))
-
-
-@lru_cache(maxsize=16)
-def _shared_text(text: str) -> str:
-    """Return the copy of this text that was seen first: most runs have the same system prompt, and keep it."""
-    return text
-
-
-@lru_cache(maxsize=16)
-def _load_prompts(text: str) -> Prompts:
-    prompts: Prompts = decode(Prompts, text)
-    return prompts
-
-
-@lru_cache(maxsize=16)
-def _load_text_prompts(text: str) -> TextPrompts:
-    prompts: TextPrompts = decode(TextPrompts, text)
-    return prompts
 
 
 def available_routes(settings: Settings, script: bool, samples: bool) -> AvailableRoutes:

@@ -19,7 +19,7 @@ from kairos_mcp.core.steps import RequestCompletion
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall, result_message
-from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.views.transcript import answers_by_path, calls_by_path
 

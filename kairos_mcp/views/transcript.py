@@ -18,7 +18,7 @@ from kairos_mcp.core.steps import Answer, RecordedStep, Refused, RequestCompleti
 from kairos_mcp.flows.ending import summarize_record
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.tool_calls import AnsweredCall, reject_calls, turn_messages
-from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import StepRow
 

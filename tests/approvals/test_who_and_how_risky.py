@@ -21,7 +21,7 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather
 from kairos_mcp.settings.settings import GateRule, Settings
-from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

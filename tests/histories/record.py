@@ -23,7 +23,7 @@ from teams import TEAMS
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.specs.build import VERSIONS
+from kairos_mcp.specs.load import VERSIONS
 
 HERE = Path(__file__).parent
 SCHEMA = {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]}

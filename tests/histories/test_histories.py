@@ -12,7 +12,7 @@ from record import SCENARIOS, file_of, record_history
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.history.format import read_lines
 from kairos_mcp.history.verify import verify
-from kairos_mcp.specs.build import VERSIONS
+from kairos_mcp.specs.load import VERSIONS
 
 HISTORIES = sorted(Path(__file__).parent.glob("*.jsonl"), key=lambda file: file.name)
 

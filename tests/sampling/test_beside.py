@@ -34,7 +34,7 @@ from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store import asks, ownership, queries
 from kairos_mcp.store.inbox import RecordedAnswers, SubmittedAnswer
 

@@ -18,7 +18,7 @@ from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.database import Store
 from support.app import Place, assert_all_lawful, total
 from support.daily_accounts import Clock, assert_days_add_up, by_steps, usage_of

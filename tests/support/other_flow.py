@@ -5,7 +5,7 @@ from __future__ import annotations
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.specs.build import LoadedSpec
+from kairos_mcp.specs.load import LoadedSpec
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
 

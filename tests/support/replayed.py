@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
-from kairos_mcp.specs.build import VERSIONS, load_spec
+from kairos_mcp.specs.load import VERSIONS, load_spec
 from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import connect
