@@ -140,13 +140,17 @@ class PostgresWriter(GroupWriter):
         """Commit jobs of single runs while other servers commit theirs, and return those that have to be alone, which
         have written nothing. Raises Undone where one of these had."""
         session = GroupSession(self._open_session().connection)
-        with self._transaction(session) as transaction, session.connection.pipeline() as pipeline:
-            transaction.number = session.begin(group)
-            left = session.run_jobs(group)
-            if wrong := session.find_wrong_jobs(pipeline):
-                raise Undone([*left, *wrong])
-            session.write_last()
-            transaction.send_commit(session, {queued.of_run for queued in group if queued.of_run is not None})
+        try:
+            with self._transaction(session) as transaction, session.connection.pipeline() as pipeline:
+                transaction.number = session.begin(group)
+                left = session.run_jobs(group)
+                if wrong := session.find_wrong_jobs(pipeline):
+                    raise Undone([*left, *wrong])  # noqa: TRY301  # undone below, as any error
+                session.write_last()
+                transaction.send_commit(session, {queued.of_run for queued in group if queued.of_run is not None})
+        except BaseException:
+            self._drop_session()  # the driver takes statements after a failed one for prepared, which they are not
+            raise
         return left
 
     @contextmanager
