@@ -96,8 +96,8 @@ class RunState:
         self._apply_verdicts(stored.approvals)
 
     def take_row(self, run: RunRow) -> None:
-        """Take over the run's row as it is now. What never changes stays the same object: others hold it as well."""
-        self.run = run._replace(id=self.run.id, spec=self.run.spec, principal=self.run.principal)
+        """Take over the run's row as it is now. What has not changed stays the same object: others hold it as well."""
+        self.run = RunRow._make([known if known == now else now for known, now in zip(self.run, run, strict=True)])
 
     def begin(self, limits: Limits) -> None:
         """Start the flow of a run of which nothing is stored yet but its account, which has these limits."""

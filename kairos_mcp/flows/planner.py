@@ -82,4 +82,5 @@ def planner(planner_input: PlannerInput) -> Flow[Outcome]:
         )
         if stop is not None:
             return (yield from stop_early(planner_input, conversation, record, stop))
+        del turn, answered  # the run may wait for long, and they stand in the conversation
     raise AssertionError("rounds are never used up: a limit ends the loop")
