@@ -157,9 +157,9 @@ async def test_a_rare_status_is_looked_for_within_bounds(place: Place) -> None:
         first = await client.ask("mandate_save", {"mandate": {"id": "a", "goal": "Tidy."}})
         assert first["changed"]
         statement = (
-            "with recursive n(i) as (select 1 union all select i + 1 from n where i < ?) insert into mandate select"
-            " principal, workspace, printf('b-%05d', i), body, digest, goal_hash, saved_at, null from mandate, n"
-            " where id = 'a'"
+            "with recursive n(i) as (select 10001 union all select i + 1 from n where i < 10000 + ?)"
+            " insert into mandate(principal, workspace, id, body, digest, goal_hash, saved_at)"
+            " select principal, workspace, 'b-' || i, body, digest, goal_hash, saved_at from mandate, n where id = 'a'"
         )
         place.rows(statement, MAX_ROWS_PER_PAGE + 10)
         page = await client.ask("mandate_list", {"status": "terminated"})
