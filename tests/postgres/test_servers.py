@@ -153,6 +153,7 @@ def test_a_database_without_tables_is_refused_with_the_command_that_makes_them(
 ) -> None:
     empty = postgres.make_empty_schema(server)
     monkeypatch.setenv("KAIROS_STORE", empty)
+    (place.root / postgres.NAMED_IN).write_text(empty)  # of this place, for servers
     write_script(place, {"content": "done", "finish": "stop"})
     with StdioClient.start(place) as client:
         refused = client.call("planner_run", goal="look", wait_s=0)
