@@ -238,7 +238,8 @@ async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest
         push.is_closing = True
         if error.error.code == wire.CONNECTION_CLOSED:
             push.client_gone = True  # it did not refuse: the run waits for another call
-            await asks.withdraw_request(push.run_id, number, caller)
+            with anyio.CancelScope(shield=True):  # what ended the connection ends this call too
+                await asks.withdraw_request(push.run_id, number, caller)
         else:
             push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
             await asks.mark_refused(number)
