@@ -22,6 +22,7 @@ from kairos_mcp.app.control import Control, describe_served_runs
 from kairos_mcp.app.cycles import Cycles
 from kairos_mcp.app.dialogs import Dialogs
 from kairos_mcp.app.inbox import Inbox
+from kairos_mcp.app.joined_commits import JoinedCommits
 from kairos_mcp.app.mandate_details import MandateDetails
 from kairos_mcp.app.mandates import Mandates
 from kairos_mcp.app.overview import Overview
@@ -38,7 +39,9 @@ from kairos_mcp.app.scheduler import Scheduler
 from kairos_mcp.app.schedules import Schedules
 from kairos_mcp.app.skills import Skills
 from kairos_mcp.app.spending import Spending
+from kairos_mcp.app.store_watcher import StoreWatcher
 from kairos_mcp.app.tasks import Tasks
+from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.app.tools import Tools
 from kairos_mcp.app.watch import Watch
 from kairos_mcp.core.errors import ConfigError
@@ -78,11 +81,25 @@ class App:
         self._store = make_store(settings, via, serves, salvage=salvage)
         clock = clock or self._store.now
         self._factory = make_factory(settings, self._store)
-        self._pool = RunPool(self._store, self._factory, clock, mode)
+        teams = TeamViews(self._store, self._factory)
+        self._pool = RunPool(self._store, self._factory, clock, teams, mode.finish_s)
+        self._watcher = StoreWatcher(self._store, self._factory, clock, self._pool, mode)
+        joined_commits = JoinedCommits(self._store, self._factory, clock, self._pool)
         self._retention = Retention(settings, self._store, clock)
         by_hand = via == "command"
         self._context = context = AppContext(
-            settings, self._store, self._factory, self._pool, self._retention, clock, new_id, by_hand, mode.drives
+            settings,
+            self._store,
+            self._factory,
+            teams,
+            self._pool,
+            self._watcher,
+            joined_commits,
+            self._retention,
+            clock,
+            new_id,
+            by_hand,
+            mode.drives,
         )
         self.runs = Runs(context)
         self.answers = Answers(context)
@@ -126,6 +143,7 @@ class App:
         self.watch.close()
         await self.scheduler.close()
         await self._retention.close()
+        self._watcher.close()
         await self._pool.close()
         if self._factory.tracing is not None:
             await self._factory.tracing.close()
@@ -142,7 +160,7 @@ class App:
 
     def wake(self) -> None:
         """Pick up runs without an owner from now on: a tool was called. Some hosts start servers only to probe them."""
-        self._pool.wake()
+        self._watcher.wake()
 
     async def begin_work(self) -> None:
         """Take the runs that others left and start mandates that are due, from now on. Makes the store's file where

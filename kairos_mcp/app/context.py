@@ -13,9 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.app.command_text import CommandLine, program_words, terminal_command_line
+from kairos_mcp.app.joined_commits import JoinedCommits
 from kairos_mcp.app.retention import Retention
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
+from kairos_mcp.app.store_watcher import StoreWatcher
+from kairos_mcp.app.teams import TeamViews
 from kairos_mcp.core.decision_rights import DecisionKind, check_decision_right, decision_way
 from kairos_mcp.core.errors import ApprovalRequired, Busy, PathDenied, ReplayDiffers, Unreadable
 from kairos_mcp.core.identity import Caller
@@ -113,7 +116,10 @@ class AppContext:
     settings: Settings
     store: Store
     factory: RunFactory
+    teams: TeamViews
     pool: RunPool
+    watcher: StoreWatcher
+    joined_commits: JoinedCommits
     retention: Retention
     clock: Callable[[], int]
     new_id: Callable[[], str]
@@ -125,12 +131,12 @@ class AppContext:
         """Prepare for a request: from now on this server may own runs, and picks up those without an owner."""
         await self.factory.repair_texts()
         if not self.is_command:
-            self.pool.wake()
+            self.watcher.wake()
             if self.store.exists and self.store.owner_number < 0:
                 # A command has to know who goes on with the rows that it writes.
                 await self.store.register_owner(self.clock())
             if self.drives:
-                await self.pool.pick_up_runs()
+                await self.watcher.pick_up_runs()
 
     async def find_run(self, run_id: str, caller: Caller) -> RunRow:
         """Return a run to be read, which is allowed from anywhere. Raises UnknownRun."""

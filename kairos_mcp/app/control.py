@@ -11,7 +11,7 @@ from typing import Literal
 from kairos_mcp import __version__
 from kairos_mcp.app.agents import choose_request_model
 from kairos_mcp.app.context import Operations
-from kairos_mcp.app.run_pool import IDLE_POLL_S, POLL_S
+from kairos_mcp.app.store_watcher import IDLE_POLL_S, POLL_S
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
@@ -213,7 +213,7 @@ class Control(Operations):
         if await self._context.can_drive(run):
             owners, mine = self._store.owners, self._store.owner_number
             dead = await self._store.read(lambda session: ownership.dead_owners(session, owners, mine))
-            await self._pool.take_over(run, dead)
+            await self._context.watcher.take_over(run, dead)
 
     async def describe_driver(self, run_id: str) -> str:
         """Say who goes on with a run for which something was stored just now. Raises UnknownRun."""

@@ -40,7 +40,7 @@ class Records(Operations):
             loaded = await self._factory.load_spec(run)
             so_far = run.outcome is None and query.ref == "output"
             output = (await self._runs.report(run_id, caller)).output if so_far else None
-            team = await self._pool.teams.find(run) if query.view == "plan" else None
+            team = await self._context.teams.find(run) if query.view == "plan" else None
 
             def read(session: Session) -> JsonObject:
                 record = queries.read_record(session, run.n)

@@ -248,7 +248,7 @@ class Runs(Operations):
             report = await self._store.read(lambda session: make_report(session, run, waits, view, steps))
             if not full or report.is_delta:  # a team's rows are all read for its plan, which neither of them shows
                 return report
-            if (team := await self._pool.teams.find(run)) is None:
+            if (team := await self._context.teams.find(run)) is None:
                 return report
             return await self._store.read(lambda session: make_report(session, run, waits, view, steps, team))
 
@@ -421,7 +421,7 @@ class Runs(Operations):
 
     async def heartbeat(self, run: RunRow) -> Heartbeat:
         """Return a sign of life of the run, for somebody who waits for it."""
-        team = await self._pool.teams.find(run)
+        team = await self._context.teams.find(run)
 
         def read(session: Session) -> Heartbeat:
             with queries.name_run_in_errors(run):
@@ -431,7 +431,7 @@ class Runs(Operations):
 
     async def team(self, run_id: str, caller: Caller) -> TeamView | None:
         """Return what a team has come to; None for a run of another flow. Raises UnknownRun."""
-        return await self._pool.teams.find(await self._context.find_run(run_id, caller))
+        return await self._context.teams.find(await self._context.find_run(run_id, caller))
 
     async def progress(self, run_id: str, caller: Caller, known: Collection[str], limit: int) -> list[ProgressItem]:
         """Return what was done in the run and is not among the `known` refs, of the newest `limit` steps."""

@@ -66,7 +66,7 @@ class Scheduler(Operations):
             if each not in self._refused:
                 await self._start(each)
         if due:
-            await self._pool.pick_up_runs()
+            await self._context.watcher.pick_up_runs()
         return LOOK_S if coming is None else max(0.0, min(LOOK_S, (coming - self._clock()) / 1000))
 
     async def _start(self, due: ScheduledTime) -> None:

@@ -112,7 +112,7 @@ async def start_run(context: AppContext, plan: NewRunPlan, caller: Caller) -> St
     if is_left:
         before = await context.store.submit(lambda session: runs.create_run(session, new, owner))
     else:
-        before = await context.pool.start_new(new, spec, owner)
+        before = await context.joined_commits.start_run(new, spec, owner)
     return StartResult(new.id if before is None else before.id, before is not None)
 
 

@@ -88,7 +88,7 @@ class Watch(Operations):
         watcher = Watcher(principal)
         self._watchers.add(watcher)
         if self._task is None:
-            self._pool.watch()
+            self._context.watcher.watch()
             self._task = asyncio.create_task(self._look_again_and_again())
         try:
             yield watcher

@@ -42,7 +42,7 @@ async def has_ended(place: Place, at: str | None, run_id: str) -> bool:
     """Whether a server at this place goes on with a run that was left."""
     async with server(place, at, drives=True) as app:
         app.wake()
-        await app._context.pool.pick_up_runs()
+        await app._context.watcher.pick_up_runs()
         if place.rows("select owner from run where id = ?", run_id) == [(0,)]:
             return False
         await app.runs.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.app import ME, WITHIN_S, Place, reads, rests, says, start_run
 
-from kairos_mcp.app import run_pool
+from kairos_mcp.app import store_watcher
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -57,8 +57,8 @@ async def test_after_an_error_it_is_read_before_anything_more_is_begun(
         return written(session, commit, *more)
 
     monkeypatch.setattr(worker, "apply_usual_commit", fail_at_second_round)
-    monkeypatch.setattr(run_pool, "POLL_S", 600)  # nobody tells the run that something came
-    monkeypatch.setattr(run_pool, "IDLE_POLL_S", 600)
+    monkeypatch.setattr(store_watcher, "POLL_S", 600)  # nobody tells the run that something came
+    monkeypatch.setattr(store_watcher, "IDLE_POLL_S", 600)
     async with App.open(place.settings(reads("a.txt"), reads("b.txt"), says("done")), via="mcp") as app:
         await rests(app, await start_run(app, "opens the day", route="caller"))
         run_id = (await app.runs.start_planner(PlannerRequest("look"), ME)).run_id

@@ -595,7 +595,7 @@ SPENDING = (
         "budgets/test_branches.py::test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_named",
     ),
     Guard(
-        "app/run_pool.py",
+        "app/store_watcher.py",
         "undriven, self._undriven = found.items() & self._undriven.items(), found",
         "undriven, self._undriven = dict[int, int]().items(), found",
         "core/test_abandoned_calls.py::test_a_run_moves_whose_start_was_given_up",
@@ -2759,13 +2759,13 @@ ON_THE_PAGE = (
 
 TAKEN_TOGETHER = (
     Guard(
-        "app/run_pool.py",
+        "app/store_watcher.py",
         "if len(chosen) < free and await",
         "if await",
         TAKEN + "as_many_as_there_are_slots_are_taken_in_one_commit",
     ),
     Guard(
-        "app/run_pool.py",
+        "app/store_watcher.py",
         "            await asyncio.gather(*(self.take_over(run, dead) for run in chosen))",
         "            for run in chosen:\n                await self.take_over(run, dead)",
         TAKEN + "as_many_as_there_are_slots_are_taken_in_one_commit",
@@ -2867,7 +2867,7 @@ BY_WORKERS = (
 
 SIDE_BY_SIDE = (
     Guard(
-        "app/run_pool.py",
+        "app/store_watcher.py",
         "                if news.concerns(n):",
         "                if True:",
         "postgres/test_session_locks.py::test_only_the_runs_of_which_something_is_heard_are_looked_at",

@@ -160,17 +160,17 @@ async def test_only_the_runs_of_which_something_is_heard_are_looked_at(place: Pl
     async with App.open(place.settings(*[says("done", delay_s=20.0)] * 2), via="mcp") as app:
         heard, other = [(await app.runs.start_planner(PlannerRequest(goal), ME)).run_id for goal in ("one", "two")]
         ((n,),) = place.rows(f"select n from run where id = '{heard}'")
-        workers = {worker.state.run.id: worker for worker, _ in app._pool._moving.values()}
+        workers = {worker.state.run.id: worker for worker, _ in app._pool.moving.values()}
         for worker in workers.values():
             await asyncio.sleep(0.05)  # until it has begun its step
             worker._inbox_changed = False
         waits = {run: asyncio.create_task(app._pool.change_signal.wait([run], 5)) for run in (heard, other)}
         await asyncio.sleep(0)
-        await app._pool._pass_on(News(frozenset({n})))
+        await app._watcher._pass_on(News(frozenset({n})))
         await waits[heard]
         assert not waits[other].done()
         assert {run: worker._inbox_changed for run, worker in workers.items()} == {heard: True, other: False}
-        await app._pool._pass_on(News(of_any=True))
+        await app._watcher._pass_on(News(of_any=True))
         await waits[other]
         assert all(worker._inbox_changed for worker in workers.values())
 

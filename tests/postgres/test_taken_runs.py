@@ -41,7 +41,7 @@ async def test_as_many_as_there_are_slots_are_taken_in_one_commit(
         async def start_nothing(_n: int, _fence: int) -> None:
             pass
 
-        monkeypatch.setattr(pool, "_start_taken", start_nothing)
+        monkeypatch.setattr(pool, "start_taken", start_nothing)
         await worker.begin_work()
         assert place.rows("select count(*), count(distinct xmin::text) <= 2 from run where owner <> 0") == [(RUNS, 1)]
 

@@ -15,7 +15,7 @@ from support.app import ASK, ME, Place, asks, reads, rests, says, start_run
 from support.sampling_clients import LEGACY, MODERN, ClientModel, Reply, open_client
 from support.statements import Statements, count_statements
 
-from kairos_mcp.app import run_pool
+from kairos_mcp.app import store_watcher
 from kairos_mcp.app.app import App
 from kairos_mcp.app.runs import WaitUntil
 from kairos_mcp.core.limits import Limits
@@ -109,7 +109,7 @@ async def test_a_run_of_one_call_is_two_transactions(place: Place) -> None:
 async def test_calls_that_wait_for_other_runs_cost_a_round_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch, until: WaitUntil
 ) -> None:
-    monkeypatch.setattr(run_pool, "POLL_S", 600)  # the look for commits of other processes wakes everybody
+    monkeypatch.setattr(store_watcher, "POLL_S", 600)  # the look for commits of other processes wakes everybody
     names = with_files(place)
     counts = []
     for waiting in (0, 8):

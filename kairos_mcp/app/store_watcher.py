@@ -1,0 +1,176 @@
+"""Notice what other processes write, and take over the runs that they left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.run_pool import DriveMode, RunPool
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.store import decisions, ownership, queries, runs
+from kairos_mcp.store.database import News, Store
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.session import Session
+
+POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
+IDLE_POLL_S = 1.0
+PAGE_RUNS = 256  # runs that were left behind, looked at in one read
+
+
+class RunsToTake(NamedTuple):
+    """What a server may take over: paused runs that are due, and those that ended servers left behind (`dead`).
+    `has_overdue`: approvals were not decided in time, and have to be marked so first."""
+
+    has_overdue: bool
+    dead: list[int]
+    due: Sequence[RunRow]
+
+
+NOTHING_TO_TAKE = RunsToTake(False, [], ())
+
+
+class StoreWatcher:
+    """Looks at what others commit, while a run moves here or somebody waits, and tells the workers that it concerns.
+
+    Once `wake` was called it also picks up the runs that nobody drives.
+    """
+
+    def __init__(
+        self, store: Store, factory: RunFactory, clock: Callable[[], int], pool: RunPool, mode: DriveMode
+    ) -> None:
+        self._store = store
+        self._factory = factory
+        self._clock = clock
+        self._pool = pool
+        self._mode = mode
+        self._picks_up_runs = False  # until a tool is called: some hosts start servers only to probe them
+        self._undriven: dict[int, int] = {}  # runs of this server that nobody drove at the last look, with their fences
+        self._task: asyncio.Task[None] | None = None
+        pool.on_launch = self.watch
+
+    def watch(self) -> None:
+        """Notice what other processes write from now on."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch_store())
+
+    def wake(self) -> None:
+        """Pick up runs without an owner from now on, where this process drives runs: a tool was called."""
+        self._picks_up_runs = self._mode.drives
+        self.watch()
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _watch_store(self) -> None:
+        is_away = False
+        while True:
+            busy = self._pool.moving or self._pool.change_signal.urgent_listeners
+            await self._store.wait_for_news(POLL_S if busy else IDLE_POLL_S)
+            try:
+                await self._check_store()
+            except (KairosError, OSError):
+                is_away = True  # the store is busy or gone; the next request that needs it reports that
+                continue
+            if is_away:
+                is_away = False
+                for n in list(self._pool.stalled):
+                    self._pool.retry_run(n)
+
+    async def _check_store(self) -> None:
+        if not self._store.is_open:
+            return
+        await self._pass_on(await self._store.take_news())
+        await self._drive_undriven_runs()
+        if self._picks_up_runs:
+            await self.pick_up_runs()
+
+    async def _pass_on(self, news: News) -> None:
+        """Have the workers here, and whoever waits, look at the runs of which others may have committed something."""
+        if any(map(news.concerns, (*self._pool.moving, *self._pool.stalled))):
+            cancelled = await self._store.read(queries.runs_to_cancel)
+            for n in list(self._pool.moving):
+                if news.concerns(n):
+                    self._pool.nudge(n, interrupt=n in cancelled)
+            for n in cancelled & self._pool.stalled.keys():  # a cancel also ends a run that an error has stopped
+                self._pool.retry_run(n)
+        if news.of_any:
+            self._pool.change_signal.notify_all()
+        elif news.runs and self._pool.change_signal.is_awaited:
+            for run_id in await self._store.read(lambda session: queries.ids_of_runs(session, news.runs)):
+                self._pool.change_signal.notify(run_id)
+
+    async def pick_up_runs(self) -> None:
+        """Take over the runs whose server has ended, whose pause is over, or whose approvals have expired, if this
+        server can perform them."""
+        if not self._store.exists:
+            return
+        at = self._clock()
+        found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
+        if found.has_overdue:
+            await self._store.submit(lambda session: decisions.expire_overdue(session, at))
+            found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
+        for run in found.due:
+            if self._free_slots > 0 and await self._factory.can_perform(run):
+                await self._resume_due_run(run, found.dead)
+        await self._take_left_behind(found.dead)
+
+    def _find_runs_to_take(self, session: Session, at: int) -> RunsToTake:
+        if not queries.may_take_runs(session, self._store.owner_number, at):
+            return NOTHING_TO_TAKE  # as nearly always, and every call looks
+        dead = ownership.dead_owners(session, self._store.owners, self._store.owner_number)
+        return RunsToTake(decisions.has_overdue(session, at), dead, queries.due_runs(session, at, dead))
+
+    async def _resume_due_run(self, run: RunRow, dead: list[int]) -> None:
+        at, n = self._clock(), run.n
+        mine = await self._store.register_owner(at)
+        fence = await self._store.submit(lambda session: runs.take_due_run(session, n, mine, at, dead), of_run=n)
+        if fence is not None:
+            await self._pool.start_taken(n, fence)
+
+    @property
+    def _free_slots(self) -> int:
+        return PAGE_RUNS if self._mode.slots is None else self._mode.slots - len(self._pool.moving)
+
+    async def _take_left_behind(self, dead: list[int]) -> None:
+        """Take over the runs that these servers left, as many as there are slots for, in few commits."""
+        after = 0
+        while dead and self._free_slots > 0:
+            page = await self._store.read(partial(queries.runs_of_owners, owners=dead, after=after, limit=PAGE_RUNS))
+            if not page:
+                return
+            after = page[-1].n
+            if self._mode.slots is not None:
+                random.shuffle(page)  # several workers look at the same runs just now
+            free, chosen = self._free_slots, list[RunRow]()
+            for run in page:
+                if len(chosen) < free and await self._factory.can_perform(run):
+                    chosen.append(run)
+            await asyncio.gather(*(self.take_over(run, dead) for run in chosen))
+
+    async def take_over(self, run: RunRow, dead: list[int]) -> bool:
+        """Own the run if no living server does, and drive it."""
+        mine, n = await self._store.register_owner(self._clock()), run.n
+        fence = await self._store.submit(lambda session: runs.take_run(session, n, mine, dead), of_run=n)
+        if fence is None:
+            return False
+        if self._factory.tracing is not None and run.owner:
+            self._factory.tracing.follow_takeover(run, fence, mine)
+        await self._pool.start_taken(n, fence)
+        return True
+
+    async def _drive_undriven_runs(self) -> None:
+        """Drive the runs that this server took and does not drive: the call that took them was given up just then.
+
+        A run has to be found so twice, since a call that goes on drives it in a moment.
+        """
+        owned = await self._store.read(lambda session: queries.fences_of_owner(session, self._store.owner_number))
+        found = {n: fence for n, fence in owned.items() if n not in self._pool.moving and n not in self._pool.stalled}
+        undriven, self._undriven = found.items() & self._undriven.items(), found
+        for n, fence in undriven:
+            await self._pool.start_taken(n, fence)
