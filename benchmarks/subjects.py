@@ -121,7 +121,7 @@ async def open_app(chosen: Settings, *, noop: bool = False) -> AsyncIterator[App
 
 async def charge_to(app: App, shared: int) -> None:
     """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
-    days, caps = app._pool._daily_accounts, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
+    days, caps = app._pool.daily_accounts, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
     ((whose, _),) = days._known.items()
     (day, charged) = days._known[whose]
     more = [
