@@ -16,6 +16,7 @@ from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
+PREPARED_STATEMENTS = 500  # more than there are: apsw lets go of the oldest first, however often it is used
 
 
 class SqliteSession(apsw.Connection):
@@ -90,8 +91,10 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     with translate_errors():
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
         opened = ReadingSession if reads or read_only else SqliteSession
-        connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+        connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW, statementcachesize=PREPARED_STATEMENTS)
         try:
+            # Else SQLite plans each join, and each `exists`, anew whenever it is given other values.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             connection.set_busy_handler(make_busy_handler())
             _use_wal(connection)
             connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")

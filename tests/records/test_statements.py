@@ -59,6 +59,21 @@ async def test_an_ask_of_a_client_s_model_takes_so_many_statements(place: Place,
     assert min(each[1:]) <= ASKS[era], each
 
 
+async def test_what_was_executed_before_is_not_planned_again(place: Place) -> None:
+    """However many others were executed in between, and whatever values they were given."""
+    names = with_files(place)
+    looked_up = []
+    with count_statements() as statements:
+        model = ClientModel([*map(reads, names), says("done")] * 4)
+        async with open_client(place.settings(), LEGACY, model) as client:
+            for n in range(4):
+                before = statements.looked_up
+                await client.ask("planner_run", {"goal": f"go {n}", "limits": {"rounds": ROUNDS + 2}})
+                looked_up.append(statements.looked_up - before)
+    assert looked_up[0] > 0
+    assert looked_up[2:] == [0, 0], looked_up
+
+
 async def test_an_answer_of_the_caller_takes_so_many_statements(place: Place) -> None:
     names = with_files(place)
     deposits, rounds = [], []

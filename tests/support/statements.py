@@ -22,10 +22,11 @@ def is_by_timer() -> bool:
 
 @dataclass
 class Statements:
-    """So many statements until now, and transactions among them."""
+    """So many statements until now, transactions among them, and names that SQLite looked up to plan one."""
 
     count: int = 0
     begun: int = 0
+    looked_up: int = 0
 
     def add(self, _cursor: object, statement: str, _bindings: object) -> bool:
         if not is_by_timer():
@@ -33,8 +34,13 @@ class Statements:
             self.begun += statement.startswith("begin")
         return True
 
+    def _look_up(self, *_name: object) -> int:
+        self.looked_up += not is_by_timer()
+        return apsw.SQLITE_OK
+
     def trace(self, connection: apsw.Connection) -> None:
         connection.exec_trace = self.add
+        connection.authorizer = self._look_up
 
 
 @contextmanager
