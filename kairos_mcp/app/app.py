@@ -152,7 +152,7 @@ class App:
 
     def listen(self, on_spoken: Callable[[SpokenText], None]) -> None:
         """From now on have this called with what a provider's model says, piece by piece, while it says it."""
-        self._factory.on_spoken = on_spoken
+        self._factory.models.on_spoken = on_spoken
 
     def now(self) -> int:
         """Return the time, in milliseconds since 1970."""

@@ -91,7 +91,7 @@ class ClientRequests(Operations):
         """Return the completions that wait for a client's model; none where the run is not on that route."""
         if not _goes_through_clients(run) or not self._factory.has_folder(run) or not waiting.steps:
             return []
-        state, prompts = await self._pool.state_of(run), (await self._factory.load_spec(run)).text_prompts
+        state, prompts = await self._pool.state_of(run), (await self._factory.specs.load(run)).text_prompts
         account = state.accounts.get("")
         if account is None or account.caps.milliseconds is not None:  # a limit that is not set stays unset
             account = await self._store.read(lambda session: read_account(session, run.account))
@@ -332,7 +332,7 @@ class ClientRequests(Operations):
         return True
 
     async def _can_fall_back(self, run: RunRow) -> bool:
-        return (await self._factory.load_spec(run)).spec.asked_route == "auto"
+        return (await self._factory.specs.load(run)).spec.asked_route == "auto"
 
     async def _make_answers(
         self, run: RunRow, replies: Mapping[str, ClientReply], requests: Mapping[str, int | None]

@@ -129,7 +129,7 @@ class AppContext:
 
     async def register_use(self) -> None:
         """Prepare for a request: from now on this server may own runs, and picks up those without an owner."""
-        await self.factory.repair_texts()
+        await self.factory.specs.repair_texts()
         if not self.is_command:
             self.watcher.wake()
             if self.store.exists and self.store.owner_number < 0:
@@ -199,7 +199,7 @@ class AppContext:
 
     async def _replay(self, run: RunRow) -> Runner:
         self.factory.check_version(run)
-        loaded = await self.factory.load_spec(run)
+        loaded = await self.factory.specs.load(run)
         runner = Runner(loaded.flow(), loaded.spec.agent)
         record = await self.store.read(lambda session: queries.read_record(session, run.n))
         try:

@@ -252,7 +252,7 @@ class Control(Operations):
         """
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            spec = (await self._factory.load_spec(run)).spec
+            spec = (await self._factory.specs.load(run)).spec
         now = await choose_request_model(self._factory, run.workspace, request)
         waits_for_caller = run.route == spec.route == "caller"  # unless somebody sent it to this route since
         is_out_of_reach = run.route == "provider" and run.resume_at is not None

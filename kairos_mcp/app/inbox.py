@@ -109,7 +109,7 @@ class Inbox(Operations):
         may be a team's task. Raises UnknownRun, StoreCorrupt."""
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            loaded = await self._factory.load_spec(run)
+            loaded = await self._factory.specs.load(run)
             if loaded.team is not None and from_round is not None:
                 step = await self._store.read(lambda session: queries.step_at(session, run.n, from_round))
                 agent = None if step is None else step.sent.agent

@@ -36,7 +36,7 @@ class JoinedCommits:
         the same start has created before. Raises the store's errors."""
         draft = runs.draft_run(new, owner)
         try:
-            loaded = await self._factory.load_new_spec(new, spec)
+            loaded = await self._factory.specs.load_new(new, spec)
             state = self._factory.make_state(draft, loaded)
             state.begin(new.limits)
             first = plan_usual_commit(state, self._pool.daily_accounts, owner, draft.fence, new.at)

@@ -37,7 +37,7 @@ class Records(Operations):
         are requested and its flow has changed since."""
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            loaded = await self._factory.load_spec(run)
+            loaded = await self._factory.specs.load(run)
             so_far = run.outcome is None and query.ref == "output"
             output = (await self._runs.report(run_id, caller)).output if so_far else None
             team = await self._context.teams.find(run) if query.view == "plan" else None
@@ -73,9 +73,9 @@ class Records(Operations):
         """
         run = await self._context.find_run(run_id, caller)
         self._factory.check_version(run)
-        self._factory.forget_specs()
+        self._factory.specs.forget()
         with queries.name_run_in_errors(run):
-            loaded = await self._factory.load_spec(run)
+            loaded = await self._factory.specs.load(run)
             now, record = await self._store.read(
                 lambda session: (queries.run_by_number(session, run.n), queries.read_record(session, run.n)),
                 one_state=True,
@@ -93,7 +93,7 @@ class Records(Operations):
         """
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            planner_input = (await self._factory.load_spec(run)).planner_input
+            planner_input = (await self._factory.specs.load(run)).planner_input
         return self._export_lines(run, planner_input)
 
     def _export_lines(self, run: RunRow, planner_input: PlannerInput | None) -> Iterator[bytes]:

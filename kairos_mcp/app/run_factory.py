@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kairos_mcp.core.errors import BadArguments, KairosError, Stale, Unreadable
-from kairos_mcp.core.messages import Completion
+from kairos_mcp.app.run_models import RunModels
+from kairos_mcp.app.stored_specs import StoredSpecs
+from kairos_mcp.core.errors import BadArguments, KairosError, Stale
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.routes import AvailableRoutes
-from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool_discovery import SEARCH
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
-from kairos_mcp.execution.executor import AgentModel, PaidModel, StepExecutor
+from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.tool_caller import Resources, ToolCaller
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models.model import Model, ModelInput, ModelOptions, SpokenText, let_hear, redact_model
-from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider import Provider
-from kairos_mcp.models.scripted import Script, ScriptedAnswer
 from kairos_mcp.settings.secret_refs import read_secret
 from kairos_mcp.settings.settings import Settings, skill_folders
-from kairos_mcp.specs import build, rebuilt_texts
-from kairos_mcp.specs.load import VERSIONS, LoadedSpec, load_built_spec, load_spec
-from kairos_mcp.store import mandates, rules, runs, texts
+from kairos_mcp.specs import build
+from kairos_mcp.specs.load import VERSIONS, LoadedSpec
+from kairos_mcp.store import mandates, rules
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
-from kairos_mcp.store.codec import unreadable
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.page_files import find_page_ports
-from kairos_mcp.store.queries import RunRow, run_by_number
-from kairos_mcp.store.runs import NewRun
+from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
-from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
 from kairos_mcp.tools.commands.run_command import command_namer
 from kairos_mcp.tools.files.workspace import Workspace
@@ -56,9 +45,6 @@ from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, base_folders
 
 THREADS = 10  # for tool calls that run in parallel
-_DIALECTS: Mapping[str, DialectName] = {"caller": "native"}  # of the routes whose dialect is always the same
-_REBUILT_NOTE = "A text of this run was damaged in the state file; it was made again from its source."
-MAX_LOADED_SPECS = 16  # cached; the spec of a run that waits for its client is needed with every request
 
 
 if TYPE_CHECKING:
@@ -74,15 +60,13 @@ class RunFactory:
         self._store = store
         self._exit_stack = ExitStack()
         self._workers: WorkerThreads | None = None
-        self._providers: dict[str, Provider] = {}
         self.redactor = Redactor.from_environ(os.environ)
-        self.on_spoken: Callable[[SpokenText], None] | None = None
         self.tracing = self._make_tracing() if settings.telemetry else None
         trace_of = None if self.tracing is None else self.tracing.context_of_call
         self._tool_sources = ToolSources(settings, store, self._read_key, self.redactor, trace_of)
         self.resources = cache(self._make_resources)  # one tool registry and one open folder for each workspace
-        self._loaded_specs: OrderedDict[tuple[str, str | None, int], LoadedSpec] = OrderedDict()
-        self._rebuilt_texts: dict[tuple[str, int], str] = {}  # by (hash of the text, number of the run)
+        self.specs = StoredSpecs(settings, store, self._find_tools)
+        self.models = RunModels(settings, self.redactor, self._read_key, self.tracing)
 
     def _make_tracing(self) -> RunTracing:
         """Make the telemetry of this server's runs. Raises ConfigError where it can't be had."""
@@ -167,7 +151,7 @@ class RunFactory:
 
     async def available_routes(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
         """Return the routes that this run could take here, with this client."""
-        return build.available_routes(self.settings, (await self.load_spec(run)).script is not None, samples)
+        return build.available_routes(self.settings, (await self.specs.load(run)).script is not None, samples)
 
     def check_version(self, run: RunRow) -> None:
         """Raise Stale for a run whose flow has changed since: its rows are readable, but it can't go on."""
@@ -179,65 +163,9 @@ class RunFactory:
                 run_id=run.id,
             )
 
-    def forget_specs(self) -> None:
-        """Load every spec anew: somebody else may have changed its texts."""
-        self._loaded_specs.clear()
-
-    async def load_new_spec(self, new: NewRun, spec: Spec) -> LoadedSpec:
-        """Load the spec of a run that is about to be created, from what it was built of. Raises LostText."""
-        built_texts = dict(new.texts)
-        if spec.flow == "call":
-            return load_built_spec(spec, built_texts.__getitem__)
-
-        def load(session: Session) -> LoadedSpec:  # others refer to texts of earlier runs too
-            return load_spec(new.spec, lambda hash_: built_texts.get(hash_) or _read_text(session, hash_))
-
-        return await self._store.read(load)
-
-    async def load_spec(self, run: RunRow) -> LoadedSpec:
-        """Return the run's loaded spec, from a cache. Raises StoreCorrupt."""
-        loaded = self._loaded_specs.get((run.spec, run.workspace, run.n)) or await self._read_spec(run)
-        self._keep_spec(run, loaded)
-        return loaded
-
-    def _keep_spec(self, run: RunRow, loaded: LoadedSpec) -> None:
-        key = run.spec, run.workspace, run.n
-        self._loaded_specs[key] = loaded
-        self._loaded_specs.move_to_end(key)
-        while len(self._loaded_specs) > MAX_LOADED_SPECS:
-            self._loaded_specs.popitem(last=False)
-
-    async def _read_spec(self, run: RunRow) -> LoadedSpec:
-        """Load the run's spec from its rows; a text that is damaged or missing is rebuilt from its source, where that
-        is still there. Raises StoreCorrupt."""
-        rebuilt: dict[str, str] = {}
-
-        def load(session: Session) -> LoadedSpec:
-            return load_spec(
-                run.spec, lambda content_hash: rebuilt.get(content_hash) or _read_text(session, content_hash)
-            )
-
-        while True:
-            try:
-                return await self._store.read(load)
-            except LostText as lost:
-                rebuilt[lost.content_hash] = await self._rebuild_text(lost, run)
-
-    async def repair_texts(self) -> None:
-        """Store the texts that were found damaged or missing and could be rebuilt, with a note for each run."""
-        rebuilt, self._rebuilt_texts = self._rebuilt_texts, {}
-        if rebuilt:
-
-            def write(session: Session) -> None:
-                texts.keep_texts(session, ((content_hash, body) for (content_hash, _), body in rebuilt.items()))
-                for run in {run for _, run in rebuilt}:
-                    runs.add_note(session, run_by_number(session, run), _REBUILT_NOTE)
-
-            await self._store.submit(write)
-
     async def new_state(self, run: RunRow) -> RunState:
         """Make the in-memory state of a run; its flow is not replayed yet."""
-        loaded = await self.load_spec(run)
+        loaded = await self.specs.load(run)
         await self._tool_sources.refresh()  # so that what was registered since counts here too
         state = self.make_state(run, loaded)
         self.bind_state(state, run, loaded)
@@ -245,21 +173,7 @@ class RunFactory:
 
     def make_state(self, run: RunRow, loaded: LoadedSpec) -> RunState:
         """Make the state of a run with the tools that are known by now; it reads no rows before it is bound to them."""
-        models: dict[str, Model] = {}
-        if loaded.script:
-            models["scripted"] = scripted_model(replace(loaded.script, requests=[]))
-        paid: dict[str, PaidModel] = {}
-        dialects = _DIALECTS
-        dialect = loaded.spec.dialect or self.settings.dialect
-        options = ModelOptions(loaded.spec.temperature, dialect, loaded.text_prompts)
-        if self.settings.model is not None:
-            model = loaded.spec.model or ""  # a name without a provider is a hint for other routes
-            provider = self._provider(model if ":" in model else self.settings.model)
-            dialects = {**_DIALECTS, "provider": dialect}
-            models["provider"] = self._make_model(provider, options, run)
-            paid["provider"] = _paid_model(provider)
-
-        resources, spec = self.resources(run.workspace), loaded.spec
+        resources, spec, models = self.resources(run.workspace), loaded.spec, self.models.make(run, loaded)
         tool_access = ToolAccess(
             loaded.offered,
             resources.registry,
@@ -272,11 +186,11 @@ class RunFactory:
         executor = StepExecutor(
             tool_access,
             ToolCaller(run.id, tool_access, resources, lambda _ref: None),
-            models,
+            models.by_route,
             spec.model,
-            paid_models=paid,
-            dialects=dialects,
-            agent_models={} if loaded.team is None else self._agent_models(loaded.team.models, options, run),
+            paid_models=models.paid,
+            dialects=models.dialects,
+            agent_models=models.by_agent,
             temperature=spec.temperature,
             grants_rounds=bool(spec.grants_rounds),
             most_rounds=self.settings.limits.rounds,
@@ -287,28 +201,10 @@ class RunFactory:
 
     def bind_state(self, state: RunState, run: RunRow, loaded: LoadedSpec) -> None:
         """Have a state read the rows of its run, which exists by now."""
-        self._keep_spec(run, loaded)
+        self.specs.keep(run, loaded)
         state.run, tool_caller = run, state.executor.tool_caller
         tool_caller.read_text = partial(self._read_full_text, run.n)
         tool_caller.find_approval = partial(self._find_approval, run, loaded.spec.mandate_text)
-
-    def _make_model(self, provider: Provider, options: ModelOptions, run: RunRow) -> Model:
-        model = redact_model(provider.make_model(options), self.redactor)
-        if self.tracing is not None:
-            model = self.tracing.trace_model(model, run)
-        return model if self.on_spoken is None else let_hear(model, run.id, self.on_spoken)
-
-    def _agent_models(self, names: Mapping[str, str], options: ModelOptions, run: RunRow) -> Mapping[str, AgentModel]:
-        """Return the models of agents that have one of their own; a name without a provider is a hint for other
-        routes."""
-        models: dict[str, AgentModel] = {}
-        for agent, name in names.items():
-            if self.settings.model is None or ":" not in name:
-                models[agent] = AgentModel(name)
-            else:
-                provider = self._provider(name)
-                models[agent] = AgentModel(name, self._make_model(provider, options, run), _paid_model(provider))
-        return models
 
     def _read_full_text(self, run: int, ref: str) -> str | None:
         with self._store.read_session() as session:
@@ -331,27 +227,11 @@ class RunFactory:
         return await self._store.read(find)
 
     async def close(self) -> None:
-        for provider in self._providers.values():
-            await provider.close()
+        await self.models.close()
         if self._workers is not None:
             self._workers.close()
         await asyncio.to_thread(self._tool_sources.close)
         self._exit_stack.close()
-
-    def _provider(self, model: str) -> Provider:
-        if model not in self._providers:
-            reference = self.settings.model_key
-            key = None if reference is None or not self._is_configured(model) else lambda: self._read_key(reference)
-            self._providers[model] = Provider(Tariff.from_settings(self.settings, model), key=key)
-        return self._providers[model]
-
-    async def check_provider(self, model: str) -> None:
-        """Raise ConfigError where this model can't be asked: its key, a package or a setting is missing."""
-        await self._provider(model).check()
-
-    def _is_configured(self, model: str) -> bool:
-        """Whether a model is of the configured provider: the key goes nowhere else."""
-        return model.partition(":")[0] == (self.settings.model or "").partition(":")[0]
 
     def _read_key(self, reference: str) -> str:
         """Read the key that a setting refers to; from now on it is redacted as a secret."""
@@ -416,60 +296,15 @@ class RunFactory:
         tools = network_tools(client, settings.http_tools, self._read_key, with_fetch=settings.http_fetch)
         return tools, {"http_fetch": lambda arguments: classify_fetch(arguments, client)}
 
+    async def _find_tools(self, run: RunRow) -> tuple[str | None, ToolRegistry]:
+        """Return a run's folder, if it is served here, and the tools that there are in it."""
+        served = run.workspace if self.has_folder(run) else None
+        return served, await self.registry(served)
+
     async def _knows_tools(self, run: RunRow) -> bool:
         try:
-            registry, loaded = await self.registry(run.workspace), await self.load_spec(run)
+            registry, loaded = await self.registry(run.workspace), await self.specs.load(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec.name for spec in (*loaded.offered, *loaded.searchable) if spec.source != "caller"]
         return registry.can_resolve([name for name in granted if not (loaded.searches and name == SEARCH)])
-
-    async def _rebuild_text(self, lost: LostText, run: RunRow) -> str:
-        """Rebuild a text of a run's spec if its source is still there. Raises Unreadable."""
-        served = run.workspace if self.has_folder(run) else None
-        registry = await self.registry(served)
-        for body in rebuilt_texts.rebuilt_texts(self.settings, registry, served, lost.rest):
-            if sha256(body.encode()).hexdigest() == lost.content_hash:
-                self._rebuilt_texts[lost.content_hash, run.n] = body
-                return body
-        raise lost.error
-
-
-def _paid_model(provider: Provider) -> PaidModel:
-    return PaidModel(provider.tariff.model, provider.tariff.highest_price())
-
-
-@dataclass(frozen=True, slots=True)
-class LostText(Exception):
-    """A text of a run's spec is damaged or missing; `rest`: what is left of it. `error`: what to say if it can't be
-    rebuilt."""
-
-    content_hash: str
-    rest: bytes
-    error: Unreadable
-
-
-def _read_text(session: Session, content_hash: str) -> str:
-    """Read a text of a run's spec. Raises LostText."""
-    try:
-        found = texts.read_text(session, content_hash)
-    except DamagedText as damaged:
-        raise LostText(content_hash, damaged.body, damaged) from damaged
-    if found is None:
-        raise LostText(content_hash, b"", unreadable("text that a run refers to"))
-    return found
-
-
-def scripted_model(script: Script) -> Model:
-    """Make a model of a script: each completion takes the line that was reserved for its step."""
-
-    async def answer_late(line: ScriptedAnswer) -> Completion | Failure:
-        await asyncio.sleep(line.delay_s)
-        return line.answer
-
-    def complete(model_input: ModelInput) -> Completion | Failure | Awaitable[Completion | Failure]:
-        number = -1 if model_input.sent.line is None else model_input.sent.line
-        line = script.answer_for(model_input.path, number, model_input.step)
-        return answer_late(line) if line.delay_s else line.answer
-
-    return complete

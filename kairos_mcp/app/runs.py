@@ -147,7 +147,7 @@ class Runs(Operations):
         there is a run. Sends nothing. Raises ConfigError, BadArguments, UnknownAgent."""
         choice = await self.choose_model(request)
         if choice.route == "provider" and choice.model is not None:
-            await self._factory.check_provider(choice.model)
+            await self._factory.models.check_provider(choice.model)
 
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
         """Start a run of one tool call, and return its id. Raises UnknownTool, BadArguments."""
@@ -414,7 +414,7 @@ class Runs(Operations):
         """Return what the run is for. Raises UnknownRun."""
         run = await self._context.find_run(run_id, caller)
         with queries.name_run_in_errors(run):
-            spec = (await self._factory.load_spec(run)).spec
+            spec = (await self._factory.specs.load(run)).spec
         goal = None if run.flow == "call" else spec.goal
         folder = None if run.workspace is None else caller.visible_path(run.workspace)
         return RunPurpose(run.id, goal, spec.mandate, folder, (self._clock() - run.created_at) / 1000)

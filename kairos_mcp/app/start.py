@@ -228,7 +228,7 @@ async def read_continued_run(context: AppContext, request: PlannerRequest, calle
             run_id=run.id,
         )
     with queries.name_run_in_errors(run):
-        loaded = await context.factory.load_spec(run)
+        loaded = await context.factory.specs.load(run)
         record = await context.store.read(lambda session: queries.read_record(session, run.n))
         if request.from_round is not None:
             cut = _cut_run(context, run, loaded, record, request.from_round)

@@ -30,7 +30,7 @@ class TeamViews:
             return known
         try:
             self._factory.check_version(run)
-            loaded = (await self._factory.load_spec(run)).team
+            loaded = (await self._factory.specs.load(run)).team
             if loaded is None:
                 return None
             found = await self._store.read(lambda session: read_team(session, run.n, loaded), one_state=True)

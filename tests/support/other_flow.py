@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
 from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.load import LoadedSpec
+from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
 
 
-class OtherFlow(RunFactory):
+class OtherFlow(RunFactory, ABC):
     """Changes what is loaded of every run, of a new one as of one that is loaded again."""
 
-    def change(self, loaded: LoadedSpec) -> LoadedSpec:
-        raise NotImplementedError
+    def __init__(self, settings: Settings, store: Store) -> None:
+        super().__init__(settings, store)
+        self.specs = _ChangedSpecs(settings, store, self._find_tools)
+        self.specs.change = self.change
 
-    async def load_spec(self, run: RunRow) -> LoadedSpec:
-        return self.change(await super().load_spec(run))
+    @abstractmethod
+    def change(self, loaded: LoadedSpec) -> LoadedSpec: ...
 
-    async def load_new_spec(self, new: NewRun, spec: Spec) -> LoadedSpec:
-        return self.change(await super().load_new_spec(new, spec))
 
-    def bind_state(self, state: RunState, run: RunRow, loaded: LoadedSpec) -> None:
-        """What is kept of the spec is kept as it is stored, since it is changed when it is loaded again."""
-        super().bind_state(state, run, loaded)
-        self.forget_specs()
+class _ChangedSpecs(StoredSpecs):
+    """Keeps none of them: what is kept would be changed once more."""
+
+    change: Callable[[LoadedSpec], LoadedSpec]
+
+    async def load(self, run: RunRow) -> LoadedSpec:
+        return self.change(await super().load(run))
+
+    async def load_new(self, new: NewRun, spec: Spec) -> LoadedSpec:
+        return self.change(await super().load_new(new, spec))
+
+    def keep(self, run: RunRow, loaded: LoadedSpec) -> None:
+        pass
