@@ -18,7 +18,7 @@ workspace, nobody knows whose it is: a call that writes there asks a person, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -30,6 +30,7 @@ from kairos_mcp.core.errors import Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.patterns import may_match_prefix
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.risk import Risk, raise_risk, table_risk
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.app.context import AppContext, Operations, read_run
 from kairos_mcp.budget.reservation import CLOSING_MS
@@ -18,6 +18,7 @@ from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import route_after_sampling
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units

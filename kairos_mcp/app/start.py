@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.app.agents import find_agents
 from kairos_mcp.app.context import AppContext, read_run
@@ -14,6 +14,7 @@ from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall

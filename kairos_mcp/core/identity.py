@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 LOCAL = "local"
 """The principal who owns the state folder: whoever uses stdio, the commands, or HTTP on loopback without tokens."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 
 class LimitedUnit(NamedTuple):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Any, Literal, get_args, overload
 
 from pydantic_core import to_json
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 Role = Literal["system", "user", "assistant", "tool"]
 Effect = Literal["read", "idempotent", "checked", "irreversible"]

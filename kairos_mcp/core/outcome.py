@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from kairos_mcp.core.quick_dataclass import dataclass
 
 StopReason = Literal[
     "assistant_stop",

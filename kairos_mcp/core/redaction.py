@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.secret_forms import (
     MASK,
     MAX_TAIL_CHARS,
@@ -130,8 +130,11 @@ class Redactor:
 
     def redact_text(self, text: str) -> Redacted:
         """Replace every secret in a text by `[secret]`."""
-        known = (self._forms,) if self._known else ()
-        return _redact_matches((*known, _shape_patterns(), _assignment_patterns(), _named_patterns()), text)
+        known = self.redact_known(text)
+        if _any_pattern().search(_encode(known.text)) is None:
+            return known  # as most do: one search has shown it
+        found = _redact_matches((_shape_patterns(), _assignment_patterns(), _named_patterns()), known.text)
+        return Redacted(found.text, known.count + found.count)
 
     def redact_known(self, text: str) -> Redacted:
         """Replace known values alone.
@@ -147,7 +150,7 @@ class Redactor:
     def find_known(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where known values stand in a text, each as (start, end)."""
         if self._known:
-            encoded = text.encode("utf-8", "surrogatepass")
+            encoded = _encode(text)
             for found in self._forms.finditer(encoded):
                 start, end = found.span()
                 at = len(encoded[:start].decode("utf-8", "surrogatepass"))
@@ -227,7 +230,7 @@ class RedactedStream:
 
 
 def _redact_matches(patterns: Iterable[Any], text: str) -> Redacted:
-    count, encoded = 0, text.encode("utf-8", "surrogatepass")
+    count, encoded = 0, _encode(text)
     for pattern in patterns:
         parts: list[bytes] = []
         at = 0
@@ -344,6 +347,15 @@ def _shape_patterns() -> Any:
 @cache
 def _named_patterns() -> Any:
     return _compile(_NAMED_SECRETS)
+
+
+@cache
+def _any_pattern() -> Any:
+    return _compile((*_SHAPES, *_ASSIGNMENTS, *_NAMED_SECRETS))
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _compile(patterns: Iterable[str]) -> Any:

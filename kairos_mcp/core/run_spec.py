@@ -6,11 +6,11 @@ content hash and stored once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import Route
 from kairos_mcp.core.steps import DialectName
 

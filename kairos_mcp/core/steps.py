@@ -7,7 +7,7 @@ A step's name is a path of ordinals (`round-3/call-2`), unique in its flow; it i
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Literal, TypeVar
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
@@ -21,6 +21,7 @@ from kairos_mcp.core.messages import (
     canonical_json,
     digest_of,
 )
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.risk import Risk
 
 R = TypeVar("R")

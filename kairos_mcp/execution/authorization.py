@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import ToolCall, ToolResult, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import plain_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool

@@ -8,9 +8,10 @@ every original.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, canonical_json
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Flow, RequestCompletion
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, quote_lines, quote_model_text, render_prompt
 

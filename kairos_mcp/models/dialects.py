@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from string import Template
 from typing import Any
 
 from kairos_mcp.core.json_schema import object_schema
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet, ToolSpec, make_tool_call
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.core.strict_json import Undecodable, decode_object

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.messages import Completion, Message, Private
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import DialectName, Failure, RequestCompletion, Sent

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.core.identity import LOCAL, Caller
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.server.client_sessions import ClientSession
 

@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -26,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 from kairos_mcp.app.client_requests import ClientReply, OpenRequest
 from kairos_mcp.app.dialogs import Question, UserDecision, UserSettlement
 from kairos_mcp.core.errors import KairosError, UnknownRun
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import sha256
@@ -14,6 +14,7 @@ from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import SERVER_ROUTE, AvailableRoutes, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import DialectName

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from kairos_mcp.core.decision_rights import Verdict
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.codec import decode_texts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kairos_mcp.core.identity import Actor
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_requests import (
     NewRequest,

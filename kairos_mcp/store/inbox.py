@@ -6,7 +6,7 @@ Answers count at once. Control requests wait in the table `deposit` until the ow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
@@ -14,6 +14,7 @@ from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.core.identity import Actor
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Exactness
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, DialectName, Refused
 from kairos_mcp.store import client_requests, texts

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import UnknownRun, Unreadable
 from kairos_mcp.core.messages import Exactness, JsonObject
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.accounts import SharedAccountIds

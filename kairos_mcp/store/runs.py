@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kairos_mcp.budget.units import caps_by_unit
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.store import mandates, texts
 from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.notes import insert_note

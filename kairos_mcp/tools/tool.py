@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +16,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.core.json_schema import Schema, compile_schema
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,6 +36,7 @@ from kairos_mcp.core.command_patterns import RUN_COMMAND
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.paths import PATH_BYTES, plain_path
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.scopes import Scopes, plain_path_or_none
 from kairos_mcp.core.text import has_hidden_characters
 from kairos_mcp.settings.settings import ServerSetting

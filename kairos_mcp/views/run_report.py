@@ -7,7 +7,7 @@ replayed flow: its open steps (`steps`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from kairos_mcp.budget.units import NOTHING, Account, Units
@@ -17,6 +17,7 @@ from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.routes import outdated_notes
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.step_path import loop_of
