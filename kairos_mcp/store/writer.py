@@ -92,6 +92,8 @@ class Writer(GroupWriter):
     def _disconnect(self) -> None:
         if "_checkpoint_thread" in self.__dict__:
             self._checkpoint_thread.shutdown(wait=True)  # a running checkpoint ends first
+        if "_checkpointer" in self.__dict__:
+            self._checkpointer.close()
         self._connection.close()
 
     def _count_commit(self) -> None:
@@ -115,13 +117,14 @@ class Writer(GroupWriter):
     def _checkpoint_thread(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, "kairos-checkpoint")
 
+    @cached_property
+    def _checkpointer(self) -> SqliteSession:
+        """The connection of that thread, kept: to open one takes as long as many a checkpoint."""
+        return connect(self._path, self._durability)
+
     def _checkpoint(self, mode: int) -> None:
         try:
-            connection = connect(self._path, self._durability)
-            try:
-                connection.wal_checkpoint(mode=mode)
-            finally:
-                connection.close()
+            self._checkpointer.wal_checkpoint(mode=mode)
         except (apsw.Error, KairosError):
             pass  # a failed checkpoint costs only space; the next one tries again
         finally:
