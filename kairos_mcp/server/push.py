@@ -218,21 +218,16 @@ async def _cancel_when_unneeded(call: ServerCall, push: PushedRequest, scope: an
 
 async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest) -> None:
     """Ask the client's model, and store its answer. A request that is given up is charged, whatever ended it."""
-    asks, caller, number, is_timed = call.app.client_requests, call.caller, push.row_number, waiting.left_s is not None
+    asks, caller, number = call.app.client_requests, call.caller, push.row_number
     assert number is not None
     try:
-        with anyio.move_on_after(waiting.left_s) as scope:
-            request = sampling.make_sampling_request(waiting.step, waiting.sent, call.client.dialect, waiting.prompts)
-            reply = await _send_request(call, request, wire.CreateMessageResultWithTools)
-            push.is_closing = True
-            completion = sampling.parse_sampling_reply(reply, waiting.step, waiting.path, call.client.dialect)
-            with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
-                took_ms = int(push.silent_s * 1000)
-                answer = ClientReply(completion, took_ms, call.client.dialect, number, is_timed)
-                await asks.store_reply(push.run_id, waiting.path, answer, caller)
+        if waiting.left_s is None:
+            await _store_reply_of_model(call, push, waiting, number)
             return
+        with anyio.move_on_after(waiting.left_s) as scope:
+            await _store_reply_of_model(call, push, waiting, number)
         if scope.cancelled_caught:
-            late = ClientReply(None, int(push.silent_s * 1000), is_timed=is_timed)
+            late = ClientReply(None, int(push.silent_s * 1000), is_timed=True)
             await asks.store_reply(push.run_id, waiting.path, late, caller)
     except MCPError as error:
         push.is_closing = True
@@ -251,6 +246,19 @@ async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest
         with anyio.CancelScope(shield=True):
             await asks.withdraw_request(push.run_id, number, caller)
         raise
+
+
+async def _store_reply_of_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest, number: int) -> None:
+    """Ask the client's model and store what it replies to the request of this number. Raises MCPError,
+    BadSamplingReply, ValidationError."""
+    dialect, is_timed = call.client.dialect, waiting.left_s is not None
+    request = sampling.make_sampling_request(waiting.step, waiting.sent, dialect, waiting.prompts)
+    reply = await _send_request(call, request, wire.CreateMessageResultWithTools)
+    push.is_closing = True
+    completion = sampling.parse_sampling_reply(reply, waiting.step, waiting.path, dialect)
+    with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
+        answer = ClientReply(completion, int(push.silent_s * 1000), dialect, number, is_timed)
+        await call.app.client_requests.store_reply(push.run_id, waiting.path, answer, call.caller)
 
 
 async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Question) -> None:
