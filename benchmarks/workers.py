@@ -23,7 +23,8 @@ from benchmarks import subjects
 from benchmarks.fresh import ROOT, fresh
 from benchmarks.peers import make_peer
 from kairos_mcp.store.postgres import schema
-from kairos_mcp.store.postgres.session import PostgresSession, connect
+from kairos_mcp.store.postgres.connection import connect
+from kairos_mcp.store.postgres.session import PostgresSession
 from tests.foreign.environs import PythonEnv
 from tests.support.database_trips import count_waits
 

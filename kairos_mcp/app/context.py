@@ -31,7 +31,7 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.ownership import NO_OWNER, OwnerState
 from kairos_mcp.store.queries import RunRow, with_run_id
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_together
 from kairos_mcp.views.run_report import NOTHING_WAITS
 from kairos_mcp.views.waiting import OpenStep
 
@@ -281,11 +281,14 @@ class AppContext:
         """Read where a run stands."""
         if run.outcome is not None:
             return Standing(run, NOTHING_WAITS, NO_OWNER)
-        owner = self.read_owner(session, run)
-        try:
-            return Standing(run, approvals.read_waiting_items(session, run.n), owner)
-        except Unreadable as error:
-            return Standing(run, NOTHING_WAITS, owner, error)
+        owner, waits = read_together(
+            session,
+            lambda session: self.read_owner(session, run),
+            lambda session: _try_to_read_waits(session, run),
+        )
+        return (
+            Standing(run, NOTHING_WAITS, owner, waits) if isinstance(waits, Unreadable) else Standing(run, waits, owner)
+        )
 
     async def check_server_runs(self, run: RunRow) -> OwnerState:
         """Return the state of the run's owner. Raises Busy if that server process is stopped (SIGSTOP): it keeps its
@@ -294,6 +297,13 @@ class AppContext:
         if (error := stopped_server_error(run, owner)) is not None:
             raise error
         return owner
+
+
+def _try_to_read_waits(session: Session, run: RunRow) -> WaitingItems | Unreadable:
+    try:
+        return approvals.read_waiting_items(session, run.n)
+    except Unreadable as error:
+        return error
 
 
 class Operations:

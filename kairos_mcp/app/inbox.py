@@ -12,7 +12,7 @@ from kairos_mcp.core.identity import LOCAL, Caller
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import find_runs, queries
 from kairos_mcp.store.find_runs import FoundRun
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_each
 from kairos_mcp.tools.more_rounds import withhold_more_rounds
 
 LAST = "last"
@@ -79,7 +79,8 @@ class Inbox(Operations):
             found = (each for each in beginnings if find_runs.is_unique_beginning(session, each, caller.principal))
             return next(found, run_id)
 
-        return await self._store.read(lambda session: {run_id: shorten(session, run_id) for run_id in run_ids})
+        short = await self._store.read(lambda session: read_each(session, shorten, run_ids))
+        return dict(zip(run_ids, short, strict=True))
 
     def _find(self, session: Session, name: str, principal: str | None) -> tuple[list[FoundRun], bool]:
         """Return the runs that may be meant, and whether that is certain."""

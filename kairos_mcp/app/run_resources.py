@@ -61,7 +61,8 @@ class RunResources(Operations):
                 raise BadArguments("This cursor was not given for this list.", "List again without a cursor.")
             start = ids.index(cursor) + 1
         shown = newest[start : start + size]
-        runs = [ListedRun(await self._runs.report(run.run_id, caller, full=False), run.at) for run in shown]
+        reports = await self._runs.list_reports([run.run_id for run in shown], caller)
+        runs = [ListedRun(report, run.at) for report, run in zip(reports, shown, strict=True)]
         is_last = start + size >= len(newest)
         return RunPage(tuple(runs), None if is_last else shown[-1].run_id)
 

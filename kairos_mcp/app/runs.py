@@ -7,13 +7,15 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import anyio
 
 from kairos_mcp.app.agents import choose_request_model, find_agent
-from kairos_mcp.app.context import AppContext, Operations, Standing, read_run, stopped_server_error
+from kairos_mcp.app.context import AppContext, Standing, read_run
 from kairos_mcp.app.retention import PruneResult
+from kairos_mcp.app.run_reports import RunReports
 from kairos_mcp.app.start import (
     NewRunPlan,
     StartResult,
@@ -26,31 +28,22 @@ from kairos_mcp.app.start import (
     start_run,
 )
 from kairos_mcp.core import redact_values
-from kairos_mcp.core.decision_rights import may_decide
-from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
+from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
-from kairos_mcp.settings.load import find_changed_file
 from kairos_mcp.specs import build
 from kairos_mcp.specs.build import ModelChoice
-from kairos_mcp.store import approvals, queries, settlements
+from kairos_mcp.store import approvals, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session
-from kairos_mcp.views.next_action import Decides
 from kairos_mcp.views.progress import Heartbeat, ProgressItem, read_heartbeat, read_progress
 from kairos_mcp.views.run_report import (
-    RunReport,
-    ServerView,
-    make_report,
-    make_unreadable_report,
-    needs_flow,
     run_status,
 )
 from kairos_mcp.views.team_view import TeamView
-from kairos_mcp.views.waiting import OpenStep
 
 WaitUntil = Literal["rest", "attention", "news", "change", "done"]
 OnHeartbeat = Callable[[Heartbeat], Awaitable[None]]
@@ -70,7 +63,7 @@ class RunPurpose:
     age_s: float = 0.0
 
 
-class Runs(Operations):
+class Runs(RunReports):
     """Start runs, read them, wait for them, and remove old ones."""
 
     def __init__(self, context: AppContext) -> None:
@@ -176,107 +169,6 @@ class Runs(Operations):
         """Remove the runs that ended at least `days` days ago, unless a kept run continues one of them."""
         return await self._context.retention.prune(days, shrink=shrink)
 
-    async def report(
-        self,
-        run_id: str,
-        caller: Caller,
-        *,
-        full: bool = True,
-        attached: bool = False,
-        answered: Collection[str] = (),
-    ) -> RunReport:
-        """Return the report of a run as it is now. Without `full`, waiting items are keys and kinds alone.
-
-        `answered`: the keys that the caller's call answered, as `Answers.keys_unmasked` has them. Raises UnknownRun.
-        """
-        run = await self._context.find_run(run_id, caller)
-        return await self.report_row(run, caller, full=full, attached=attached, answered=answered)
-
-    async def report_row(
-        self, run: RunRow, caller: Caller, *, full: bool = True, attached: bool = False, answered: Collection[str] = ()
-    ) -> RunReport:
-        """Return the report of a run whose row this caller has just read."""
-        found = await self._read_report(run, caller, full=full, attached=attached, answered=answered)
-        return self._complete_commands(found, caller)
-
-    def _complete_commands(self, found: RunReport, caller: Caller) -> RunReport:
-        """Make the commands in a report ready to paste, if the caller is the person who owns the state folder."""
-        if not caller.is_local:
-            return found
-        commands = self._context.command_line
-        items = [
-            {**item, "command": commands.complete(item["command"])} if "command" in item else item
-            for item in found.waiting
-        ]
-        next_call = None if found.next is None else {**found.next, "why": commands.complete_all(found.next["why"])}
-        return replace(
-            found,
-            summary=commands.complete_all(found.summary)
-            if found.status == "paused" and found.summary
-            else found.summary,
-            waiting=tuple(items),
-            degraded=tuple(map(commands.complete_all, found.degraded)),
-            next=next_call,
-        )
-
-    async def _read_report(
-        self, run: RunRow, caller: Caller, *, full: bool, attached: bool, answered: Collection[str]
-    ) -> RunReport:
-        stands = await self._store.read(lambda session: self._context.read_standing(session, run))
-        view = await self._server_view(stands, attached)
-        waits_for_person = stands.waits.approvals or stands.waits.lost_calls
-        page = self._context.page_link(run.id, caller) if waits_for_person else None
-        decides = self._who_decides(stands, caller)
-        view = replace(view, decides=decides, caller=caller, answered=answered, page=page)
-        try:
-            return await self._make_report(stands, view, full=full)
-        except (Stale, StoreCorrupt) as error:  # it can't go on; what its rows say is shown all the same
-            view = replace(view, trouble=error)
-        try:
-            return await self._make_report(stands, view, full=False)
-        except Unreadable:
-            return await self._store.read(lambda session: make_unreadable_report(session, run, view))
-
-    async def _make_report(self, stands: Standing, view: ServerView, *, full: bool) -> RunReport:
-        run, waits = stands.run, stands.waits
-        with queries.name_run_in_errors(run):
-            if stands.unreadable is not None:
-                raise stands.unreadable
-            steps: Mapping[str, OpenStep] | None = None
-            if full:
-                steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
-            report = await self._store.read(lambda session: make_report(session, run, waits, view, steps))
-            if not full or report.is_delta:  # a team's rows are all read for its plan, which neither of them shows
-                return report
-            if (team := await self._context.teams.find(run)) is None:
-                return report
-            return await self._store.read(lambda session: make_report(session, run, waits, view, steps, team))
-
-    async def _server_view(self, stands: Standing, attached: bool = False) -> ServerView:
-        run = stands.run
-        is_moving = self._pool.is_moving(run.n)
-        owner_lives = is_moving or stands.owner.lives
-        is_overdue = run.resume_at is not None and queries.is_due(run.resume_at, self._clock())
-        needs_server = run.outcome is None and (run.owner is not None or is_overdue) and not owner_lives
-        missing = (
-            await self._factory.missing_requirements(run, by_hand=self._context.is_command) if needs_server else ()
-        )
-        stopped = None if is_moving else stopped_server_error(run, stands.owner)
-        trouble, backing_off = (
-            self._pool.stall_error(run.n) or stopped,
-            tuple(self._pool.failed_attempts(run.n)),
-        )
-        changed = None if self._context.is_command else find_changed_file(self._settings)
-        return ServerView(
-            owner_lives,
-            trouble,
-            missing,
-            attached,
-            at=self._clock(),
-            backing_off=backing_off,
-            changed_file=None if changed is None else changed.name,
-        )
-
     async def wait(
         self,
         run_ids: Sequence[str],
@@ -345,7 +237,7 @@ class Runs(Operations):
                 self._waits.discard(scope)
 
     async def _find_runs(self, run_ids: Sequence[str], caller: Caller) -> list[RunRow]:
-        return await self._store.read(lambda session: [read_run(session, run_id, caller) for run_id in run_ids])
+        return await self._read_each(partial(read_run, caller=caller), run_ids)
 
     async def find(self, run_id: str, caller: Caller) -> RunRow:
         """Return a run as it is now. Raises UnknownRun."""
@@ -377,8 +269,7 @@ class Runs(Operations):
     async def _read_statuses(self, runs_now: Sequence[RunRow]) -> list[str]:
         if not runs_now:
             return []
-        stand = await self._store.read(lambda session: [self._context.read_standing(session, run) for run in runs_now])
-        return [await self._status_of(each) for each in stand]
+        return [await self._status_of(each) for each in await self._read_each(self._context.read_standing, runs_now)]
 
     async def _status_of(self, stands: Standing) -> str:
         try:
@@ -387,28 +278,6 @@ class Runs(Operations):
             return run_status(stands.run, stands.waits, await self._server_view(stands))
         except Unreadable:
             return (await self.report_row(stands.run, Caller(stands.run.principal), full=False)).status
-
-    def _who_decides(self, stands: Standing, caller: Caller) -> Decides:
-        """Return who decides about approvals.
-
-        Calls of unknown outcome go by the same rights; a test holds the two equal. Where nobody answered a dialog in
-        this session, a person decides elsewhere.
-        """
-        if caller.decides and may_decide("approval", "argument", self._settings.approvals):
-            return "caller"
-        shows_dialogs = caller.elicits and may_decide("approval", "dialog", self._settings.approvals)
-        return "client" if shows_dialogs and not self._ignores_all_dialogs(stands, caller) else "person"
-
-    def _ignores_all_dialogs(self, stands: Standing, caller: Caller) -> bool:
-        """Whether every dialog that could be shown to this session was shown there, and nobody answered."""
-        ignored = self._context.client_states.state_of(caller.session).ignored_dialogs
-        run, waiting = stands.run, stands.waits
-        dialogs = [(run.n, key, row.digest) for key, row in waiting.approvals.items()]
-        dialogs += [
-            (run.n, path + settlements.KEY_SUFFIX, settlements.settlement_digest(run, path, row))
-            for path, row in waiting.lost_calls.items()
-        ]
-        return bool(dialogs) and all(dialog in ignored for dialog in dialogs)
 
     async def purpose(self, run_id: str, caller: Caller) -> RunPurpose:
         """Return what the run is for. Raises UnknownRun."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from functools import partial
+
 from kairos_mcp.app.context import Operations, read_run
 from kairos_mcp.budget.units import NOTHING, Account, Remaining, Units
 from kairos_mcp.core.calendar import day_at, format_timestamp
@@ -11,10 +14,10 @@ from kairos_mcp.core.limits import DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, queries
-from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.accounts import UsageShare, read_account
 from kairos_mcp.store.notes import clock_behind_reason, unpriced_models, unpriced_models_by_account
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_each, read_together
 
 NEWEST_DAYS = 30
 MANDATE_PREFIX = "mandate:"  # before the id, as a scope
@@ -39,8 +42,11 @@ class Spending(Operations):
             case None | "day":
                 return self._day_spending(session, caller)
             case "days":
-                found = accounts.list_days(session, caller.principal, NEWEST_DAYS)
-                uncounted = unpriced_models_by_account(session)
+                found, uncounted = read_together(
+                    session,
+                    lambda session: accounts.list_days(session, caller.principal, NEWEST_DAYS),
+                    unpriced_models_by_account,
+                )
                 days = [
                     {
                         "day": each.name,
@@ -61,13 +67,20 @@ class Spending(Operations):
             return []
 
         def read(session: Session) -> list[JsonObject]:
+            days, uncounted = read_together(
+                session,
+                lambda session: accounts.list_days(session, caller.principal, NEWEST_DAYS),
+                unpriced_models_by_account,
+            )
+            list_shares = partial(accounts.list_usage_shares, by_workspace=True)
+            shares = read_each(session, list_shares, [each.account.id for each in days])
             return [
                 {
                     "day": each.name,
                     **_account_figures(each.account, DAY_CAPS),
-                    "by": _usage_shares(session, each.account.id, by_workspace=True),
+                    "by": _usage_shares(used, uncounted.get(each.account.id)),
                 }
-                for each in accounts.list_days(session, caller.principal, NEWEST_DAYS)
+                for each, used in zip(days, shares, strict=True)
             ]
 
         return await self._store.read(read)
@@ -84,7 +97,12 @@ class Spending(Operations):
             return self._unused_day(charged_day, caller)
         fields = {"scope": "day", **self._period(charged_day, caller)}
         account = Account(used.id, self._settings.day, used.held, used.spent)
-        uncounted = unpriced_models_by_account(session)
+        uncounted, mandate_days, shares = read_together(
+            session,
+            unpriced_models_by_account,
+            lambda session: accounts.list_mandate_days(session, used.id),
+            lambda session: accounts.list_usage_shares(session, used.id),
+        )
         mandates = [
             {
                 "mandate": each.mandate,
@@ -92,10 +110,10 @@ class Spending(Operations):
                 **_account_figures(each.account, DAY_CAPS),
                 "unpriced": uncounted.get(each.account.id),
             }
-            for each in accounts.list_mandate_days(session, used.id)
+            for each in mandate_days
         ]
         own = {**_account_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
-        return {**fields, **own, "by": _usage_shares(session, used.id), "mandates": mandates}
+        return {**fields, **own, "by": _usage_shares(shares, uncounted.get(used.id)), "mandates": mandates}
 
     def _mandate_spending(self, session: Session, mandate: str, caller: Caller) -> JsonObject:
         """Return what all runs of a mandate of this server's workspaces used today.
@@ -120,12 +138,17 @@ class Spending(Operations):
             "workspace": caller.visible_path(found[0].workspace) or None,
             **self._period(charged_day, caller),
         }
-        uncounted = unpriced_models_by_account(session)
+        shares, uncounted = read_together(
+            session,
+            lambda session: accounts.list_usage_shares(session, account.id),
+            unpriced_models_by_account,
+        )
+        unpriced = uncounted.get(account.id)
         return {
             **fields,
             **_account_figures(account, DAY_CAPS),
-            "unpriced": uncounted.get(account.id),
-            "by": _usage_shares(session, account.id),
+            "unpriced": unpriced,
+            "by": _usage_shares(shares, unpriced),
         }
 
     def _today(self, session: Session, caller: Caller) -> DayToCharge:
@@ -166,18 +189,19 @@ class Spending(Operations):
 def _run_spending(session: Session, run: RunRow) -> JsonObject:
     """Return the spending of a run and of its branches by path, outer ones first."""
     with queries.name_run_in_errors(run):
-        inner = [
-            {"branch": path, **_account_figures(read_account(session, number), None)}
-            for path, number in accounts.read_branch_accounts(session, run.account).items()
-        ]
-        whole = _account_figures(read_account(session, run.account), None)
-        whole["unpriced"] = list(unpriced_models(session, run.n)) or None
+        account, unpriced, branches = read_together(
+            session,
+            lambda session: read_account(session, run.account),
+            lambda session: unpriced_models(session, run.n),
+            lambda session: accounts.list_branches(session, run.account),
+        )
+        inner = [{"branch": path, **_account_figures(branch, None)} for path, branch in branches.items()]
+        whole = {**_account_figures(account, None), "unpriced": list(unpriced) or None}
     return {"scope": run.id, **whole} | ({"branches": inner} if inner else {})
 
 
-def _usage_shares(session: Session, account: int, *, by_workspace: bool = False) -> list[JsonObject]:
-    """Return what each route, model, agent and mandate used on a day; `by_workspace`: in each folder apart."""
-    uncounted = unpriced_models_by_account(session).get(account, [])
+def _usage_shares(shares: Sequence[UsageShare], unpriced: Collection[str] | None) -> list[JsonObject]:
+    """Show what each route, model, agent and mandate used on a day. `unpriced`: the day's models without a price."""
     return [
         {
             "route": each.route,
@@ -186,10 +210,10 @@ def _usage_shares(session: Session, account: int, *, by_workspace: bool = False)
             "mandate": each.mandate,
             "attempts": each.attempts,
             **_units_to_json(each.spent, DAY_CAPS),
-            "unpriced": [each.model] if each.model in uncounted else None,
+            "unpriced": [each.model] if each.model in (unpriced or ()) else None,
         }
-        | ({"workspace": each.workspace or None} if by_workspace else {})
-        for each in accounts.list_usage_shares(session, account, by_workspace=by_workspace)
+        | ({} if each.workspace is None else {"workspace": each.workspace or None})
+        for each in shares
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import News, Store
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_together
 
 POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
 IDLE_POLL_S = 1.0
@@ -85,19 +85,31 @@ class StoreWatcher:
     async def _check_store(self) -> None:
         if not self._store.is_open:
             return
-        await self._pass_on(await self._store.take_news())
-        await self._drive_undriven_runs()
-        if self._picks_up_runs:
-            await self.pick_up_runs()
+        news, at, number = await self._store.take_news(), self._clock(), self._store.owner_number
+        looks_for_cancels, looks_for_runs = self._is_concerned(news), self._picks_up_runs
+        cancelled, owned, to_take = await self._store.read(
+            lambda session: read_together(
+                session,
+                lambda session: queries.runs_to_cancel(session) if looks_for_cancels else set[int](),
+                lambda session: queries.fences_of_owner(session, number),
+                lambda session: self._find_runs_to_take(session, at) if looks_for_runs else NOTHING_TO_TAKE,
+            )
+        )
+        await self._pass_on(news, cancelled)
+        await self._drive_undriven_runs(owned)
+        await self._take_runs(to_take, at)
 
-    async def _pass_on(self, news: News) -> None:
-        """Have the workers here, and whoever waits, look at the runs of which others may have committed something."""
-        if any(map(news.concerns, (*self._pool.moving, *self._pool.stalled))):
-            cancelled = await self._store.read(queries.runs_to_cancel)
+    def _is_concerned(self, news: News) -> bool:
+        return any(map(news.concerns, (*self._pool.moving, *self._pool.stalled)))
+
+    async def _pass_on(self, news: News, cancelled: Collection[int]) -> None:
+        """Have the workers here, and whoever waits, look at the runs of which others may have committed something.
+        `cancelled`: the runs that have a cancel among what was committed."""
+        if self._is_concerned(news):
             for n in list(self._pool.moving):
                 if news.concerns(n):
                     self._pool.nudge(n, interrupt=n in cancelled)
-            for n in cancelled & self._pool.stalled.keys():  # a cancel also ends a run that an error has stopped
+            for n in self._pool.stalled.keys() & cancelled:  # a cancel also ends a run that an error has stopped
                 self._pool.retry_run(n)
         if news.of_any:
             self._pool.change_signal.notify_all()
@@ -111,7 +123,9 @@ class StoreWatcher:
         if not self._store.exists:
             return
         at = self._clock()
-        found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
+        await self._take_runs(await self._store.read(lambda session: self._find_runs_to_take(session, at)), at)
+
+    async def _take_runs(self, found: RunsToTake, at: int) -> None:
         if found.has_overdue:
             await self._store.submit(lambda session: decisions.expire_overdue(session, at))
             found = await self._store.read(lambda session: self._find_runs_to_take(session, at))
@@ -124,7 +138,12 @@ class StoreWatcher:
         if not queries.may_take_runs(session, self._store.owner_number, at):
             return NOTHING_TO_TAKE  # as nearly always, and every call looks
         dead = ownership.dead_owners(session, self._store.owners, self._store.owner_number)
-        return RunsToTake(decisions.has_overdue(session, at), dead, queries.due_runs(session, at, dead))
+        has_overdue, due = read_together(
+            session,
+            lambda session: decisions.has_overdue(session, at),
+            lambda session: queries.due_runs(session, at, dead),
+        )
+        return RunsToTake(has_overdue, dead, due)
 
     async def _resume_due_run(self, run: RunRow, dead: list[int]) -> None:
         at, n = self._clock(), run.n
@@ -164,12 +183,12 @@ class StoreWatcher:
         await self._pool.start_taken(n, fence)
         return True
 
-    async def _drive_undriven_runs(self) -> None:
+    async def _drive_undriven_runs(self, owned: Mapping[int, int]) -> None:
         """Drive the runs that this server took and does not drive: the call that took them was given up just then.
 
-        A run has to be found so twice, since a call that goes on drives it in a moment.
+        A run has to be found so twice, since a call that goes on drives it in a moment. `owned`: the fences of this
+        server's runs, by number.
         """
-        owned = await self._store.read(lambda session: queries.fences_of_owner(session, self._store.owner_number))
         found = {n: fence for n, fence in owned.items() if n not in self._pool.moving and n not in self._pool.stalled}
         undriven, self._undriven = found.items() & self._undriven.items(), found
         for n, fence in undriven:

@@ -22,9 +22,9 @@ from kairos_mcp.specs.load import LoadedSpec, load_built_spec, load_spec
 from kairos_mcp.store import runs, texts
 from kairos_mcp.store.codec import encode, unreadable
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.queries import RunRow, run_by_number
+from kairos_mcp.store.queries import RunRow, referred_texts, run_by_number
 from kairos_mcp.store.runs import NewRun
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_each
 from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
@@ -109,11 +109,11 @@ class StoredSpecs:
         """Load the run's spec from its rows; a text that is damaged or missing is rebuilt from its source, where that
         is still there. Raises StoreCorrupt."""
         rebuilt: dict[str, str] = {}
+        hashes = referred_texts(run, ())
 
         def load(session: Session) -> LoadedSpec:
-            return load_spec(
-                run.spec, lambda content_hash: rebuilt.get(content_hash) or _read_text(session, content_hash)
-            )
+            read = dict(zip(hashes, read_each(session, _try_to_read_text, hashes), strict=True))
+            return load_spec(run.spec, lambda content_hash: rebuilt.get(content_hash) or _text_of(read[content_hash]))
 
         while True:
             try:
@@ -140,6 +140,19 @@ def _read_text(session: Session, content_hash: str) -> str:
     if found is None:
         raise LostText(content_hash, b"", unreadable("text that a run refers to"))
     return found
+
+
+def _try_to_read_text(session: Session, content_hash: str) -> str | LostText:
+    try:
+        return _read_text(session, content_hash)
+    except LostText as lost:
+        return lost
+
+
+def _text_of(read: str | LostText) -> str:
+    if isinstance(read, LostText):
+        raise read
+    return read
 
 
 def rebuild_texts(settings: Settings, registry: ToolRegistry, workspace: str | None, rest: bytes) -> Iterator[str]:

@@ -58,7 +58,7 @@ def runs(
     async def look(app: App) -> _Listing:
         newest = await app.runs.newest_ids(PERSON, limit, everywhere=everywhere)
         elsewhere = 0 if everywhere else await app.runs.count_elsewhere(PERSON)
-        reports = [await app.runs.report(run_id, PERSON, full=False) for run_id in newest]
+        reports = await app.runs.list_reports(newest, PERSON)
         return _Listing(reports, await app.inbox.shorten_ids(newest, PERSON), elsewhere)
 
     damage: StoreCorrupt | None = None

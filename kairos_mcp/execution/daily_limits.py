@@ -20,7 +20,7 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.notes import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_each, read_together
 
 MAX_AHEAD_MS = 48 * 3_600_000  # if the clock was wrong by more, a person has to say which day is right
 
@@ -95,9 +95,11 @@ class DailyAccounts:
         day = day_found.day
 
         def check_accounts(session: Session) -> None:
-            for account in shared:
-                accounts.check_shared_account(session, account)
-            accounts.check_day_accounts_exist(session, principal, min(day.begins, at))
+            read_together(
+                session,
+                lambda session: read_each(session, accounts.check_shared_account, shared),
+                lambda session: accounts.check_day_accounts_exist(session, principal, min(day.begins, at)),
+            )
 
         await self._store.read(check_accounts, one_state=True)
         charged_accounts = ChargedAccounts(shared, Paused(USED_UP_REASONS["day"], day.ends))

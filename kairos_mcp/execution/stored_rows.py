@@ -10,7 +10,7 @@ from kairos_mcp.store.accounts import BranchAccountIds, read_branch_accounts
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_together
 
 
 class StoredRun(NamedTuple):
@@ -24,8 +24,14 @@ class StoredRun(NamedTuple):
 
 def read_stored_run(session: Session, run: RunRow) -> StoredRun:
     """Read what `RunState.rebuild` needs. Raises StoreCorrupt."""
-    branches = read_branch_accounts(session, run.account)
-    return StoredRun(queries.read_record(session, run.n), branches, approvals.newest_approvals(session, run.n))
+    return StoredRun(
+        *read_together(
+            session,
+            lambda session: queries.read_record(session, run.n),
+            lambda session: read_branch_accounts(session, run.account),
+            lambda session: approvals.newest_approvals(session, run.n),
+        )
+    )
 
 
 class AwaitedSteps(NamedTuple):
@@ -47,8 +53,12 @@ class Arrivals(NamedTuple):
 
 def read_arrivals(session: Session, awaited: AwaitedSteps) -> Arrivals:
     """Read what has come for a run."""
+    steps = list(awaited.open_steps)
     return Arrivals(
-        client_requests.list_uncharged(session, awaited.n),
-        queries.read_answers(session, list(awaited.open_steps)) if awaited.open_steps else (),
-        approvals.newest_approvals(session, awaited.n) if awaited.awaits_approval else {},
+        *read_together(
+            session,
+            lambda session: client_requests.list_uncharged(session, awaited.n),
+            lambda session: queries.read_answers(session, steps) if steps else [],
+            lambda session: approvals.newest_approvals(session, awaited.n) if awaited.awaits_approval else {},
+        )
     )

@@ -40,7 +40,7 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_together
 from kairos_mcp.store.settlements import decode_settlement
 
 T = TypeVar("T")
@@ -206,9 +206,13 @@ class RunWorker:
         is_cancelled = any(request.kind == "cancel" for request in inbox)
 
         def read_checked(session: Session) -> StoredRun:
-            stored = read_stored_run(session, run)
-            if not is_cancelled:
-                integrity.check_run_account(session, run.n, run.account)
+            if is_cancelled:
+                return read_stored_run(session, run)
+            stored, _ = read_together(
+                session,
+                lambda session: read_stored_run(session, run),
+                lambda session: integrity.check_run_account(session, run.n, run.account),
+            )
             return stored
 
         try:
@@ -302,7 +306,15 @@ class RunWorker:
             await self._cancel_running_steps()
             await self._force_cancel()
             return True
-        if inbox := await self.store.read(lambda session: queries.pending_requests(session, run.n)):
+        awaited = self.state.what_is_awaited()
+        inbox, arrivals = await self.store.read(
+            lambda session: read_together(
+                session,
+                lambda session: queries.pending_requests(session, run.n),
+                lambda session: read_arrivals(session, awaited),
+            )
+        )
+        if inbox:
             owner, fence, at = self.owner, self.fence, self.clock()
             try:
                 drained = await self.store.submit(
@@ -323,8 +335,9 @@ class RunWorker:
             self.state.apply_settlements(
                 (request.id, decode_settlement(request), request.via) for request in drained.settlements
             )
-        awaited = self.state.what_is_awaited()
-        self.state.apply_arrivals(awaited, await self.store.read(lambda session: read_arrivals(session, awaited)))
+            awaited = self.state.what_is_awaited()
+            arrivals = await self.store.read(lambda session: read_arrivals(session, awaited))
+        self.state.apply_arrivals(awaited, arrivals)
         return False
 
     # -- performing --------------------------------------------------------------------------------------------

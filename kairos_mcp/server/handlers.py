@@ -134,7 +134,10 @@ async def run_status(call: ServerCall, arguments: runs.RunStatus) -> wire.CallTo
             since=arguments.known_seqs(run_ids),
         )
     brief = arguments.view == "brief" or (arguments.view is None and not arguments.run_ids)
-    reports = [await call.app.runs.report(run_id, call.caller, full=not brief) for run_id in run_ids]
+    if brief:
+        reports = await call.app.runs.list_reports(run_ids, call.caller)
+    else:
+        reports = [await call.app.runs.report(run_id, call.caller) for run_id in run_ids]
     await call.app.control.retry_stalled(run_ids, call.caller)
     elsewhere = 0 if arguments.run_ids or arguments.all else await call.app.runs.count_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)

@@ -166,8 +166,7 @@ async def _find_reports(kind: PromptKind, arguments: JsonObject, app: App, calle
     run_ids: list[str] = [arguments["continues"]] if "continues" in arguments else []
     if kind.name == "inbox":
         run_ids = arguments.get("run_ids") or await app.inbox.list_waiting(caller)
-    reports = [await app.runs.report(run_id, caller, full=False) for run_id in run_ids[:EMBEDDED_RUNS]]
-    return [report.as_row() for report in reports]
+    return [report.as_row() for report in await app.runs.list_reports(run_ids[:EMBEDDED_RUNS], caller)]
 
 
 def _embed_reports(uri: str, rows: list[JsonObject]) -> wire.EmbeddedResource:

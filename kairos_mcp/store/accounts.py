@@ -17,7 +17,7 @@ from kairos_mcp.budget.units import Account, Units, branch_caps, caps_by_unit, s
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.step_path import enclosing_paths
-from kairos_mcp.store.session import LISTED_ID, Row, Session, json_or_null
+from kairos_mcp.store.session import LISTED_ID, Row, Session, json_or_null, read_each, read_together
 
 SharedAccountIds = tuple[int, ...]
 """Ids of the shared accounts that a step is charged to, besides the run's own."""
@@ -47,10 +47,12 @@ def unit_index(unit: str) -> int:
     return Units._fields.index(unit)
 
 
-SELECT_ACCOUNT = f"select {', '.join(unit_columns('cap', 'held', 'spent'))}, scope from account where id = "
+_AMOUNTS = f"{', '.join(unit_columns('cap', 'held', 'spent'))}, scope"
+SELECT_ACCOUNT = f"select {_AMOUNTS} from account where id = "
 _SELECT_BY_ID = SELECT_ACCOUNT + "?"
 _SELECT_BRANCH = SELECT_ACCOUNT.replace("scope from", "'branch ' || name from") + "?"
 _FIND_DAY = "select id from account where scope = 'day' and name = ? and period = ?"
+_SELECT_DAY = f"select id, {_AMOUNTS} from account where scope = 'day' and name = ? and period = ?"
 _NEWEST_DAY = (  # with the words of the index of days, so that it is used
     "select max(period) from account where scope = 'day' and name = ? and period is not null and mistaken is null"
 )
@@ -156,8 +158,8 @@ def find_mandate_account(session: Session, day: int, workspace: str, mandate: st
 
 def find_day_account(session: Session, principal: str, day: str) -> Account | None:
     """Return the account of a principal's day, or None."""
-    found = session.row(_FIND_DAY, (principal, day))
-    return None if found is None else read_account(session, found[0])
+    found = session.row(_SELECT_DAY, (principal, day))
+    return None if found is None else account_from_row(found[0], found[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +173,11 @@ class MandateDay:
 
 def list_mandate_days(session: Session, day: int) -> list[MandateDay]:
     """List the mandates that were charged to a day's account, by id."""
-    statement = "select name, coalesce(workspace, ''), id from account where parent = ? order by 1, 2"
-    found = list(session.rows(statement, (day,)))
-    return [MandateDay(name, workspace, read_account(session, account)) for name, workspace, account in found]
+    statement = f"select name, coalesce(workspace, ''), id, {_AMOUNTS} from account where parent = ? order by 1, 2"
+    return [
+        MandateDay(name, workspace, account_from_row(number, tuple(amounts)))
+        for name, workspace, number, *amounts in session.rows(statement, (day,))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +190,13 @@ class DayRow:
 
 def list_days(session: Session, principal: str, limit: int) -> list[DayRow]:
     """List the newest days on which the principal used something, newest first."""
-    found = session.rows(
-        "select period, id from account where scope = 'day' and name = ? order by period desc limit ?",
-        (principal, limit),
+    statement = (
+        f"select period, id, {_AMOUNTS} from account where scope = 'day' and name = ? order by period desc limit ?"
     )
-    return [DayRow(period, read_account(session, account)) for period, account in list(found)]
+    return [
+        DayRow(period, account_from_row(number, tuple(amounts)))
+        for period, number, *amounts in session.rows(statement, (principal, limit))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,13 +320,13 @@ _FIND_LOST_ACCOUNT = f"""
 def check_shared_account(session: Session, account: int) -> None:
     """Raise StoreCorrupt where a shared account says that less is spent or held than its rows do.
 
-    It may say more: removed runs used that. The caller reads within one `snapshot`.
+    It may say more: removed runs used that. The caller reads within one state.
     """
-    stored = read_account(session, account)
-    spent = session.row(f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,))
-    held = session.row(
-        f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where {_HAS_ACCOUNT}",
-        (account,),
+    stored, spent, held = read_together(
+        session,
+        lambda session: read_account(session, account),
+        lambda session: session.row(f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,)),
+        lambda session: session.row(f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where {_HAS_ACCOUNT}", (account,)),
     )
     for kind, by_account, sums in (("spent", stored.spent, spent), ("held", stored.held, held)):
         by_rows = shared_part(Units(*(amount or 0 for amount in sums or ())))
@@ -365,7 +371,8 @@ def read_branch_accounts(session: Session, account: int) -> BranchAccountIds:
 
 def list_branches(session: Session, account: int) -> dict[str, Account]:
     """Return the accounts of all branches of the run whose account this is, by the branches' paths."""
-    return {path: read_branch(session, found) for path, found in read_branch_accounts(session, account).items()}
+    found = read_branch_accounts(session, account)
+    return dict(zip(found, read_each(session, read_branch, found.values()), strict=True))
 
 
 def branches_above(branches: BranchAccountIds, path: str) -> tuple[int, ...]:

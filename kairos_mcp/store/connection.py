@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
 from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.settings.settings import Durability
-from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row
+from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row, Session
+
+T = TypeVar("T")
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
@@ -66,6 +69,9 @@ class SqliteSession(apsw.Connection):
             yield
         finally:
             self.rows("release one_state")
+
+    def together(self, reads: Sequence[Callable[[Session], T]]) -> list[T]:
+        return [read(self) for read in reads]
 
 
 class ReadingSession(SqliteSession):

@@ -27,13 +27,15 @@ GATHER_S = 0.001  # after a commit, wait so long for the next jobs of those it s
 @dataclass(slots=True, eq=False)
 class QueuedJob:
     """A job and its result. `of_run`: the number of the run whose rows alone it writes; None: any rows. `done`: set
-    while somebody awaits it; a commit in the event loop needs none."""
+    while somebody awaits it; a commit in the event loop needs none. `awaits_results`: it was told the result of a
+    statement beforehand, and told wrong."""
 
     job: Job[Any]
     of_run: int | None = None
     done: asyncio.Future[Any] | None = None
     value: Any = None
     error: BaseException | None = None
+    awaits_results: bool = False
 
     def run(self, session: Session) -> None:
         """Run the job within a transaction; what it refuses is its own result, and ends nothing."""

@@ -166,8 +166,10 @@ def read_owner_state(session: Session, owners: Owners, number: int | None, own_n
     """Return the state of the owner with this id. `own_number`: of the server that asks, which lives."""
     if number is None or number == own_number:
         return OwnerState(number, lives=number is not None)
-    lives = is_owner_alive(session, owners, number)
-    return OwnerState(number, lives, stopped_owner(session, owners, number) if lives else None)
+    found = session.row("select lock, pid from owner where id = ?", (number,))
+    lives = found is not None and bool(owners.find_living(session, [found[0]]))
+    is_stopped = found is not None and lives and owners.is_stopped(found[1])
+    return OwnerState(number, lives, stopped_owner(session, owners, number) if is_stopped else None)
 
 
 def _only_living(session: Session, owners: Owners, found: Sequence[Row]) -> list[LivingServer]:

@@ -18,7 +18,7 @@ from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.accounts import SharedAccountIds
 from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
-from kairos_mcp.store.session import Row, Session, placeholders
+from kairos_mcp.store.session import Row, Session, placeholders, read_each
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
@@ -270,17 +270,17 @@ _UNANSWERED = f"""{_STEPS} and mark.id in (select mark.id from mark left join an
 def step_at(session: Session, n: int, path: str) -> StepRow | None:
     """Return the step at a path, None where there is none."""
     found = session.row(_STEP, (n, path))
-    return _step_row(session, found) if found is not None else None
+    return _step_rows(session, [found])[0] if found is not None else None
 
 
 def unanswered_steps(session: Session, n: int) -> list[StepRow]:
     """Return the steps of a run that have no answer yet, oldest first."""
-    return [_step_row(session, found) for found in session.rows(_UNANSWERED, (n,))]
+    return _step_rows(session, session.rows(_UNANSWERED, (n,)))
 
 
 def read_record(session: Session, n: int) -> list[StepRow]:
     """Return every step of a run with its answer, oldest first."""
-    return [_step_row(session, found) for found in session.rows(_RECORD, (n,))]
+    return _step_rows(session, session.rows(_RECORD, (n,)))
 
 
 def read_steps_since(session: Session, n: int, last: int, unanswered: Collection[int]) -> list[StepRow]:
@@ -289,13 +289,19 @@ def read_steps_since(session: Session, n: int, last: int, unanswered: Collection
         session.rows(f"{_STEPS} and mark.id in ({placeholders(unanswered)})", (n, *unanswered)) if unanswered else []
     )
     found += session.rows(f"{_STEPS} and mark.id > ? order by mark.id", (n, last))
-    return [_step_row(session, each) for each in sorted(found, key=itemgetter(0))]
+    return _step_rows(session, sorted(found, key=itemgetter(0)))
 
 
-def _step_row(session: Session, found: Row) -> StepRow:
-    step = StepRow._make((*found, None))
-    if not step.attempts:
-        return step
+def _step_rows(session: Session, found: Sequence[Row]) -> list[StepRow]:
+    steps = [StepRow._make((*columns, None)) for columns in found]
+    again = [at for at, step in enumerate(steps) if step.attempts]
+    if again:
+        for at, step in zip(again, read_each(session, _add_newest, [steps[at] for at in again]), strict=True):
+            steps[at] = step
+    return steps
+
+
+def _add_newest(session: Session, step: StepRow) -> StepRow:
     statement = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
     newest = session.row(statement, (step.id,))
     assert newest is not None, "there are attempts"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kairos_mcp.budget.units import caps_by_unit
@@ -85,11 +85,14 @@ def insert_run(session: Session, new: NewRun, draft: RunRow) -> RunRow:
     """Create the run as it was drafted, where `find_same_start` finds none, and return its row."""
     texts.keep_texts(session, new.texts)
     caps = dict(zip(unit_columns("cap"), caps_by_unit(new.limits), strict=True))
-    account = _insert_row(session, "account", {"scope": "run", **caps})
+    session.rows(_insert("account", caps, scope="'run'"), list(caps.values()))
     if new.mandate is not None and new.due is not None:
         mandates.record_start(session, new.principal, new.workspace or "", new.mandate, new.due)
-    owned = {"account": account, "owner": draft.owner, "fence": draft.fence}
-    run = draft._replace(n=_insert_row(session, "run", {**_run_columns(new), **owned}), account=account)
+    columns = {**_run_columns(new), "owner": draft.owner, "fence": draft.fence}
+    insert = _insert("run", columns, account="(select max(id) from account)")  # nobody else inserts one meanwhile
+    found = session.row(f"{insert} returning n, account", list(columns.values()))
+    assert found is not None
+    run = draft._replace(n=found[0], account=found[1])
     for text in new.notes:
         add_note(session, run, text)
     return run
@@ -122,10 +125,11 @@ def _run_columns(new: NewRun) -> dict[str, Any]:
     }
 
 
-def _insert_row(session: Session, table: str, columns: dict[str, Any]) -> int:
-    """Insert a row, given by its columns' names, and return its id."""
-    places = ", ".join("?" * len(columns))
-    return session.insert(f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
+def _insert(table: str, columns: Collection[str], **computed: str) -> str:
+    """Return SQL that inserts a row: bindings for these columns, then what is computed by SQL."""
+    names = (*columns, *computed)
+    values = (*("?" for _ in columns), *computed.values())
+    return f"insert into {table}({', '.join(names)}) values ({', '.join(values)})"
 
 
 def find_same_start(session: Session, new: NewRun) -> RunRow | None:

@@ -6,12 +6,13 @@ about itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar, overload
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 Bindings = Sequence[Any] | Mapping[str, Any]  # by position (?) or by name (:name)
 
 
@@ -65,6 +66,52 @@ class Session(Protocol):
     def one_state(self) -> AbstractContextManager[None]:
         """Read everything within from one state of the store, whatever others write meanwhile. Await nothing within."""
         ...
+
+    def together(self, reads: Sequence[Callable[[Session], T]]) -> list[T]:
+        """Return what these functions read, each for itself: where a driver waits for a network, it waits for all of
+        them at once, as often as the one waits whose statements depend on each other most often.
+
+        A function may be called more than once, so it does nothing but read, by `rows`, `row`, `finds` and `together`.
+        Of what several raise, any is raised. See `read_together` and `read_each`.
+        """
+        ...
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+Read = Callable[[Session], T]
+
+
+@overload
+def read_together(session: Session, a: Read[A], b: Read[B], /) -> tuple[A, B]: ...
+@overload
+def read_together(session: Session, a: Read[A], b: Read[B], c: Read[C], /) -> tuple[A, B, C]: ...
+@overload
+def read_together(session: Session, a: Read[A], b: Read[B], c: Read[C], d: Read[D], /) -> tuple[A, B, C, D]: ...
+@overload
+def read_together(
+    session: Session, a: Read[A], b: Read[B], c: Read[C], d: Read[D], e: Read[E], /
+) -> tuple[A, B, C, D, E]: ...
+@overload
+def read_together(
+    session: Session, a: Read[A], b: Read[B], c: Read[C], d: Read[D], e: Read[E], f: Read[F], /
+) -> tuple[A, B, C, D, E, F]: ...
+def read_together(session: Session, *reads: Read[Any]) -> tuple[Any, ...]:
+    """Return what each of these functions reads, by `Session.together`."""
+    return tuple(session.together(reads))
+
+
+def read_each(session: Session, read: Callable[[Session, A], B], of: Iterable[A]) -> list[B]:
+    """Return what a function reads of each of these, by `Session.together`."""
+
+    def read_of(each: A) -> Read[B]:
+        return lambda session: read(session, each)
+
+    return session.together([read_of(each) for each in of])
 
 
 class LastWrite(Protocol):

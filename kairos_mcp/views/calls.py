@@ -14,7 +14,7 @@ from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import queries, report_queries
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_each
 from kairos_mcp.views import mandate_view
 
 PREVIEW_CHARS = 160
@@ -32,7 +32,8 @@ def call_entries(session: Session, run: RunRow, rows: Sequence[report_queries.Ca
     Each is {round, name, ok, ms, preview, ref}, and `rule` where a remembered approval let it through.
     """
     if run.flow in load_ooda.VERSIONS:
-        names = [mandate_view.find_tool_name(session, run, row.path) or run.flow for row in rows]
+        found = read_each(session, lambda session, row: mandate_view.find_tool_name(session, run, row.path), rows)
+        names = [name or run.flow for name in found]
     else:
         turns = [turn_of(row.path) for row in rows]
         bodies = queries.answer_bodies_at(session, run.n, {turn for turn, _ in turns if turn})

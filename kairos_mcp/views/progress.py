@@ -5,7 +5,7 @@ Also signs of life, for somebody who waits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kairos_mcp.core.messages import Completion, JsonObject
@@ -15,7 +15,7 @@ from kairos_mcp.store import report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_each, read_together
 from kairos_mcp.views.calls import call_entries, newest_calls
 from kairos_mcp.views.team_view import TeamView
 
@@ -63,27 +63,28 @@ class ProgressItem:
 
 def read_progress(session: Session, run: RunRow, known: Collection[str], limit: int) -> list[ProgressItem]:
     """Return what is done and not among the `known` refs, of the newest `limit` steps, oldest first."""
-    return list(_items(session, run, known, limit))[::-1]
+    new = [step for step in report_queries.newest_done(session, run.n, limit) if step.path not in known]
+    return read_each(session, lambda session, step: _read_item(session, run, step), reversed(new))
 
 
-def _items(session: Session, run: RunRow, known: Collection[str], limit: int) -> Iterator[ProgressItem]:
-    for step in report_queries.newest_done(session, run.n, limit):
-        if step.path in known:
-            continue
-        row = report_queries.read_done(session, step)
-        if step.kind == "call":
-            yield ProgressItem(step.path, call=call_entries(session, run, [row])[0])
-            continue
-        match decode_answer(row.body):
-            case Completion(content=said, tool_calls=(_, *_)) if said.strip():
-                yield ProgressItem(step.path, said=said)
-            case _:
-                yield ProgressItem(step.path)
+def _read_item(session: Session, run: RunRow, step: report_queries.DoneStep) -> ProgressItem:
+    row = report_queries.read_done(session, step)
+    if step.kind == "call":
+        return ProgressItem(step.path, call=call_entries(session, run, [row])[0])
+    match decode_answer(row.body):
+        case Completion(content=said, tool_calls=(_, *_)) if said.strip():
+            return ProgressItem(step.path, said=said)
+        case _:
+            return ProgressItem(step.path)
 
 
 def read_heartbeat(session: Session, run: RunRow, team: TeamView | None = None) -> Heartbeat:
     """Return a sign of life of the run."""
-    account, last = read_account(session, run.account), newest_calls(session, run, 1)
+    account, last = read_together(
+        session,
+        lambda session: read_account(session, run.account),
+        lambda session: newest_calls(session, run, 1),
+    )
     number = account.spent.rounds + account.held.rounds
     if team is not None and last and loop_of(last[0]["ref"]) != loop_of(team.newest or ""):
         last = []  # the newest call is of another task than the newest round

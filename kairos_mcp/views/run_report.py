@@ -28,7 +28,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_together
 from kairos_mcp.views import mandate_view
 from kairos_mcp.views.calls import newest_calls, single_call_output
 from kairos_mcp.views.next_action import Decides, next_call
@@ -182,13 +182,20 @@ def make_report(
     `steps`: the open steps by path, where `needs_flow`. Without them (None), waiting items are keys and kinds, and a
     mandate's pause is its status alone.
     """
-    account = read_account(session, run.account)
     status = run_status(run, waits, view)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     shown = _shown_before(session, run, view.answered)
     items = tuple(waiting_items(run, waits, steps, shown))
     since = _answered_step(session, run, items, view.answered)
-    tally = report_queries.read_tally(session, run, since)
+    account, tally, model, calls, notes, current = read_together(
+        session,
+        lambda session: read_account(session, run.account),
+        lambda session: report_queries.read_tally(session, run, since),
+        lambda session: _model(session, run),
+        lambda session: newest_calls(session, run, since=since),
+        lambda session: report_queries.list_notes(session, run.n, since),
+        lambda session: current_waits(session, run, view.at, view.backing_off) if status == "working" else [],
+    )
     return RunReport(
         **_identity_fields(run, view.caller),
         status=status,
@@ -199,17 +206,14 @@ def make_report(
         else mandate_view.mandate_output(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
-        model=_model(session, run),
+        model=model,
         resume_at=None if run.resume_at is None or run.outcome is not None else format_timestamp(run.resume_at),
         usage=_usage(run, account.spent, tally),
         remaining=_remaining_limits(account),
-        calls=tuple(newest_calls(session, run, since=since)),
+        calls=tuple(calls),
         plan=team.plan() if team is not None else (),
         waiting=items,
-        degraded=(
-            *_degraded_notes(session, run, view, tally, waits, since),
-            *(current_waits(session, run, view.at, view.backing_off) if status == "working" else ()),
-        ),
+        degraded=(*_degraded_notes(notes, run, view, tally, waits, since), *current),
         next=next_call(
             session,
             run,
@@ -225,7 +229,7 @@ def make_report(
             view.page,
         ),
         phase=team.phase if team is not None and outcome is None else None,
-        held_up_by=tuple(_held_up_by(session, run, view, waits)),
+        held_up_by=tuple(_held_up_by(run, view, waits)),
     )
 
 
@@ -279,11 +283,11 @@ def make_unreadable_report(session: Session, run: RunRow, view: ServerView) -> R
         calls=(),
         plan=(),
         waiting=(),
-        degraded=_degraded_notes(session, run, view, tally),
+        degraded=_degraded_notes(report_queries.list_notes(session, run.n), run, view, tally),
         next=next_call(session, run, status, (), view.decides, view.trouble, None, NOTHING_WAITS)
         if run.outcome is None
         else None,
-        held_up_by=tuple(_held_up_by(session, run, view, NOTHING_WAITS)),
+        held_up_by=tuple(_held_up_by(run, view, NOTHING_WAITS)),
     )
 
 
@@ -342,7 +346,7 @@ def _remaining_limits(account: Account) -> JsonObject:
     return limits_to_json(account.remaining)
 
 
-def _held_up_by(session: Session, run: RunRow, view: ServerView, waits: WaitingItems) -> list[str]:
+def _held_up_by(run: RunRow, view: ServerView, waits: WaitingItems) -> list[str]:
     """Return the notes that say why a run stands still: an error, calls that need an approval which nobody is asked for
     now, what no server has, what a pause is for."""
     if run.outcome is not None:
@@ -363,16 +367,19 @@ def _held_up_by(session: Session, run: RunRow, view: ServerView, waits: WaitingI
 
 
 def _degraded_notes(
-    session: Session,
+    notes: Sequence[str],
     run: RunRow,
     view: ServerView,
     tally: report_queries.Tally,
     waits: WaitingItems = NOTHING_WAITS,
     since: int = 0,
 ) -> tuple[str, ...]:
-    """Return what was done otherwise than asked: all of it, or what came after the step `since`, and what holds now."""
+    """Return what was done otherwise than asked: all of it, or what came after the step `since`, and what holds now.
+
+    `notes`: the run's own about it.
+    """
     outdated = outdated_notes(run.route)
-    texts = [text for text in report_queries.list_notes(session, run.n, since) if text not in outdated]
+    texts = [text for text in notes if text not in outdated]
     if view.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
@@ -380,7 +387,7 @@ def _degraded_notes(
         texts.append(f"{view.changed_file} was changed after this server began: a restart makes it count.")
     if view.trouble is not None and run.outcome is not None:
         texts.append(str(view.trouble))
-    texts += _held_up_by(session, run, view, waits)
+    texts += _held_up_by(run, view, waits)
     if not since and run.route != "provider" and tally.has_private_content:
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:

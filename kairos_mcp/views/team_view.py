@@ -22,7 +22,7 @@ from kairos_mcp.specs.load_team import LoadedTeam
 from kairos_mcp.store import accounts, approvals, queries
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.session import Session
+from kairos_mcp.store.session import Session, read_together
 from kairos_mcp.views.waiting import waiting_items
 
 DESCRIPTION_CHARS = 160
@@ -154,7 +154,12 @@ def read_team(session: Session, number: int, loaded: LoadedTeam) -> TeamView:
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     if loaded.plans_only:
         return _view_plan(outcome)
-    record = queries.read_record(session, run.n)
+    record, used, waits = read_together(
+        session,
+        lambda session: queries.read_record(session, number),
+        lambda session: accounts.list_branches(session, run.account),
+        lambda session: _list_waits(session, run) if outcome is None else {},
+    )
     state = TeamState()
     runner = Runner(loaded.make_flow(state))
     was_cancelled = outcome is not None and outcome.status == "cancelled"
@@ -162,8 +167,6 @@ def read_team(session: Session, number: int, loaded: LoadedTeam) -> TeamView:
         RecordedStep(row.path, row.digest, None if was_cancelled and _was_stopped(row) else row.answer)
         for row in record
     )
-    used = accounts.list_branches(session, run.account)
-    waits = _list_waits(session, run) if outcome is None else {}
     tasks = tuple(
         _view_task(task, record, used, waits.get(task.path, ()), is_over=outcome is not None) for task in state.tasks
     )

@@ -226,20 +226,22 @@ class BackOff(NamedTuple):
     of: int
 
 
-def current_waits(session: Session, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
-    """Yield a sentence for each step that is being performed, or is repeated after a pause."""
+def current_waits(session: Session, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> list[str]:
+    """Return a sentence for each step that is being performed, or is repeated after a pause."""
     pauses = {each.path: each for each in backing_off}
+    sentences: list[str] = []
     for step in queries.unanswered_steps(session, run.n):
         pause = pauses.get(step.path)
         if pause is not None:
             again = f"it is asked again at {format_time(pause.retry_at)} (attempt {pause.attempt} of {pause.of})"
-            yield f"Waiting: {step.path}: {_describe_awaited(step)} failed ({pause.reason}); {again}."
+            sentences.append(f"Waiting: {step.path}: {_describe_awaited(step)} failed ({pause.reason}); {again}.")
         elif step.is_begun_unanswered and step.held.milliseconds:
             since = step.at if step.newest is None else step.newest.at
             if step.attempts or at - since >= MIN_SHOWN_WAIT_MS:
                 tries = f", attempt {step.attempts + 1}" if step.attempts else ""
                 until = f"since {format_time(since)}, until {format_time(since + step.held.milliseconds)} at the latest"
-                yield f"Waiting: {step.path}: for {_describe_awaited(step)}{tries}, {until}."
+                sentences.append(f"Waiting: {step.path}: for {_describe_awaited(step)}{tries}, {until}.")
+    return sentences
 
 
 def _describe_awaited(step: StepRow) -> str:

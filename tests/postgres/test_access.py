@@ -64,7 +64,7 @@ def test_a_password_is_read_from_where_the_setting_says(
     place: Place, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The server here lets everybody in from its own machine, so what is seen is what the driver was given."""
-    from kairos_mcp.store.postgres.session import connect
+    from kairos_mcp.store.postgres.connection import connect
 
     monkeypatch.delenv("DB_PASSWORD", raising=False)
     settings = load_settings(

@@ -219,5 +219,6 @@ async def test_a_group_of_usual_commits_takes_three_trips_whatever_its_size(
             )
             for each in started:
                 await finish_run(app, each.run_id)
-    assert max(group.jobs for group in groups) >= runs / 2
-    assert {group.trips for group in groups} == {3}
+    usual = [group for group in groups if not group.is_alone]  # the others are starts
+    assert max(group.jobs for group in usual) >= runs / 2
+    assert {group.trips for group in usual} == {3}

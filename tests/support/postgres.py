@@ -174,7 +174,8 @@ def on_database(test: Test) -> Test:
 @contextmanager
 def open_session(where: str) -> Iterator[PostgresSession]:
     """A session as another process has it."""
-    from kairos_mcp.store.postgres.session import PostgresSession, connect
+    from kairos_mcp.store.postgres.connection import connect
+    from kairos_mcp.store.postgres.session import PostgresSession
 
     session = PostgresSession(connect(where))
     try:

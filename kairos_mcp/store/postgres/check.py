@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kairos_mcp.store.postgres.session import Connection, PostgresSession, translate_errors
+from kairos_mcp.store.postgres.connection import Connection, translate_errors
+from kairos_mcp.store.postgres.session import PostgresSession
 
 LEAST_VERSION = 160_000  # of PostgreSQL: aliases of subqueries
 _LOOK = """

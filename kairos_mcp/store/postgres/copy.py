@@ -11,8 +11,9 @@ from kairos_mcp.store import ownership, schema
 from kairos_mcp.store.file_store import FileStore
 from kairos_mcp.store.key_file import KEY_FILE
 from kairos_mcp.store.ownership import ANY_SERVER
+from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.schema import SEALING_KEY
-from kairos_mcp.store.postgres.session import Connection, PostgresSession, translate_errors
+from kairos_mcp.store.postgres.session import PostgresSession
 from kairos_mcp.store.postgres.writer import begin, commit, undo
 from kairos_mcp.store.schema import Table
 from kairos_mcp.store.session import Session

@@ -24,9 +24,10 @@ from kairos_mcp.store.key_file import KEY_BYTES
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema
 from kairos_mcp.store.postgres.check import ServerCheck, check_server
+from kairos_mcp.store.postgres.connection import Connection, connect, translate_errors
 from kairos_mcp.store.postgres.copy import Copied, copy_folder
 from kairos_mcp.store.postgres.ownership import SessionLock, SessionLocks
-from kairos_mcp.store.postgres.session import Connection, PostgresSession, ReadingSession, connect, translate_errors
+from kairos_mcp.store.postgres.session import PostgresSession, ReadingSession
 from kairos_mcp.store.postgres.writer import PostgresWriter, begin, commit, undo
 from kairos_mcp.store.session import Session
 
@@ -128,7 +129,7 @@ class PostgresStore(Store):
                 if is_new or not session.connection.closed:
                     raise  # else its connection was lost while nobody used it
             finally:
-                if session.connection.closed:
+                if session.connection.closed or not session.is_whole:
                     session.close()
                 else:
                     self._idle.append(session)

@@ -1,7 +1,8 @@
-"""The session of a group of jobs, each of one run, while other servers write those of other runs.
+"""The session of a group of jobs: of jobs of single runs while other servers write those of other runs, or of any.
 
-A group holds the rows of its runs, taken in the order of their numbers, and the lock of all writers together with
-others: whoever has to be alone waits for it, and it for them. Rows that runs share are written last, in one order.
+Beside others a group holds the rows of its runs, taken in the order of their numbers, and the lock of all writers
+together with others: whoever has to be alone waits for it, and it for them. Rows that runs share are written last, in
+one order.
 
 Statements that only write are sent without waiting for their results, which the jobs are told beforehand: that one row
 was changed, or that none was found. The group is committed only if the database says the same: then each job has read
@@ -12,18 +13,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
 import psycopg
 
 from kairos_mcp.store.group_writer import QueuedJob
+from kairos_mcp.store.postgres.connection import Connection
 from kairos_mcp.store.postgres.locks import WRITERS_LOCK
-from kairos_mcp.store.postgres.session import Connection, PostgresSession
+from kairos_mcp.store.postgres.session import PostgresSession
 from kairos_mcp.store.postgres.statements import number_places, only_writes, order_bindings
 from kairos_mcp.store.session import Bindings, LastWrites, NotAlone, Row
 
 _BEGIN = "begin"
+_LOCK_ALONE = "select pg_current_xact_id()::text, pg_advisory_xact_lock($1)"
 _LOCK_SHARED = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared($1)"
 _LOCK_RUNS = "select n from run where n = any($1) order by n for no key update"
 _NEW_IDS = "select nextval(pg_get_serial_sequence('mark', 'id')) from generate_series(1, $1)"
@@ -40,22 +44,25 @@ class _Expected(NamedTuple):
 
 
 class Undone(Exception):
-    """A group has to be undone, since these of its jobs have to be alone."""
+    """A group has to be undone, since these of its jobs have to be alone. `is_synced`: the database has executed all
+    that was sent."""
 
-    def __init__(self, jobs: list[QueuedJob]) -> None:
+    def __init__(self, jobs: list[QueuedJob], *, is_synced: bool) -> None:
         super().__init__()
-        self.jobs = jobs
+        self.jobs, self.is_synced = jobs, is_synced
 
 
 class GroupSession(PostgresSession):
-    """A session within a pipeline of its connection; `begin` comes first, then the jobs, `find_wrong_jobs`,
+    """A session within a pipeline of its connection; `begin` comes first, then the jobs, `require_told_right`,
     `write_last`, and the commit."""
 
     last_writes: LastWrites | None
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, is_alone: bool) -> None:
         super().__init__(connection)
-        self.last_writes = self._collected = LastWrites()
+        self._is_alone, self._is_last = is_alone, False
+        self._collected = LastWrites()
+        self.last_writes = None if is_alone else self._collected
         self._mark_ids: deque[int] = deque()
         self._expected: list[_Expected] = []
         self._job: QueuedJob | None = None
@@ -63,8 +70,9 @@ class GroupSession(PostgresSession):
     def begin(self, group: Sequence[QueuedJob]) -> str:
         """Begin the transaction of these jobs, under the locks of their runs, and return its number: one trip."""
         self.connection.execute(_BEGIN, prepare=False)
-        locked = self.connection.execute(_LOCK_SHARED, (WRITERS_LOCK,))
-        self.connection.execute(_LOCK_RUNS, (list({queued.of_run for queued in group}),))
+        locked = self.connection.execute(_LOCK_ALONE if self._is_alone else _LOCK_SHARED, (WRITERS_LOCK,))
+        if not self._is_alone:
+            self.connection.execute(_LOCK_RUNS, (list({queued.of_run for queued in group}),))
         # Taken under the locks, so that the steps of a run have ids in the order of its commits.
         ids = self.connection.execute(_NEW_IDS, (_STEPS_A_JOB * len(group),))
         self._mark_ids.extend(number for (number,) in ids.fetchall())
@@ -83,17 +91,22 @@ class GroupSession(PostgresSession):
             except NotAlone:
                 left.append(queued)
                 if self.changed_rows() != before:
-                    raise Undone(left) from None
+                    raise Undone(left, is_synced=False) from None
         return left
 
-    def find_wrong_jobs(self, pipeline: psycopg.Pipeline) -> list[QueuedJob]:
-        """Wait for all that was sent, and return the jobs that were told otherwise than the database says: one trip."""
+    def require_told_right(self, pipeline: psycopg.Pipeline, left: list[QueuedJob]) -> None:
+        """Wait for all that was sent: one trip. Raises Undone, with the jobs that were `left` too, where jobs were told
+        otherwise than the database says."""
         pipeline.sync()
-        return [expected.job for expected in self._expected if expected.cursor.rowcount != expected.rows]
+        wrong = [expected.job for expected in self._expected if expected.cursor.rowcount != expected.rows]
+        for queued in wrong:
+            queued.awaits_results = True
+        if wrong:
+            raise Undone([*left, *wrong], is_synced=True)
 
     def write_last(self) -> None:
         """Send what the jobs left to be written last. What has no room fails, and with it the commit that follows."""
-        self.last_writes = None
+        self.last_writes, self._is_last = None, True
         self._collected.write(self)
 
     def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
@@ -121,7 +134,7 @@ class GroupSession(PostgresSession):
         return number
 
     def change(self, statement: str, bindings: Bindings = ()) -> int:
-        if self.last_writes is None:
+        if self._is_last:
             self._send(_fail_unless_changed(statement), bindings)
             return 1
         self._changed_rows += 1
@@ -132,7 +145,11 @@ class GroupSession(PostgresSession):
         return self._changed_rows + self._collected.count
 
     def require_alone(self) -> None:
-        raise NotAlone
+        if not self._is_alone:
+            raise NotAlone
+
+    def _pipeline(self) -> AbstractContextManager[object]:
+        return nullcontext()  # it is within one
 
     def _send(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
         numbered, names = number_places(statement)

@@ -23,8 +23,8 @@ import psycopg
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.store.ownership import Ownership, ServedRuns
+from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.locks import CHANNEL, SERVERS_LOCK
-from kairos_mcp.store.postgres.session import Connection, translate_errors
 from kairos_mcp.store.session import Session
 
 LEASE_S = 10.0

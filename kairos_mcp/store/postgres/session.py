@@ -1,46 +1,30 @@
-"""Open a connection to PostgreSQL, run the store's statements on it, and translate its errors into the store's own."""
+"""Sessions of PostgreSQL, which run the store's statements; those that are asked for together take one trip."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import NamedTuple, TypeVar
 
 import psycopg
-from psycopg import errors
-from psycopg.abc import Buffer
-from psycopg.adapt import Dumper, Loader
 from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import Int8Dumper
 
-from kairos_mcp.core.errors import BadArguments, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
-from kairos_mcp.settings.secret_refs import read_secret
-from kairos_mcp.store.postgres.nul_characters import restore_nul, spell_nul
+from kairos_mcp.store.postgres.connection import Connection, translate_errors
 from kairos_mcp.store.postgres.statements import number_places, order_bindings
-from kairos_mcp.store.session import Bindings, CorruptRows, LastWrites, Row
+from kairos_mcp.store.session import Bindings, LastWrites, Row, Session
 
-Connection: TypeAlias = psycopg.Connection[Row]
-
-# It warns of errors that follow from the one that it raises.
-logging.getLogger("psycopg").setLevel(logging.ERROR)
-
-BOUNDS = (  # how long others wait for a process that stands still within a transaction, and it for them
-    "-c idle_in_transaction_session_timeout=5s -c lock_timeout=5s -c statement_timeout=30s"
-)
-TRANSACTION_S = 10  # how long one that writes may last
-KEEPALIVE: dict[str, Any] = {
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-    "connect_timeout": 5,
-    "application_name": "kairos-mcp",
-    "client_encoding": "utf-8",
-}
-
+T = TypeVar("T")
 
 _WRITES = ("INSERT", "UPDATE", "DELETE")  # how the status of a statement that writes begins
+_BEGIN_STATE = "begin isolation level repeatable read read only"
+_END_STATE = "rollback"
+
+
+class _Query(NamedTuple):
+    """A statement with numbered places, and its bindings in their order."""
+
+    statement: str
+    bindings: list[object]
 
 
 class PostgresSession:
@@ -70,8 +54,7 @@ class PostgresSession:
         return self.row(statement, bindings) is not None
 
     def insert(self, statement: str, bindings: Bindings = ()) -> int:
-        key = "n" if statement.lstrip().startswith("insert into run(") else "id"
-        found = self.row(f"{statement} returning {key}", bindings)
+        found = self.row(f"{statement} returning id", bindings)
         assert found is not None
         return int(found[0])
 
@@ -91,12 +74,20 @@ class PostgresSession:
 
     @contextmanager
     def one_state(self) -> Iterator[None]:
-        self.connection.execute("begin isolation level repeatable read read only")
+        self.connection.execute(_BEGIN_STATE)
         try:
             yield
         finally:
             with suppress(psycopg.Error):  # a broken connection holds no transaction either
-                self.connection.execute("rollback")
+                self.connection.execute(_END_STATE)
+
+    def together(self, reads: Sequence[Callable[[Session], T]]) -> list[T]:
+        ahead = _SessionAhead(self.connection)
+        while True:
+            try:
+                return ahead.together(reads)
+            except _NotFetched:
+                ahead.keep(self._fetch(ahead.wanted))
 
     def close(self) -> None:
         """Close the connection."""
@@ -108,10 +99,19 @@ class PostgresSession:
         return self.connection.info.transaction_status != TransactionStatus.IDLE
 
     def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
-        numbered, names = number_places(statement)
-        done = self.connection.execute(numbered, order_bindings(names, bindings))
+        done = self.connection.execute(*_query(statement, bindings))
         self._count_changes(done)
         return done
+
+    def _fetch(self, queries: Collection[_Query]) -> list[list[Row]]:
+        """Send these queries at once, and return the rows of each: one trip."""
+        with self._pipeline():
+            sent = [self.connection.execute(*query) for query in queries]
+        return [cursor.fetchall() for cursor in sent]
+
+    def _pipeline(self) -> AbstractContextManager[object]:
+        """What is executed within is sent at once."""
+        return self.connection.pipeline()
 
     def _count_changes(self, done: psycopg.Cursor[Row]) -> None:
         if (done.statusmessage or "").startswith(_WRITES):
@@ -119,146 +119,116 @@ class PostgresSession:
 
 
 class ReadingSession(PostgresSession):
-    """A connection that only reads: errors are translated where they happen."""
+    """A connection that only reads: errors are translated where they happen.
+
+    What is read of one state takes no trips for its transaction: its begin goes with the first statement, and nobody
+    waits for its end. `is_whole`: False once what was sent at once has failed; then the driver takes statements for
+    prepared that are not.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.is_whole = True
+        self._has_to_begin = self._has_to_end = False
 
     def stream(self, statement: str, bindings: Bindings = ()) -> Iterator[Row]:
         with translate_errors():
+            if self._has_to_begin or self._has_to_end:
+                self._fetch(())
             yield from super().stream(statement, bindings)
 
     @contextmanager
     def one_state(self) -> Iterator[None]:
-        with translate_errors(), super().one_state():
+        self._has_to_begin = True
+        try:
             yield
+        finally:
+            if not self._has_to_begin:
+                self._send_end()
+            self._has_to_begin = False
 
     def _execute(self, statement: str, bindings: Bindings) -> psycopg.Cursor[Row]:
+        if self._has_to_begin:
+            with self._pipeline():
+                return super()._execute(statement, bindings)
         with translate_errors():
+            self._await_end()
             return super()._execute(statement, bindings)
 
-
-class _CountDumper(Dumper):
-    """A truth value as the number that its column holds."""
-
-    oid = Int8Dumper.oid
-
-    def dump(self, obj: bool) -> Buffer:
-        return b"1" if obj else b"0"
-
-
-class _TruthLoader(Loader):
-    """A truth value as the number that SQLite returns for it."""
-
-    def load(self, data: Buffer) -> int:
-        return int(bytes(data) == b"t")
-
-
-class _TextDumper(Dumper):
-    """A text, in which NUL is spelled."""
-
-    def dump(self, obj: str) -> Buffer:
-        return spell_nul(obj).encode()
-
-
-class _TextLoader(Loader):
-    """The text that was stored."""
-
-    def load(self, data: Buffer) -> str:
-        return restore_nul(str(data, "utf-8"))
-
-
-class _TextBytesLoader(Loader):
-    """The encoding of the text that was stored."""
-
-    def load(self, data: Buffer) -> bytes:
-        return restore_nul(str(data, "utf-8")).encode()
-
-
-class _SumLoader(Loader):
-    """The sum of integers, which PostgreSQL returns as a decimal."""
-
-    def load(self, data: Buffer) -> int:
-        return int(bytes(data))
-
-
-def connect(where: str, password: str | None = None) -> Connection:
-    """Open a connection that commits each statement by itself outside of a transaction.
-
-    `password`: where it is kept; it is read again for each connection. Raises the store's errors, ConfigError.
-    """
-    secret = {} if password is None else {"password": read_secret(password)}
-    with translate_errors():
-        settings: dict[str, Any] = KEEPALIVE | psycopg.conninfo.conninfo_to_dict(where) | secret
-        options = f"{settings.pop('options', '')} {BOUNDS}".strip()
-        made: Connection = psycopg.Connection.connect(
-            psycopg.conninfo.make_conninfo(**settings, options=options),
-            autocommit=True,
-            prepare_threshold=1,
-            cursor_factory=psycopg.RawCursor,
-        )
-    made.adapters.register_dumper(int, Int8Dumper)  # one type, so that a statement is prepared once
-    made.adapters.register_dumper(bool, _CountDumper)
-    made.adapters.register_dumper(str, _TextDumper)
-    made.adapters.register_loader("text", _TextLoader)
-    made.adapters.register_loader("varchar", _TextBytesLoader)
-    made.adapters.register_loader("bool", _TruthLoader)
-    made.adapters.register_loader("numeric", _SumLoader)
-    if is_pooled(made):
-        made.prepare_threshold = None  # the name of what is prepared may be another client's in the next transaction
-    return made
-
-
-def bound_transactions(connection: Connection) -> None:
-    """Have the database end a transaction that lasts too long, from version 17 on.
-
-    The bound for idle ones holds for no process that stops within a pipeline, nor after the last message of one.
-    """
-    if connection.info.server_version >= 170_000 and connection.prepare_threshold is not None:
+    @contextmanager
+    def _pipeline(self) -> Iterator[None]:
+        """What is executed within is sent at once, after the begin of its state."""
         with translate_errors():
-            connection.execute(f"set transaction_timeout = '{TRANSACTION_S}s'", prepare=False)
+            self._await_end()
+            try:
+                with self.connection.pipeline():
+                    if self._has_to_begin:
+                        self._has_to_begin = False
+                        self.connection.execute(_BEGIN_STATE, prepare=False)
+                    yield
+            except psycopg.Error:
+                self.is_whole = False
+                raise
+
+    def _send_end(self) -> None:
+        """Send the end of a state, whose reply is there before the next statement."""
+        with suppress(psycopg.Error):  # a broken connection holds no transaction either
+            self.connection.pgconn.send_query(_END_STATE.encode())
+            self._has_to_end = True
+
+    def _await_end(self) -> None:
+        while self._has_to_end:
+            self._has_to_end = self.connection.pgconn.get_result() is not None
 
 
-def is_pooled(connection: Connection) -> bool:
-    """Whether a pooler stands before the database: the process that it names is not the one that answers."""
-    with translate_errors():
-        found = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
-    return found != (connection.info.backend_pid,)
+class _NotFetched(BaseException):
+    """A read that is made together with others needs rows that are not there yet. (No error: nothing may catch it.)"""
 
 
-@contextmanager
-def translate_errors() -> Iterator[None]:
-    """Raise the store's error, with a hint, in place of PostgreSQL's."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise as_store_error(error) from error
+class _SessionAhead(PostgresSession):
+    """What reads that are made together are called with: it has the rows that were fetched, and notes what is wanted.
+
+    Each read is called until it needs rows that are not there; what all of them want is fetched at once, and they are
+    called again.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._fetched: dict[str, list[Row]] = {}
+        self._wanted: dict[str, _Query] = {}
+
+    @property
+    def wanted(self) -> Collection[_Query]:
+        """The queries whose rows are to be fetched."""
+        return self._wanted.values()
+
+    def keep(self, fetched: Sequence[list[Row]]) -> None:
+        """Take the rows of what was wanted."""
+        self._fetched.update(zip(self._wanted, fetched, strict=True))
+        self._wanted.clear()
+
+    def rows(self, statement: str, bindings: Bindings = ()) -> list[Row]:
+        query = _query(statement, bindings)
+        key = repr(query)
+        if key not in self._fetched:
+            self._wanted[key] = query
+            raise _NotFetched
+        return self._fetched[key].copy()
+
+    def row(self, statement: str, bindings: Bindings = ()) -> Row | None:
+        found = self.rows(statement, bindings)
+        return found[0] if found else None
+
+    def together(self, reads: Sequence[Callable[[Session], T]]) -> list[T]:
+        values: list[T] = []
+        for read in reads:
+            with suppress(_NotFetched):
+                values.append(read(self))
+        if self._wanted:
+            raise _NotFetched
+        return values
 
 
-def as_store_error(error: BaseException) -> BaseException:
-    """Return the store's error for one of PostgreSQL's; any other error is returned unchanged."""
-    match error:
-        case (
-            errors.DeadlockDetected()
-            | errors.SerializationFailure()
-            | errors.LockNotAvailable()
-            | errors.QueryCanceled()
-            | errors.AdminShutdown()
-            | errors.CannotConnectNow()
-            | errors.TooManyConnections()
-        ):
-            return StoreBusy("The database is busy.", "Call again in a moment.")
-        case CorruptRows() | errors.DataCorrupted() | errors.IndexCorrupted():
-            return StoreCorrupt("The database is damaged.", "Run `kairos-mcp doctor`.")
-        case errors.ProgramLimitExceeded():
-            return BadArguments("A name or a path is longer than an index of the database allows.", "Shorten it.")
-        case errors.DiskFull():
-            return NoSpace("The disk of the database is full.", "Free some space and call again.")
-        case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedFunction() | errors.SyntaxError():
-            return StoreCorrupt(
-                "The database lacks a table, a column or a function that its version has.", "Run `kairos-mcp doctor`."
-            )
-        case psycopg.OperationalError():
-            return StoreUnavailable("The database can't be reached.", "Check `store` in the settings, then call again.")
-        case psycopg.Error():
-            kind = type(error).__name__
-            return StoreUnavailable(f"The database failed: {kind}.", "Run `kairos-mcp doctor`.")
-        case _:
-            return error
+def _query(statement: str, bindings: Bindings) -> _Query:
+    numbered, names = number_places(statement)
+    return _Query(numbered, order_bindings(names, bindings))

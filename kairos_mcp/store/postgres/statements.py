@@ -15,7 +15,7 @@ from kairos_mcp.store.session import Bindings
 _PLACE = re.compile(r"'(?:[^']|'')*'|\?(\d*)|(?<![:\w]):([a-z_]\w*)")  # a quoted text is passed over
 
 
-_WRITES = re.compile(r"\s*(insert|update|delete)\b")
+_WRITES = re.compile(r"\s*(with\b.*\)\s*)?(insert|update|delete)\b", re.DOTALL)
 _BYTES = re.compile(r"\bcast\((\w+) as blob\)")
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 import psycopg
 
 from kairos_mcp.core.errors import KairosError, StoreUnavailable
 from kairos_mcp.store.group_writer import GroupWriter, Job, QueuedJob
+from kairos_mcp.store.postgres.connection import Connection, as_store_error, bound_transactions
 from kairos_mcp.store.postgres.group_session import GroupSession, Undone
 from kairos_mcp.store.postgres.locks import CHANNEL, WRITERS_LOCK
-from kairos_mcp.store.postgres.session import Connection, PostgresSession, as_store_error, bound_transactions
+from kairos_mcp.store.postgres.session import PostgresSession
 from kairos_mcp.store.session import Row
 
 T = TypeVar("T")
@@ -96,7 +98,7 @@ class PostgresWriter(GroupWriter):
             if not beside:
                 break
             try:
-                alone += self._transact_again(self._transact_beside, beside)
+                alone += self._transact_again(partial(self._transact_group, is_alone=False), beside)
                 beside = []
             except Undone as undone:
                 alone += undone.jobs
@@ -118,6 +120,11 @@ class PostgresWriter(GroupWriter):
             queued.error = error
 
     def _transact(self, group: list[QueuedJob]) -> None:
+        """As in GroupWriter; waiting for each result only where a job was told a wrong one."""
+        if not any(queued.awaits_results for queued in group):
+            with suppress(Undone):
+                self._transact_again(partial(self._transact_group, is_alone=True), group)
+                return
         self._transact_again(self._transact_alone, group)
 
     def _transact_again(self, transact: Callable[[list[QueuedJob]], T], group: list[QueuedJob]) -> T:
@@ -136,20 +143,23 @@ class PostgresWriter(GroupWriter):
             with session.connection.pipeline():
                 transaction.send_commit(session)
 
-    def _transact_beside(self, group: list[QueuedJob]) -> list[QueuedJob]:
-        """Commit jobs of single runs while other servers commit theirs, and return those that have to be alone, which
-        have written nothing. Raises Undone where one of these had."""
-        session = GroupSession(self._open_session().connection)
+    def _transact_group(self, group: list[QueuedJob], *, is_alone: bool) -> list[QueuedJob]:
+        """Commit jobs, alone or beside other servers, and return those that have to be alone and have written nothing.
+
+        Raises Undone where one of these had written, or where a result was not as its job was told.
+        """
+        session = GroupSession(self._open_session().connection, is_alone=is_alone)
+        named = () if is_alone else {queued.of_run for queued in group if queued.of_run is not None}
         try:
             with self._transaction(session) as transaction, session.connection.pipeline() as pipeline:
                 transaction.number = session.begin(group)
                 left = session.run_jobs(group)
-                if wrong := session.find_wrong_jobs(pipeline):
-                    raise Undone([*left, *wrong])  # noqa: TRY301  # undone below, as any error
+                session.require_told_right(pipeline, left)
                 session.write_last()
-                transaction.send_commit(session, {queued.of_run for queued in group if queued.of_run is not None})
-        except BaseException:
-            self._drop_session()  # the driver takes statements after a failed one for prepared, which they are not
+                transaction.send_commit(session, named)
+        except BaseException as error:
+            if not isinstance(error, Undone) or not error.is_synced:
+                self._drop_session()  # the driver takes statements after a failed one for prepared, which they are not
             raise
         return left
 

@@ -1,0 +1,126 @@
+"""How often ordinary work waits for the database: a network lies between, so each time counts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support import postgres
+from support.app import ME, Place, place_in, reads, says, start_run
+from support.database_trips import Group, Read, count_reads, count_trips
+
+from kairos_mcp.app.app import App
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.store import accounts
+
+SCRIPT = (reads("a.txt"), reads("b.txt"), says("done"))
+
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv(postgres.CHOICE, server)
+    return place_in(tmp_path)
+
+
+class Taken(NamedTuple):
+    """What an act took: its reads, and its transactions."""
+
+    reads: list[Read]
+    groups: list[Group]
+
+
+@contextmanager
+def counted(app: App) -> Iterator[Taken]:
+    """Count what is done within."""
+    with count_reads(app._store) as found, count_trips(app._store.writer) as groups:
+        yield Taken(found, groups)
+
+
+async def count(app: App, act: Callable[[App], Awaitable[object]]) -> list[int]:
+    """The trips of each read of an act, which is done three times: the driver prepares what it has sent before."""
+    for _ in range(3):
+        with counted(app) as taken:
+            await act(app)
+    assert taken.groups == []
+    return [each.trips for each in taken.reads if each.statements]
+
+
+async def test_a_start_is_committed_in_five_trips_and_reads_twice(place: Place) -> None:
+    async with App.open(place.settings(*SCRIPT, keep_days=None), via="mcp") as app:
+        for number in range(3):
+            await start_run(app, f"warm {number}", route="caller")
+        with counted(app) as taken:
+            run_id = (await app.runs.start_planner(PlannerRequest("counted", route="caller"), ME)).run_id
+        assert [(group.is_alone, group.trips) for group in taken.groups] == [(True, 5)]
+        assert [read.trips for read in taken.reads if read.statements] == [1, 1]
+        assert (await app.runs.report(run_id, ME)).waiting[0]["key"] == "round-1"
+
+
+async def list_runs(app: App) -> None:
+    found = await app.runs.newest_ids(ME)
+    assert len(found) == 8
+    assert {report.status for report in await app.runs.list_reports(found, ME)} == {"completed", "input_required"}
+    await app.runs.count_elsewhere(ME)
+
+
+async def look_at_store(app: App) -> None:
+    app._watcher._picks_up_runs = True
+    await app._watcher._check_store()
+
+
+async def check_accounts(app: App) -> None:
+    """As a server does at its first call of a day, after it has found the accounts."""
+    (day,) = await app._store.read(lambda session: session.rows("select id from account where scope = 'day'"))
+    await app._store.read(lambda session: accounts.check_shared_account(session, day[0]), one_state=True)
+
+
+ACTS: dict[str, tuple[Callable[[App], Awaitable[object]], list[int]]] = {
+    "runs": (list_runs, [1, 2, 2, 1]),  # ids; rows, then what each waits for; reports, then names of calls; elsewhere
+    "a look at what others did": (look_at_store, [1]),
+    "the runs that wait for a person": (lambda app: app.inbox.list_waiting(ME), [1]),
+    "what a day has used": (lambda app: app.spending.read(None, ME), [3]),  # the day, its account, who used it
+    "what days have used": (lambda app: app.spending.read_days(ME), [2]),
+    "the books of a day": (check_accounts, [1, 1]),
+}
+
+
+async def test_what_is_read_together_takes_one_trip(place: Place) -> None:
+    async with App.open(place.settings(*SCRIPT, keep_days=None), via="mcp") as app:
+        ended = [await start_run(app, f"end {number}") for number in range(4)]
+        waiting = [await start_run(app, f"wait {number}", route="caller") for number in range(4)]
+        app._watcher.close()  # it looks at the store meanwhile
+        trips = {name: await count(app, act) for name, (act, _) in ACTS.items()}
+        assert trips == {name: expected for name, (_, expected) in ACTS.items()}
+
+        async def report(_app: App) -> None:
+            await app.runs.report(ended[0], ME)
+
+        async def report_waiting(_app: App) -> None:
+            await app.runs.report(waiting[0], ME)
+
+        async def read_run_spending(_app: App) -> None:
+            await app.spending.read(ended[0], ME)
+
+        assert await count(app, report) == [1, 2]  # its row; the rest, then the names of its calls
+        assert await count(app, report_waiting) == [1, 1, 1]  # its row; what it waits for; the rest
+        assert await count(app, read_run_spending) == [2]
+
+
+async def test_a_run_is_loaded_in_few_trips(place: Place) -> None:
+    """By another server than the one that began it: its spec, its rows, its books."""
+    async with App.open(place.settings(*SCRIPT, keep_days=None), via="mcp") as app:
+        run_ids = [await start_run(app, f"wait {number}", route="caller") for number in range(3)]
+    async with App.open(place.settings(*SCRIPT, keep_days=None), via="mcp") as app:
+        for run_id in run_ids:
+            run = await app.runs.find(run_id, ME)
+            app._factory.specs.forget()
+            with counted(app) as taken:
+                await app._pool.state_of(run)
+        trips = {each.caller: each.trips for each in taken.reads if each.statements}
+        assert (trips["StoredSpecs._read"], trips["RunPool.state_of"]) == (1, 1)
