@@ -13,7 +13,9 @@ from kairos_mcp.app.run_pool import DriveMode, RunPool
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import News, Store
+from kairos_mcp.store.ownership import ANY_SERVER
 from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.runs import FIRST_FENCE
 from kairos_mcp.store.session import Session, read_together
 
 POLL_S = 0.15  # between checks for commits of other processes, while a run moves or somebody waits
@@ -157,20 +159,28 @@ class StoreWatcher:
         return PAGE_RUNS if self._mode.slots is None else self._mode.slots - len(self._pool.moving)
 
     async def _take_left_behind(self, dead: list[int]) -> None:
-        """Take over the runs that these servers left, as many as there are slots for, in few commits."""
+        """Take over the runs that these servers left, as many as there are slots for: those of ended servers before
+        those that are left to any, most of which nobody has begun."""
+        ended = [number for number in dead if number != ANY_SERVER]
+        for owners in (ended, [number for number in dead if number == ANY_SERVER]):
+            await self._take_runs_of(owners)
+
+    async def _take_runs_of(self, owners: list[int]) -> None:
+        """Take over runs of these owners, in few commits."""
         after = 0
-        while dead and self._free_slots > 0:
-            page = await self._store.read(partial(queries.runs_of_owners, owners=dead, after=after, limit=PAGE_RUNS))
+        while owners and self._free_slots > 0:
+            page = await self._store.read(partial(queries.runs_of_owners, owners=owners, after=after, limit=PAGE_RUNS))
             if not page:
                 return
             after = page[-1].n
             if self._mode.slots is not None:
                 random.shuffle(page)  # several workers look at the same runs just now
+                page.sort(key=lambda run: run.fence == FIRST_FENCE)  # those that were begun and given up come first
             free, chosen = self._free_slots, list[RunRow]()
             for run in page:
                 if len(chosen) < free and await self._factory.can_perform(run):
                     chosen.append(run)
-            await asyncio.gather(*(self.take_over(run, dead) for run in chosen))
+            await asyncio.gather(*(self.take_over(run, owners) for run in chosen))
 
     async def take_over(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if no living server does, and drive it."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from support import forked_program, postgres
 from support.app import ME, Place, reads, says
 from support.commands import command
@@ -77,6 +78,25 @@ async def test_a_worker_drives_no_more_runs_than_it_has_slots(place: Place) -> N
             assert place.rows("select count(*) from run where owner <> 0") == [(2,)]
             await app.runs.wait(ids, until="done", wait_s=WITHIN_S, caller=ME)
             wait_until(lambda: place.rows("select count(*) from run where outcome is not null") == [(5,)], WITHIN_S)
+
+
+@pytest.mark.unreplayed
+@both_stores
+async def test_what_was_begun_is_taken_before_what_is_queued(place: Place) -> None:
+    """Of six runs, the newest was left by a server that has ended, the one before it by a worker that let go of it."""
+    async with front(place, says("done", delay_s=5.0)) as app:
+        await start(app, 6)
+    place.rows("insert into owner(lock, pid, via, started_at) values ('of one that ended', 0, 'work', 0)")
+    place.rows(
+        "update run set fence = 2, owner = (select id from owner where lock = 'of one that ended')"
+        " where n = (select max(n) from run)"
+    )
+    place.rows("update run set fence = 3 where n = (select max(n) - 1 from run)")
+    async with App.open(place.settings(says("done", delay_s=5.0)), via="work", mode=DriveMode(slots=2)) as app:
+        await app.begin_work()
+        newest = place.rows("select n from run order by n desc limit 2")
+        taken = "select n from run where owner = (select max(id) from owner) order by n desc"
+        assert place.rows(taken) == newest
 
 
 @both_stores
