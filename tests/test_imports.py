@@ -30,7 +30,7 @@ READS_BY_ITSELF = {  # modules that open a session of their own, and why `await 
     "app/run_factory.py": "a tool's thread asks for a full text",
     "app/records.py": "an export is read for as long as its file or pipe takes the lines",
     "app/run_tracing.py": "a tool's thread asks for the trace of its call, and metrics are read in a thread",
-    "execution/memory_in_rows.py": "a tool's thread asks for its memory, and whether the run is still its server's",
+    "execution/running_steps.py": "a tool's thread asks for its memory, and whether the run is still its server's",
     "server/tokens.py": "commands look at tokens, and so does a server before it listens",
     "tools/mandate_tools.py": "a tool's thread reads a mandate",
 }

@@ -124,7 +124,7 @@ class RunPool:
         Raises Stale where the record does not fit the flow.
         """
         moving = self.moving.get(run.n)
-        if moving is not None and moving[0].is_rebuilt:
+        if moving is not None and moving[0].state.fits_rows:
             return moving[0].state
         parked = self.parked_state(run)
         if parked is not None:
@@ -160,7 +160,7 @@ class RunPool:
         parked_fence, parked = self._parked.pop(run.n, (None, None))
         if parked is not None and parked_fence == fence - 1:
             parked.take_row(run)
-            self._launch(self._make_worker(parked, fence, is_rebuilt=True))
+            self._launch(self._make_worker(parked, fence))
         else:
             self._launch(self._make_worker(await self._factory.new_state(run), fence))
 
@@ -189,7 +189,7 @@ class RunPool:
             state.apply_usual(*written)
             is_released = True
         if not is_released:
-            worker = self._make_worker(state, fence, is_rebuilt=True)
+            worker = self._make_worker(state, fence)
             worker.is_current, worker.written = True, written
             self._launch(worker)
         elif not state.runner.finished:
@@ -225,7 +225,7 @@ class RunPool:
             return team.summarize()
         return transcript.summarize_run(await self._store.read(lambda session: queries.read_record(session, n)))
 
-    def _make_worker(self, state: RunState, fence: int, *, is_rebuilt: bool = False) -> RunWorker:
+    def _make_worker(self, state: RunState, fence: int) -> RunWorker:
         n, run_id = state.run.n, state.run.id
         if self._tracing is not None:
             self._tracing.follow(state.run, fence)
@@ -238,7 +238,6 @@ class RunPool:
             lambda: self.change_signal.notify(run_id),
             lambda: self._summarize(n),
             self.daily_accounts,
-            is_rebuilt,
         )
 
     def _launch(self, worker: RunWorker) -> None:
@@ -255,14 +254,14 @@ class RunPool:
             await worker.drive()
         except Exception as bug:  # one run's bug must not stop the others; it is logged, and the run's report says so
             log.exception("a bug stopped run %s", worker.state.run.id)
-            worker.is_rebuilt = False
+            worker.state.fits_rows = False
             worker.error = StoreUnavailable(f"A bug stopped this run: {type(bug).__name__}.", "Please report it.")
         finally:
             if n in self.moving and self.moving[n][0] is worker:  # else another one has taken its place
                 del self.moving[n]
         if worker.error is not None:
             self.stalled[n] = worker
-        elif worker.is_rebuilt and not worker.state.runner.finished:
+        elif worker.state.fits_rows and not worker.state.runner.finished:
             self._park(worker.fence, worker.state)
         self.change_signal.notify(worker.state.run.id)
 

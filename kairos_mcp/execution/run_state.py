@@ -44,7 +44,8 @@ class RunState:
     `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
     `accounts`: as the last commit that changed each left it, the run's own under "", those of branches by path; none
     where they are to be read again. `failed`: steps whose newest attempt failed and is to be repeated, by path.
-    `has_notes_of_tools`: tools may have stored something of this run.
+    `has_notes_of_tools`: tools may have stored something of this run. `fits_rows`: this is what the run's rows say;
+    after an error it may not be, and is rebuilt before the next step.
     """
 
     run: RunRow
@@ -60,6 +61,7 @@ class RunState:
     accounts: dict[str, Account] = field(default_factory=dict)
     failed: dict[str, PendingStep] = field(default_factory=dict)
     has_notes_of_tools: bool = True
+    fits_rows: bool = False
 
     def rebuild(self, stored: StoredRun) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
@@ -94,6 +96,7 @@ class RunState:
             if pending is not None and pending.attempts == failed.attempts - 1:  # it was not begun again since
                 pending.copy_failure(failed)
         self._apply_verdicts(stored.approvals)
+        self.fits_rows = True
 
     def take_row(self, run: RunRow) -> None:
         """Take over the run's row as it is now. What has not changed stays the same object: others hold it as well."""

@@ -22,20 +22,18 @@ from kairos_mcp.core.errors import (
     StoreUnavailable,
     Unreadable,
 )
-from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
-from kairos_mcp.execution.memory_in_rows import memory_in_rows
-from kairos_mcp.execution.pending_step import PendingStep, is_outage, outage_ms, retry_delay_s
+from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.plan_commit import plan_commit
 from kairos_mcp.execution.plan_usual_commit import plan_usual_commit
 from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.execution.running_steps import RunningSteps, memory_in_rows
 from kairos_mcp.execution.stored_rows import StoredRun, read_arrivals, read_stored_run
-from kairos_mcp.execution.tool_caller import CHANGE_GRACE_S, NO_MEMORY
+from kairos_mcp.execution.tool_caller import NO_MEMORY
 from kairos_mcp.store import apply_commit, integrity, queries
 from kairos_mcp.store.apply_usual_commit import WrittenCommit, apply_usual_commit
-from kairos_mcp.store.commit import CommitResult, RunCommit, StepResult, UsualCommit
+from kairos_mcp.store.commit import CommitResult, RunCommit, UsualCommit
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.inbox import drain_inbox
@@ -47,8 +45,6 @@ T = TypeVar("T")
 
 COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses before further attempts at a commit that the store refuses for now
 KEEPS_LOOP_S = 0.001  # a run lets others have the event loop at least so often
-IN_PLACE_S = 0.001  # most calls of tools that read take less; while one run moves, nothing else is to be done meanwhile
-IN_PLACE_BESIDE_OTHERS_S = 0.0002  # while several do
 
 
 @dataclass(slots=True)
@@ -58,9 +54,8 @@ class RunWorker:
     `on_change` is called after each commit. `summarize` reads from the rows what the run has done. `daily_accounts`:
     those that new model calls are charged to.
 
-    `is_rebuilt`: `state` fits the rows; after an error it does not, and is rebuilt before the next step. `error`: why
-    the run stands still. `is_current`: a transaction of this process took the run just now, so that nobody else has
-    written for it. `written`: the commit that it wrote for the run, whose steps are to be performed.
+    `error`: why the run stands still. `is_current`: a transaction of this process took the run just now, so that nobody
+    else has written for it. `written`: the commit that it wrote for the run, whose steps are to be performed.
     """
 
     store: Store
@@ -71,22 +66,19 @@ class RunWorker:
     on_change: Callable[[], None]
     summarize: Callable[[], Awaitable[str]]
     daily_accounts: DailyAccounts
-    is_rebuilt: bool = False
     is_current: bool = False
     written: WrittenCommit | None = None
     error: KairosError | None = None
-    _group: asyncio.TaskGroup = field(init=False)  # of those tasks
-    _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
-    _nudge_event: asyncio.Event = field(default_factory=asyncio.Event)
-    _task: asyncio.Task[object] | None = None
+    _steps: RunningSteps = field(init=False)
     _inbox_changed: bool = False
-    _performs_inline: bool = False  # a step is performed in `_task` itself
-    _is_interrupted: bool = False
     _is_stopping: bool = False
     _is_released: bool = False
     _yields_at: float = 0.0
     _mismatched_steps: list[StepRow] = field(default_factory=list)  # unanswered, of a record that the flow can't replay
     _is_unreadable: bool = False  # cancelled, and its rows can't be read
+
+    def __post_init__(self) -> None:
+        self._steps = RunningSteps(self.store, self.state, self.clock, self.on_change)
 
     async def drive(self) -> None:
         """Go on until the run waits, is paused, has ended, or belongs to another server.
@@ -94,22 +86,22 @@ class RunWorker:
         Raises none of the store's errors: `error` then says why the run stands still, and answers that could not be
         committed stay in `state.finished` for the next call.
         """
-        self._task, self.error = asyncio.current_task(), None
+        self.error = None
         if not self.is_current:
             # Others may have written, and rules may have changed, while the run was at rest.
             self._inbox_changed, self.state.accounts, self.state.authorizations = True, {}, {}
         self.is_current = False
         self._yields_at = time.monotonic() + KEEPS_LOOP_S
-        self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         self.state.executor.tool_caller.memory = memory_in_rows(self.store, self.state, self.owner, self.fence)
         with self.store.writer.active_run():
             try:
-                async with asyncio.TaskGroup() as self._group:
+                async with asyncio.TaskGroup() as group:
+                    self._steps.open(group)
                     await self._drive_until_idle()
             except* FenceLost:
-                self.is_rebuilt = False
+                self.state.fits_rows = False
             except* ReplayDiffers as mismatch:
-                self.is_rebuilt = False
+                self.state.fits_rows = False
                 self.error = replay_mismatch(self.state.run.id, next(_flatten_errors(mismatch)))
         self.state.executor.tool_caller.memory = NO_MEMORY  # of many runs at rest the memories take room
         self.on_change()
@@ -117,16 +109,14 @@ class RunWorker:
     def nudge(self, *, interrupt: bool = False) -> None:
         """Have the worker read its inbox. `interrupt` also stops the step that is being performed."""
         self._inbox_changed = True
-        self._nudge_event.set()
-        if interrupt and self._performs_inline and self._task is not None and not self._is_interrupted:
-            # Once: a tool that is finishing a change of files after the first interrupt must not be cut short.
-            self._is_interrupted = True
-            self._task.cancel()
+        self._steps.nudge.set()
+        if interrupt:
+            self._steps.interrupt()
 
     def stop(self) -> None:
         """Commit what is being performed and begin nothing more."""
         self._is_stopping = True
-        self._nudge_event.set()
+        self._steps.nudge.set()
 
     async def _drive_until_idle(self) -> None:
         try:
@@ -137,11 +127,10 @@ class RunWorker:
             while not await self._step():
                 pass
         except KairosError as error:
-            self.error, self.is_rebuilt = _with_run_id(self.state.run, error), False
-            await self._await_running_steps()
+            self.error, self.state.fits_rows = _with_run_id(self.state.run, error), False
+            await self._steps.finish()
         finally:
-            for task in self._running.values():
-                task.cancel()
+            self._steps.cancel_soon()
 
     async def _step(self) -> bool:
         """Read the inbox, commit, perform: once each. Returns True when nothing is left to do here."""
@@ -149,7 +138,7 @@ class RunWorker:
             await asyncio.sleep(0)  # a model and tools that answer at once let others have the event loop all the same
             self._yields_at = time.monotonic() + KEEPS_LOOP_S
         # Whatever went wrong before, the rows are right: memory is rebuilt from them, never repaired.
-        if not self.is_rebuilt:
+        if not self.state.fits_rows:
             await self._rebuild()
         # The inbox comes first, so that a cancel or a pause is obeyed before anything more is begun or paid for. The
         # flag is cleared before the rows are read: what comes while they are read sets it again.
@@ -182,7 +171,7 @@ class RunWorker:
             self.clock(),
             accounts,
             no_new_steps=no_new_steps,
-            steps_running=bool(self._running),
+            steps_running=bool(self._steps.tasks),
         )
         # Reserve before performing: a step begins only once its row and what it may cost are committed, so that a
         # crash at any moment leaves a row that says what may have been done.
@@ -191,7 +180,7 @@ class RunWorker:
         startable = self.state.startable_steps
         # Answers that came during the commit, or that the commit itself gave (a refusal), have moved the flow on: go
         # round again before waiting for anything.
-        if commit.has_changes and (self.state.finished or not (startable or self._running)):
+        if commit.has_changes and (self.state.finished or not (startable or self._steps.tasks)):
             return False
         return await self._perform_steps(commit, startable)
 
@@ -228,7 +217,7 @@ class RunWorker:
             if not is_cancelled:
                 raise
             self._is_unreadable = True
-        self.is_rebuilt = True
+        self.state.fits_rows = True
 
     async def _commit_and_apply(self, commit: RunCommit) -> bool:
         """Commit, then take over what the transaction decided. Returns True when the run was released."""
@@ -284,7 +273,7 @@ class RunWorker:
         self._is_released = commit.outcome is not None or commit.hands_out
         if self._is_released or self._inbox_changed:
             return None  # in the second case something came during the commit, perhaps a cancel
-        return self._begin_steps(steps)
+        return self._steps.begin(steps)
 
     async def _commit(self, commit: RunCommit) -> CommitResult:
         return await self._submit(lambda session: apply_commit.apply_run_commit(session, commit))
@@ -303,7 +292,7 @@ class RunWorker:
         """Carry out the requests and take over the answers that others left. Returns True if that ended the run."""
         run = self.state.run
         if self._is_unreadable:
-            await self._cancel_running_steps()
+            await self._steps.cancel()
             await self._force_cancel()
             return True
         awaited = self.state.what_is_awaited()
@@ -347,8 +336,8 @@ class RunWorker:
         Returns True when nothing is left to do here."""
         if self._inbox_changed:
             return False  # something came during the commit, perhaps a cancel
-        if startable or self._running:
-            if (waits_for := self._begin_steps(startable)) is not None:
+        if startable or self._steps.tasks:
+            if (waits_for := self._steps.begin(startable)) is not None:
                 await waits_for
             return False
         if self._is_stopping:
@@ -360,94 +349,9 @@ class RunWorker:
         self._inbox_changed = not is_released
         return is_released
 
-    def _begin_steps(self, steps: list[tuple[str, PendingStep]]) -> Awaitable[None] | None:
-        """Begin steps, beside those under way. Return what is to be awaited; None where an answer is there already."""
-        # Beside a step that waits for somebody it is a task: what they bring has another branch go on meanwhile.
-        is_alone = len(steps) == 1 and not self._running and len(self.state.pending) == 1
-        for path, step in steps:
-            performed = self._begin(path, step)
-            if isinstance(performed, StepResult) and not isinstance(performed.answer, Failure):
-                self.state.finish_step(path, performed, step.sent.route or SERVER_ROUTE)
-            elif is_alone:
-                return self._await_inline(path, step, performed)
-            else:
-                self._running[path] = self._group.create_task(self._perform_in_task(path, step, performed))
-        return None if self.state.finished else self._await_nudge()
-
-    async def _await_nudge(self) -> None:
-        await self._nudge_event.wait()
-        self._nudge_event.clear()
-
-    async def _await_inline(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
-        """Await the only step there is in the worker's own task: another task costs more than a commit."""
-        self._performs_inline = True
-        try:
-            await self._perform(path, step, performed)
-        except asyncio.CancelledError:
-            if not self._is_interrupted or self._task is None:
-                raise
-            self._is_interrupted = False
-            self._task.uncancel()
-        finally:
-            self._performs_inline = False
-
-    async def _perform_in_task(
-        self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]
-    ) -> None:
-        await self._perform(path, step, performed)
-        self._nudge_event.set()
-
-    def _begin(self, path: str, step: PendingStep) -> StepResult | Awaitable[StepResult]:
-        if not self.store.may_act:
-            raise FenceLost(self.state.run.id)  # another server may have taken the run, and begun this step again
-        executor, reservation = self.state.executor, step.take_reservation()
-        in_place_s = self._in_place_s
-        return executor.perform(path, step.step, step.sent, reservation, step.approved_base, in_place_s=in_place_s)
-
-    @property
-    def _in_place_s(self) -> float:
-        """How long a tool that only reads may take before others have the event loop, in seconds."""
-        is_alone = self.store.writer.has_one_run and len(self.state.pending) == 1
-        return IN_PLACE_S if is_alone else IN_PLACE_BESIDE_OTHERS_S
-
-    async def _perform(self, path: str, step: PendingStep, performed: StepResult | Awaitable[StepResult]) -> None:
-        """Await one attempt, and the pause after it where another one follows."""
-        result = performed if isinstance(performed, StepResult) else await performed
-        delay_s = retry_delay_s(step, result)
-        backs_off = is_outage(step, result, self.state.executor.paid_models)
-        if delay_s is not None or backs_off:
-            step.failed_result = result  # a cancel during the pause charges what this attempt cost
-        if backs_off:
-            step.retry_at = self.clock() + outage_ms(step)
-        if delay_s:
-            step.retry_at = self.clock() + int(delay_s * 1000)
-            self.on_change()  # who waits for the run is shown when the next attempt begins
-            await asyncio.sleep(delay_s)
-        self._running.pop(path, None)
-        route = step.sent.route or SERVER_ROUTE
-        if delay_s is not None or backs_off:
-            self.state.record_failure(path, step, result, backs_off=backs_off)
-        elif not self.is_rebuilt:
-            # The state was given up while the step ran. Its answer is paid for: the next rebuild feeds it to the flow.
-            self.state.finished.append(step.with_result(path, result, route))
-        else:
-            self.state.finish_step(path, result, route)
-
-    async def _await_running_steps(self) -> None:
-        """Wait for the steps under way: they are paid for, and their answers are committed later."""
-        if self._running:
-            await asyncio.wait(self._running.values())
-
-    async def _cancel_running_steps(self) -> None:
-        """Cancel the steps under way, and wait until a tool that is changing files has ended the change."""
-        for task in self._running.values():
-            task.cancel()
-        if self._running:
-            await asyncio.wait(list(self._running.values()), timeout=CHANGE_GRACE_S)
-
     async def _cancel_run(self) -> None:
         """End the run: stop what is performed, record it as stopped, and summarize from the rows what was done."""
-        await self._cancel_running_steps()
+        await self._steps.cancel()
         summary = await self.summarize()
         try:
             await self._commit(
@@ -456,7 +360,7 @@ class RunWorker:
         except (StoreCorrupt, StoreUnavailable, FenceLost):  # its account may be gone, or not the sum of its rows
             await self._force_cancel()
         self.state.finished = []
-        self._running.clear()
+        self._steps.tasks.clear()
 
     async def _force_cancel(self) -> None:
         """End the run from its rows alone, as far as they can be read."""
@@ -464,7 +368,7 @@ class RunWorker:
         known = {answered.step_id: answered for answered in self.state.finished}
         job = force_cancel_job(self.state.run, self.fence, self.clock(), summary, known)
         await self.store.submit(job)
-        self.is_rebuilt = False
+        self.state.fits_rows = False
 
 
 def _with_run_id(run: RunRow, error: KairosError) -> KairosError:

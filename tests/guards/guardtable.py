@@ -280,7 +280,7 @@ ONE_OWNER = (
         SHORTCUTS + "after_an_error_it_is_read_before_anything_more_is_begun",
     ),
     Guard(
-        "execution/memory_in_rows.py",
+        "execution/running_steps.py",
         "        state.has_notes_of_tools = True\n",
         "",
         SHORTCUTS + "what_a_tool_has_kept_goes_with_the_answer_of_its_call",
@@ -2188,9 +2188,9 @@ WHAT_IS_NEW = (
         "providers/test_outage_beside.py::test_an_approval_given_meanwhile_lets_its_branch_go_on",
     ),
     Guard(
-        "execution/worker.py",
-        " and not self._running and len(self.state.pending) == 1",
-        " and not self._running",
+        "execution/running_steps.py",
+        " and not self.tasks and len(self.state.pending) == 1",
+        " and not self.tasks",
         "core/test_branches_apart.py::test_an_approved_call_is_made_while_another_branch_s_model_still_thinks",
     ),
     Guard(
