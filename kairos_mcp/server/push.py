@@ -229,19 +229,10 @@ async def _ask_model(call: ServerCall, push: PushedRequest, waiting: OpenRequest
         if scope.cancelled_caught:
             late = ClientReply(None, int(push.silent_s * 1000), is_timed=True)
             await asks.store_reply(push.run_id, waiting.path, late, caller)
-    except MCPError as error:
+    except (MCPError, BadSamplingReply, ValidationError) as error:
         push.is_closing = True
-        if error.error.code == wire.CONNECTION_CLOSED:
-            push.client_gone = True  # it did not refuse: the run waits for another call
-            with anyio.CancelScope(shield=True):  # what ended the connection ends this call too
-                await asks.withdraw_request(push.run_id, number, caller)
-        else:
-            push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
-            await asks.mark_refused(number)
-    except (BadSamplingReply, ValidationError) as error:
-        push.is_closing = True
-        push.failure = error.reason if isinstance(error, BadSamplingReply) else "the client's answer is no completion"
-        await asks.withdraw_request(push.run_id, number, caller)
+        with anyio.CancelScope(shield=True):  # what ended the connection ends this task too
+            await _end_request(call, push, number, error)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
             await asks.withdraw_request(push.run_id, number, caller)
@@ -259,6 +250,20 @@ async def _store_reply_of_model(call: ServerCall, push: PushedRequest, waiting: 
     with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
         answer = ClientReply(completion, int(push.silent_s * 1000), dialect, number, is_timed)
         await call.app.client_requests.store_reply(push.run_id, waiting.path, answer, call.caller)
+
+
+async def _end_request(call: ServerCall, push: PushedRequest, number: int, error: Exception) -> None:
+    """Record that the request has no answer, and in `push` why: a refusal costs nothing, all else its bound."""
+    asks, caller = call.app.client_requests, call.caller
+    if isinstance(error, MCPError) and error.error.code != wire.CONNECTION_CLOSED:
+        push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
+        await asks.mark_refused(number)
+        return
+    if isinstance(error, MCPError):
+        push.client_gone = True  # it did not refuse: the run waits for another call
+    else:
+        push.failure = error.reason if isinstance(error, BadSamplingReply) else "the client's answer is no completion"
+    await asks.withdraw_request(push.run_id, number, caller)
 
 
 async def _ask_user(call: ServerCall, run: RunRow, push: PushedRequest, row: Question) -> None:

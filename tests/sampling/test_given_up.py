@@ -10,6 +10,7 @@ from typing import Any
 import mcp_types as wire
 import pytest
 from support.app import Place, assert_all_lawful, assert_lawful, reads, says
+from support.postgres import on_database
 from support.sampling_clients import (
     LEGACY,
     MODERN,
@@ -20,12 +21,14 @@ from support.sampling_clients import (
     bodies,
     connect_client,
     encode_reply,
+    image_reply,
     open_client,
     text_reply,
 )
 
 from kairos_mcp.app.app import App
 from kairos_mcp.server.call import DEFAULT_WAIT_POLICY
+from kairos_mcp.store.session import Session
 
 WITHIN_S = 15.0
 
@@ -36,9 +39,11 @@ class Slow(ClientModel):
 
     seconds: float = 0.4
     begun: int = 0
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, ctx: object, params: wire.CreateMessageRequestParams) -> Reply:
         self.begun += 1
+        self.reached.set()
         await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=self.seconds)
         return await super().__call__(ctx, params)
 
@@ -68,24 +73,28 @@ async def gives_up(
     return None
 
 
+async def gives_up_once_asked(
+    client: ConnectedClient, model: Silent | Slow, name: str, arguments: dict[str, Any]
+) -> None:
+    """A call that its client waits for no longer than until its model is asked."""
+    call = asyncio.create_task(client.ask(name, arguments))
+    await asyncio.wait_for(model.reached.wait(), WITHIN_S)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+
+
 async def the_run(client: ConnectedClient) -> dict[str, Any]:
     (run,) = (await client.ask("run_status", {"view": "full"}))["runs"]
     return run
 
 
-async def asked_until_it_ends(client: ConnectedClient, arguments: dict[str, Any], after_s: float) -> dict[str, Any]:
-    async with asyncio.timeout(WITHIN_S):
-        ended = await gives_up(client, "planner_run", arguments, after_s)
-        while ended is None or ended["status"] not in ("completed", "failed"):
-            run_id = (await the_run(client))["run_id"]
-            ended = await gives_up(client, "run_continue", {"run_id": run_id}, after_s)
-        return ended
-
-
 async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(place: Place):
     model = Slow([reads("a.txt"), reads("b.txt"), says("done")])
-    async with open_client(place.settings(), LEGACY, model) as client:
-        ended = await asked_until_it_ends(client, {"goal": "go", "limits": {"model_calls": 4}}, 0.15)
+    async with open_client(place.settings(), LEGACY, model) as client, asyncio.timeout(WITHIN_S):
+        await gives_up_once_asked(client, model, "planner_run", {"goal": "go", "limits": {"model_calls": 4}})
+        run_id, ended = (await the_run(client))["run_id"], None
+        while ended is None or ended["status"] not in ("completed", "failed"):
+            ended = await gives_up(client, "run_continue", {"run_id": run_id}, 0.15)
     assert (ended["status"], ended["summary"]) == ("completed", "done")
     assert (model.begun, ended["usage"]["model_calls"]) == (3, 3)
 
@@ -94,7 +103,7 @@ async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: P
     async with App.open(place.settings(), via="mcp") as app:
         model = Counting([])
         async with connect_client(app, LEGACY, model) as client:
-            assert await gives_up(client, "planner_run", {"goal": "go"}, 0.5) is None
+            await gives_up_once_asked(client, model, "planner_run", {"goal": "go"})
             waits = await the_run(client)
             assert (waits["status"], waits["usage"]["model_calls"]) == ("input_required", 0)
         async with connect_client(app, LEGACY) as client, asyncio.timeout(WITHIN_S):
@@ -140,16 +149,16 @@ async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place:
 async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody(place: Place):
     """The first one's call is still open and waits: it asks no more, and its silence moves the run nowhere."""
     dead, living = Counting([]), ClientModel([reads("a.txt"), says("by the living")])
-    hasty = replace(DEFAULT_WAIT_POLICY, first_s=1.0)
+    hasty = replace(DEFAULT_WAIT_POLICY, first_s=5.0)
     async with (
         App.open(place.settings(), via="mcp") as app,
         connect_client(app, LEGACY, dead, patience=hasty, name="dead") as one,
         connect_client(app, LEGACY, living, name="living") as two,
     ):
-        call = asyncio.create_task(one.ask("planner_run", {"goal": "go", "wait_s": 3}))
+        call = asyncio.create_task(one.ask("planner_run", {"goal": "go", "wait_s": 15}))
         await asyncio.wait_for(dead.reached.wait(), 5)
         run_id = (await the_run(two))["run_id"]
-        async with asyncio.timeout(2.5):
+        async with asyncio.timeout(4.0):
             ended = await two.ask("run_continue", {"run_id": run_id})
         assert (ended["status"], ended["route"], ended["summary"]) == ("completed", "sampling", "by the living")
         assert (dead.begun, len(living.asked)) == (1, 2)
@@ -166,7 +175,7 @@ async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_rep
         connect_client(app, LEGACY, late, name="late") as one,
         connect_client(app, LEGACY, other, name="other") as two,
     ):
-        assert await gives_up(one, "planner_run", {"goal": "go"}, 0.3) is None
+        await gives_up_once_asked(one, late, "planner_run", {"goal": "go"})
         run_id = (await the_run(two))["run_id"]
         call = asyncio.create_task(two.ask("run_continue", {"run_id": run_id}))
         await asyncio.wait_for(other.reached.wait(), 5)
@@ -185,7 +194,7 @@ async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
         connect_client(app, LEGACY, late, name="late") as one,
         connect_client(app, LEGACY, ClientModel([wire.ErrorData(code=-1, message="no")]), name="refuses") as two,
     ):
-        assert await gives_up(one, "planner_run", {"goal": "go", "route": "sampling"}, 0.5) is None
+        await gives_up_once_asked(one, late, "planner_run", {"goal": "go", "route": "sampling"})
         run_id = (await the_run(two))["run_id"]
         waits = await two.ask("run_continue", {"run_id": run_id})
         assert (waits["status"], waits["usage"]["model_calls"], waits["usage"]["exactness"]) == (
@@ -213,7 +222,7 @@ async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(p
             second = await client.ask("planner_run", {"goal": "two"})
             assert (second["route"], second["usage"]["model_calls"]) == ("caller", 0)
         assert model.begun == 1
-        async with connect_client(app, LEGACY, ClientModel([says("by another session")]), patience=hasty) as client:
+        async with connect_client(app, LEGACY, ClientModel([says("by another session")])) as client:
             third = await client.ask("planner_run", {"goal": "three"})
             assert (third["route"], third["summary"]) == ("sampling", "by another session")
         await assert_all_lawful(app)
@@ -222,7 +231,7 @@ async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(p
 async def test_a_call_of_the_same_session_adopts_the_ask_in_the_air(place: Place):
     model = Counting([says("once")])
     async with open_client(place.settings(), LEGACY, model) as client:
-        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
+        await gives_up_once_asked(client, model, "planner_run", {"goal": "go"})
         run_id = (await the_run(client))["run_id"]
         waits = await client.ask("run_continue", {"run_id": run_id, "wait_s": 0})
         assert (waits["status"], waits["next"]["tool"]) == ("input_required", "run_continue")
@@ -235,7 +244,7 @@ async def test_a_call_of_the_same_session_adopts_the_ask_in_the_air(place: Place
 async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place):
     model = Counting([says("in the meantime")])
     async with open_client(place.settings(), LEGACY, model) as client:
-        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
+        await gives_up_once_asked(client, model, "planner_run", {"goal": "go"})
         model.go.set()
         run_id = (await the_run(client))["run_id"]
         await client.ask("run_status", {"run_ids": [run_id], "until": "done", "wait_s": 5})
@@ -243,17 +252,30 @@ async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place)
         assert (run["status"], run["summary"]) == ("completed", "in the meantime")
 
 
-async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next(place: Place):
-    """What stands in the rows is all that is left of it: its bound is charged before another client is asked."""
+@on_database
+async def test_an_ask_is_charged_whose_client_answers_badly_and_goes_while_the_database_is_waited_for(place: Place):
+    model = Counting([image_reply()])
     async with App.open(place.settings(), via="mcp") as app:
-        async with connect_client(app, LEGACY, Counting([])) as client:
-            assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
-        place.rows("update request set ended = null, ended_at = null, charged = null")
-        place.rows("update run set outcome = null")
-    async with open_client(place.settings(), LEGACY, ClientModel([says("by the next")])) as client:
-        run_id = (await the_run(client))["run_id"]
-        ended = await client.ask("run_continue", {"run_id": run_id})
-        assert (ended["summary"], ended["usage"]["model_calls"]) == ("by the next", 3)
+        with place.session() as other:
+            async with connect_client(app, LEGACY, model) as client:
+                await gives_up_once_asked(client, model, "planner_run", {"goal": "go", "route": "sampling"})
+                other.rows("begin")
+                other.rows("lock table run in access exclusive mode")
+                model.go.set()
+                await wait_for_waiting(other)
+                asyncio.get_running_loop().call_later(0.1, other.rows, "rollback")
+        async with asyncio.timeout(WITHIN_S):
+            while place.rows("select ended, charged is not null from request") != [("withdrawn", True)]:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.01)
+        await assert_all_lawful(app)
+
+
+async def wait_for_waiting(session: Session) -> None:
+    """Return once another session of the database waits for this one."""
+    waits = "select 1 from pg_locks where not granted and pg_backend_pid() = any(pg_blocking_pids(pid))"
+    async with asyncio.timeout(WITHIN_S):
+        while session.row(waits) is None:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.01)
 
 
 async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts(place: Place):
@@ -288,7 +310,7 @@ async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_
 async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: Place):
     model = Counting([])
     async with open_client(place.settings(), LEGACY, model) as client:
-        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
+        await gives_up_once_asked(client, model, "planner_run", {"goal": "go"})
         run_id = (await the_run(client))["run_id"]
         await client.ask("run_control", {"run_id": run_id, "action": "cancel"})
         run = await the_run(client)
@@ -316,7 +338,7 @@ async def test_a_refusal_costs_nothing_also_where_it_comes_late(place: Place):
 
     model = Refusing([])
     async with open_client(place.settings(), LEGACY, model) as client:
-        assert await gives_up(client, "planner_run", {"goal": "go"}, 0.3) is None
+        await gives_up_once_asked(client, model, "planner_run", {"goal": "go"})
         model.go.set()
         run_id = (await the_run(client))["run_id"]
         run = await client.ask("run_continue", {"run_id": run_id, "wait_s": 5})

@@ -50,7 +50,8 @@ def test_killed_between_two_rounds_another_process_takes_the_next_call(place, se
     assert (again["run_id"], again["status"]) == (ended["run_id"], "completed")
 
 
-async def test_killed_during_a_push_the_run_waits_and_another_server_goes_on(place, server):
+async def test_killed_during_a_push_the_run_waits_and_another_server_charges_the_ask_and_goes_on(place, server):
+    """Its row is all that is left of the ask: its bound is charged before another client is asked."""
     one = server(LEGACY)
     one.call("planner_run", {"goal": "go"})
     push = one.read_request()
@@ -61,8 +62,11 @@ async def test_killed_during_a_push_the_run_waits_and_another_server_goes_on(pla
         (run,) = (await client.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")
         assert list(bodies(place, run["run_id"])) == ["round-1", "round-1/call-1"]
+        assert place.rows("select ended from request order by id") == [("answered",), (None,)]
         ended = await client.ask("run_continue", {"run_id": run["run_id"]})
         assert ended["summary"] == "by another"
+        assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (3, 3)
+        assert ended["usage"]["exactness"] == "bounded"
         assert paths(place, run["run_id"]) == STEPS
 
 
