@@ -25,7 +25,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import replay_mismatch
-from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.settings import Settings, variable_name
 from kairos_mcp.store import approvals, ownership, page_files, queries
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.database import Store
@@ -224,13 +224,18 @@ class AppContext:
     @property
     def command_line(self) -> CommandLine:
         """How the owner of the state folder calls this program: a command repeats how it was called itself, a server
-        gives words that work in any shell."""
+        gives words that work in any shell, also where its own environment alone names the database."""
         settings, default_file = self.settings, self.settings.home / "kairos.toml"
         origins = ("flag",) if self.is_command else ("flag", "environment")
         options = ["--home", str(settings.home)] if settings.origins.get("home") in origins else []
         if settings.config_file is not None and settings.config_file != default_file:
             options += ["--config", str(settings.config_file)]
-        return terminal_command_line(options) if self.is_command else CommandLine(program_words(), tuple(options))
+        if self.is_command:
+            return terminal_command_line(options)
+        of_environment = [name for name in ("store", "store_password") if settings.origins.get(name) == "environment"]
+        variables = [f"{variable_name(name)}={getattr(settings, name)}" for name in of_environment]
+        program = ("env", *variables, *program_words()) if variables else program_words()
+        return CommandLine(program, tuple(options))
 
     def complete_commands(self, text: str, caller: Caller) -> str:
         """Make the commands in a text ready to paste, if the caller is the person who owns the state folder."""

@@ -88,7 +88,6 @@ class PostgresStore(Store):
     def _open_once(self) -> None:
         if self._is_open:
             return
-        make_folder(self.home)
         session = PostgresSession(self._connect())
         try:
             with translate_errors():
@@ -164,6 +163,7 @@ class PostgresStore(Store):
             return await super().register_owner(at)
 
     def _open_ownership(self) -> SessionLock:
+        make_folder(self.home)  # what runs do is kept out of it, so it is there before one does anything
         self.open()
         return self._make_ownership()
 
