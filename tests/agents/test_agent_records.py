@@ -196,6 +196,7 @@ async def test_a_cancelled_team_has_no_tasks_to_tell_of(teams: Teams, place: Pla
     assert await teams.records() == {}
 
 
+@pytest.mark.state_file("it reads a plan of SQLite's")
 async def test_what_is_read_does_not_grow_with_all_runs_that_ever_were(teams: Teams, place: Place) -> None:
     await teams.add(task(("general", "done")))
     plan = " ".join(str(row[-1]) for row in place.rows(f"explain query plan {agent_records._ENDED_TEAMS}", "local", ""))

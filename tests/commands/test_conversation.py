@@ -122,7 +122,6 @@ def test_left_at_a_question_it_is_taken_up_at_that_question(kairos: Shell) -> No
 def test_ctrl_c_keeps_the_run_that_moves_and_it_goes_on_later(kairos: Shell) -> None:
     lines = (looks(), {**says("All done."), "delay_s": 30})
     with terminal(kairos, *TALK, "Do it.", lines=lines) as person:
-        wait_until((kairos.state / "kairos.db").exists)
         person.shows("list_files")
         wait_until(lambda: kairos.rows("select 1 from mark where path = 'round-2'"))
         person.interrupts()

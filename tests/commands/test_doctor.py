@@ -80,6 +80,7 @@ def test_what_does_not_work_is_found_with_its_cure(kairos, environ: dict[str, st
 
 
 @pytest.mark.unreplayed
+@pytest.mark.state_file("it damages that file")
 def test_a_damaged_store_is_found(kairos) -> None:
     kairos("demo")
     store = Path(kairos("status", "--json").json["store"])

@@ -65,7 +65,7 @@ def test_a_killed_run_is_shown_with_the_command_that_takes_it_up_and_that_comman
     )
     assert resumed.returncode == 0, resumed.stderr
     assert b"All done." in resumed.stdout
-    assert kairos.rows("select count(*), json_extract(outcome, '$.status') from run") == [(1, "completed")]
+    assert kairos.rows("select json_extract(outcome, '$.status') from run") == [("completed",)]
     assert step_paths(kairos) == [("round-1",), ("round-1/call-1",), ("round-2",)]  # nothing is asked twice
 
 

@@ -49,7 +49,7 @@ def test_the_tasks_are_drawn_and_what_they_ask_for_is_asked_in_place(kairos: She
         assert person.ends() == 0
     assert (kairos.folder / "notes.txt").read_text() == "hello\n"
     assert verdicts(kairos) == [("approve", "local", "command", None)]
-    assert kairos.rows("select flow, outcome ->> 'stop_reason' from run") == [("team", "team_done")]
+    assert kairos.rows("select flow, json_extract(outcome, '$.stop_reason') from run") == [("team", "team_done")]
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_team_without_a_terminal_waits_with_exit_code_3_and_goes_on_by_an_appr
     ]  # fmt: skip
     (item,) = report["waiting"]
     assert kairos("approve", report["run_id"], item["key"], **environ).code == 0
-    assert kairos.rows("select outcome ->> 'stop_reason' from run") == [("team_done",)]
+    assert kairos.rows("select json_extract(outcome, '$.stop_reason') from run") == [("team_done",)]
 
 
 def test_a_plan_is_printed_edited_and_carried_out(kairos: Shell) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import ME, PERSON, Place, place_in, start_run
 from support.commands import command
 from support.stdio_server import StdioClient
@@ -35,9 +36,9 @@ def place(tmp_path: Path) -> Place:
     return place_in(tmp_path / "a place")  # with a blank, as folders have
 
 
-def run_in_shell(words: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run the command as a person pastes it into a shell that knows nothing of this program."""
-    environ = {"PATH": os.defpath, "HOME": str(folder)}
+def run_in_shell(words: str, folder: Path, **more: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command as a person pastes it into a shell that knows of this program no `more` than that."""
+    environ = {"PATH": os.defpath, "HOME": str(folder), **more}
     return subprocess.run(
         ["/bin/sh", "-c", words], cwd=folder, env=environ, capture_output=True, timeout=60, check=False
     )
@@ -56,16 +57,17 @@ def test_the_command_that_next_tells_a_person_works_in_any_shell(place: Place) -
 
 
 def test_the_commands_of_show_and_of_an_error_work_when_pasted(place: Place) -> None:
-    environ = {"HOME": str(place.root)}
+    store = postgres.environ_of(place.root)
+    environ = {"HOME": str(place.root), **store}
     start = ("run", "Think.", "--home", str(place.home), "--route", "caller")
     waiting = command(*start, folder=place.workspace, environ=environ)
     assert waiting.code == 3, waiting.err
     shown = next(line.strip() for line in waiting.out.splitlines() if " answer " in line)
-    refused = run_in_shell(shown, place.root)
+    refused = run_in_shell(shown, place.root, **store)
     assert (refused.returncode, b"placeholder" in refused.stderr) == (2, True), refused
     words = shlex.split(shown)
     words[-1] = json.dumps({"content": "Thought.", "finish": "stop"})
-    assert run_in_shell(shlex.join(words), place.root).returncode == 0
+    assert run_in_shell(shlex.join(words), place.root, **store).returncode == 0
     ((outcome,),) = place.rows("select outcome from run")
     assert json.loads(outcome)["summary"] == "Thought."
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import ME, Place, place_in, rests
 from support.commands import command
 from support.reviewers import Person, accepts, connect_person
@@ -51,7 +52,7 @@ class Two:
             yield app
 
     def run_command(self, *words: str, folder: Path | None = None) -> Any:
-        environ = {"KAIROS_HOME": str(self.place.home)}
+        environ = {"KAIROS_HOME": str(self.place.home)} | postgres.environ_of(self.place.root)
         return command(*words, folder=folder or self.one, environ=environ)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forked_program
+from support import forked_program, postgres
 from support.app import Place
 from support.stdio_server import StdioClient
 from test_planted import ENVIRON, FORMS, VALUE
@@ -157,12 +157,11 @@ def test_a_key_given_to_every_tool_is_in_no_artefact(
     log = tmp_path / "stderr"
     with log.open("wb") as stderr, StdioClient.start(place, stderr=stderr) as client:
         said = [json.dumps(each).encode() for each in swept(client)]
-        found = _find_key(_files(place))  # the log of writes too, as long as there is one
-        names = {name for name, _ in _files(place)}
+        kept = _list_kept(place)  # the log of writes too, as long as there is one
         client.server.stdin.close()
         client.ends()
-    assert found == []
-    assert any(name.endswith("-wal") for name in names)
+    assert _find_key(kept) == []
+    assert {name for name, _ in kept} >= ({"run", "answer"} if postgres.is_chosen() else {"kairos.db", "kairos.db-wal"})
     outputs = [done for words in COMMANDS for done in _command(place, *words)]
     (runs,) = [json.loads(out) for out, _ in [_command(place, "runs", "--json")]]
     listed = runs["runs"] if isinstance(runs, dict) else runs
@@ -170,7 +169,8 @@ def test_a_key_given_to_every_tool_is_in_no_artefact(
     assert heard, "the service was given the key"
     assert set(heard) == {VALUE}
     assert (
-        _find_key([*_files(place), ("stderr", log.read_bytes()), *(("said", each) for each in (*said, *outputs))]) == []
+        _find_key([*_list_kept(place), ("stderr", log.read_bytes()), *(("said", each) for each in (*said, *outputs))])
+        == []
     )
 
 
@@ -186,8 +186,13 @@ COMMANDS = (
 )
 
 
-def _files(place: Place) -> list[tuple[str, bytes]]:
-    return [(file.name, file.read_bytes()) for file in place.home.rglob("*") if file.is_file()]
+def _list_kept(place: Place) -> list[tuple[str, bytes]]:
+    """Each file of the state folder, and each table of a database."""
+    files = [(file.name, file.read_bytes()) for file in place.home.rglob("*") if file.is_file()]
+    if not postgres.is_chosen():
+        return files
+    tables = place.rows("select table_name from information_schema.tables where table_schema = current_schema()")
+    return files + [(name, repr(place.rows(f"select * from {name}")).encode()) for (name,) in tables]
 
 
 def _find_key(texts: list[tuple[str, bytes]]) -> list[tuple[str, str, bytes]]:
