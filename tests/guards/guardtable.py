@@ -2772,9 +2772,33 @@ TAKEN_TOGETHER = (
     ),
     Guard(
         "app/store_watcher.py",
-        "            await asyncio.gather(*(self.take_over(run, dead) for run in chosen))",
-        "            for run in chosen:\n                await self.take_over(run, dead)",
+        "            await asyncio.gather(*(self.take_over(run, owners) for run in chosen))",
+        "            for run in chosen:\n                await self.take_over(run, owners)",
         TAKEN + "as_many_as_there_are_slots_are_taken_in_one_commit",
+    ),
+)
+
+ORDER_OF_TAKING = (
+    Guard(
+        "app/store_watcher.py",
+        "                page.sort(key=lambda run: run.fence == FIRST_FENCE)",
+        "                pass",
+        "core/test_workers.py::test_what_was_begun_is_taken_before_what_is_queued",
+    ),
+)
+
+READS_AND_PLANS = (
+    Guard(
+        "store/postgres/session.py",
+        "        with self._pipeline():\n            sent =",
+        "        if True:\n            sent =",
+        "postgres/test_reads_together.py::test_reads_give_what_they_give_alone_in_as_many_trips_as_the_longest_of_them",
+    ),
+    Guard(
+        "store/connection.py",
+        "            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)\n",
+        "",
+        "records/test_statements.py::test_what_was_executed_before_is_not_planned_again",
     ),
 )
 
@@ -2967,18 +2991,18 @@ IN_A_DATABASE = (
     ),
     Guard(
         "store/postgres/session.py",
-        "with translate_errors(), super().one_state():",
-        "with super().one_state():",
+        "        with translate_errors():\n            self._await_end()\n            try:",
+        "        if True:\n            self._await_end()\n            try:",
         SESSION_LOCKS + "a_read_of_one_state_goes_on_after_its_connection_was_lost",
     ),
     Guard(
-        "store/postgres/session.py",
+        "store/postgres/connection.py",
         "return spell_nul(obj).encode()",
         "return obj.encode()",
         ANY_TEXT + "a_run_whose_texts_hold_nul_ends_and_can_be_read[database]",
     ),
     Guard(
-        "store/postgres/session.py",
+        "store/postgres/connection.py",
         'return restore_nul(str(data, "utf-8")).encode()',
         'return str(data, "utf-8").encode()',
         ANY_TEXT + "what_is_stored_is_what_is_read[database]",
@@ -3107,6 +3131,8 @@ GUARDS = (
     *AT_PLACES,
     *BY_ONE_SERVER,
     *TAKEN_TOGETHER,
+    *ORDER_OF_TAKING,
+    *READS_AND_PLANS,
     *SIDE_BY_SIDE,
     *IN_A_DATABASE,
 )
