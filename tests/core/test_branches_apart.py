@@ -13,7 +13,7 @@ from support.branches import Team, open_team_app
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.execution import worker
+from kairos_mcp.execution import running_steps
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 
@@ -77,8 +77,8 @@ async def test_a_failed_completion_is_repeated_while_another_branch_takes_turn_a
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each attempt follows 10 ms after the one before."""
-    delay_s = worker.retry_delay_s
-    monkeypatch.setattr(worker, "retry_delay_s", lambda *step: None if delay_s(*step) is None else 0.01)
+    delay_s = running_steps.retry_delay_s
+    monkeypatch.setattr(running_steps, "retry_delay_s", lambda *step: None if delay_s(*step) is None else 0.01)
     turns = 500  # whose models and tools answer at once
     (place.workspace / "b.txt").write_text("".join(f"line {n}\n" for n in range(turns)))
     lines = (
