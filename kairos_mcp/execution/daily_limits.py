@@ -6,6 +6,8 @@ was opened is charged until the clock has passed it.
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from dataclasses import dataclass
 
 from kairos_mcp.core.calendar import Day, day_at, parse_day
@@ -60,6 +62,7 @@ class DailyAccounts:
         self._settings = settings
         self._store = store
         self._known: dict[tuple[str, str, str | None], tuple[Day, ChargedAccounts]] = {}
+        self._finding: defaultdict[tuple[str, str, str | None], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def known_accounts(self, run: RunRow, mandate: str | None, at: int) -> ChargedAccounts | None:
         """Return what `find_accounts` would, where no row has to be read for it; else None."""
@@ -72,11 +75,14 @@ class DailyAccounts:
         Raises StoreCorrupt where an account is not the sum of its rows, or is missing although something was charged to
         it.
         """
-        principal, workspace = run.principal, run.workspace or ""
-        key = principal, workspace, mandate
-        known = self._known.get(key)
-        if known is not None and await self._is_still_charged(principal, known[0], at):
-            return known[1]
+        key = run.principal, run.workspace or "", mandate
+        async with self._finding[key]:  # a check reads all charges of the day, and many runs begin or are taken at once
+            known = self._known.get(key)
+            if known is not None and await self._is_still_charged(run.principal, known[0], at):
+                return known[1]
+            return await self._find_and_check(*key, at)
+
+    async def _find_and_check(self, principal: str, workspace: str, mandate: str | None, at: int) -> ChargedAccounts:
         time_zone, caps = self._settings.time_zone, self._settings.day
 
         def find_or_open(session: Session) -> tuple[DayToCharge, tuple[int, ...]]:
@@ -103,7 +109,7 @@ class DailyAccounts:
 
         await self._store.read(check_accounts, one_state=True)
         charged_accounts = ChargedAccounts(shared, Paused(USED_UP_REASONS["day"], day.ends))
-        self._known[key] = day, charged_accounts
+        self._known[principal, workspace, mandate] = day, charged_accounts
         return charged_accounts
 
     async def _is_still_charged(self, principal: str, day: Day, at: int) -> bool:

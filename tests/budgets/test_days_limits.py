@@ -34,12 +34,15 @@ from support.daily_accounts import (
     wait_until_ended,
     watch_peaks,
 )
+from support.postgres import both_stores
 from support.provider_server import WITHIN_S, Standin, calls, refuses, silent, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.store import accounts
+from kairos_mcp.store.session import Session
 
 LINES = (
     reads("a.txt", **usage_of(20_000)),
@@ -398,3 +401,20 @@ async def test_a_pause_that_is_over_is_ended_also_where_its_server_has_died(plac
     clock.now = MIDNIGHT
     async with app_at(settings, clock) as app:
         assert (await wait_until_ended(app, run_id)).summary == "done"
+
+
+@both_stores
+async def test_the_charges_of_a_day_are_added_up_once_for_all_runs_that_begin_together(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added_up = list[int]()
+    check = accounts.check_shared_account
+
+    def count_check(session: Session, account: int) -> None:
+        added_up.append(account)
+        check(session, account)
+
+    monkeypatch.setattr(accounts, "check_shared_account", count_check)
+    async with app_at(place.settings(says("done")), Clock()) as app:
+        await asyncio.gather(*(start_run(app, f"look {number}") for number in range(8)))
+        assert len(added_up) <= 2  # on a database a read is made twice: what it asks for, then with all answers
