@@ -25,14 +25,12 @@ from functools import lru_cache
 from hashlib import sha256
 
 from kairos_mcp.core.command_patterns import RUN_COMMAND, ProgramNames
-from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, canonical_json
-from kairos_mcp.core.paths import plain_path
+from kairos_mcp.core.paths import PATH_CHARS, Risk, Scope, Scopes, plain_path, raise_risk, table_risk
 from kairos_mcp.core.patterns import may_match_prefix
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.risk import Risk, raise_risk, table_risk
-from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
+from kairos_mcp.core.redact_values import is_env_file
 from kairos_mcp.gate_rules import CallFacts, Command, CompiledRule
 from kairos_mcp.settings.settings import GateRule, GateVerdict
 from kairos_mcp.tools.commands.program_names import FindProgram

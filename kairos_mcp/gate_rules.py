@@ -12,10 +12,9 @@ from fnmatch import fnmatchcase
 from kairos_mcp.core.command_patterns import ProgramNames, fits_pattern, format_pattern
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.paths import Risk, Scope
 from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.risk import Risk
-from kairos_mcp.core.scopes import Scope
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.touched_paths import TouchedSet
 

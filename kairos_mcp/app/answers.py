@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from kairos_mcp.app.answer_checks import check_repeated_answer, make_answers, split_answers, to_stored_form
 from kairos_mcp.app.context import Operations
-from kairos_mcp.core import placeholders, redact_values
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Settlement, Verdict
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotWaiting, Stale
 from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.input_checks import refuse_placeholders
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
 from kairos_mcp.store.approvals import ApprovalRow, WaitingItems
@@ -36,7 +37,7 @@ class Answers(Operations):
         for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
         """
         await self._context.register_use()
-        placeholders.refuse_placeholders(dict(answers))
+        refuse_placeholders(dict(answers))
         run = await self._context.find_run_to_move(run_id, caller)
         with queries.name_run_in_errors(run):
             found = await self._store.read(lambda session: self._read_answered(session, run, answers))

@@ -19,7 +19,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.routes import route_after_sampling
+from kairos_mcp.core.run_spec import route_after_sampling
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimate_usage, usage_units
 from kairos_mcp.execution.run_state import RunState

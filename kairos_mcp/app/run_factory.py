@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from kairos_mcp.app.run_models import RunModels
 from kairos_mcp.app.stored_specs import StoredSpecs
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale
+from kairos_mcp.core.messages import SEARCH
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.routes import AvailableRoutes
-from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.core.tool_discovery import SEARCH
+from kairos_mcp.core.run_spec import AvailableRoutes
 from kairos_mcp.execution.authorization import ToolAccess, with_rule
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.run_state import RunState

@@ -13,9 +13,9 @@ from kairos_mcp.core.agent_record import AgentRecord
 from kairos_mcp.core.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import PlannerRequest, Spec, TeamRequest
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.gate import GatedCall
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import ToolSet
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings

@@ -15,7 +15,7 @@ from kairos_mcp.cli.session import find_target, find_target_to_drive, with_app
 from kairos_mcp.cli.settings import parse_limits
 from kairos_mcp.cli.terminal import emit
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import Route
 from kairos_mcp.settings.settings import Flags
 
 if TYPE_CHECKING:

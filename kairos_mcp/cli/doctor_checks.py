@@ -278,7 +278,7 @@ def _check_key(reference: str) -> Finding:
 def _check_route(settings: Settings) -> Finding:
     """Check which route a run gets that asks for none. A client's own model is known only once the client calls."""
     from kairos_mcp.app.command_text import name_commands
-    from kairos_mcp.core.routes import choose_route
+    from kairos_mcp.core.run_spec import choose_route
     from kairos_mcp.specs.build import available_routes
 
     try:

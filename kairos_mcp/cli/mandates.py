@@ -283,7 +283,7 @@ def _list_lines(flags: Flags, found: JsonObject) -> Iterator[str]:
 
 def _read_mandate(file: str) -> JsonObject:
     """The mandate in a file: an object as JSON, or as TOML if its name says so. Raises BadArguments."""
-    from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
+    from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")

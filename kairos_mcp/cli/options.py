@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import Route
 from kairos_mcp.settings.settings import Flags
 
 Run = Annotated[

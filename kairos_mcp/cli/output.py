@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.app.command_text import CommandLine, name_commands, terminal_command_line
 from kairos_mcp.cli.terminal import Line, Prose, columns_of, diff_lines, one_line
-from kairos_mcp.core import placeholders
+from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.step_path import task_of
+from kairos_mcp.core.steps import task_of
 from kairos_mcp.core.text import count_of, format_age, truncate
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.views.team_tree import tree_lines
@@ -233,10 +233,10 @@ def _waiting_lines(run_id: str, item: JsonObject, flags: Flags) -> Iterator[Line
             yield from _conversation_lines(item["messages"])
             if item["tools"]:
                 yield Prose(f"  tools: {', '.join(tool['name'] for tool in item['tools'])}")
-            templates: list[JsonObject] = [{"content": placeholders.TEXT}, *_call_templates(item["tools"])]
+            templates: list[JsonObject] = [{"content": Placeholder.TEXT}, *_call_templates(item["tools"])]
         case "tool_call":
             yield f"  {item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
-            templates = [{"content": placeholders.RESULT}]
+            templates = [{"content": Placeholder.RESULT}]
         case _:
             yield f"  {item['name']}: nobody knows whether this call was carried out"
             yield ""

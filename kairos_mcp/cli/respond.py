@@ -335,7 +335,7 @@ def _decided_lines(approval: ApprovalRow, decision: Verdict, *, with_preview: bo
 
 def _read_answer(text: str | None, file: str | None) -> JsonObject:
     """One JSON object, from the command line, a file or stdin. Raises BadArguments."""
-    from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
+    from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 
     if text is not None and file is not None:
         raise BadArguments("The answer is given twice.", "Give it as an argument, or by --file.")

@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import SchemaRejected
+from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.json_schema_rules import compile_safe_pattern, guarded_validator, problem_text, shorten
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.plain_schema import Test, compile_plain
-from kairos_mcp.core.strict_json import find_unfit_value
 
 SCHEMA_BYTES = 200_000
 SCHEMA_NODES = 2_000

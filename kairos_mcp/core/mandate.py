@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from kairos_mcp.core.errors import MandateInvalid
+from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.limits import (
     DAY_UNITS,
@@ -22,10 +23,8 @@ from kairos_mcp.core.limits import (
 )
 from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.messages import JsonObject, canonical_json
-from kairos_mcp.core.risk import Risk
+from kairos_mcp.core.paths import PATH_CHARS, Risk, plain_path_or_none
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
-from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
-from kairos_mcp.core.strict_json import find_unfit_value
 
 Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
 

@@ -1,10 +1,13 @@
-"""What a loop and a model exchange: messages, tool calls, results, completions. Values only: nothing here acts."""
+"""What a loop and a model exchange: messages, tool calls, results, completions, and the tools that are offered.
+
+Values only: nothing here acts.
+"""
 
 from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from hashlib import sha256
 from typing import Any, Literal, get_args, overload
@@ -295,3 +298,33 @@ class Completion:
         """Return the answer with this turn in place of its own; at a third of what `replace` takes."""
         rest = self.usage, self.context_tokens, self.unreadable, self.private, self.model
         return Completion(content, calls, finish, *rest)
+
+
+SEARCH = "registry_search"
+_FIELDS = ("name", "description", "input_schema", "effect", "category", "source")
+
+
+def add_discovered_tools(offered: ToolSet, results: Iterable[tuple[str, object]]) -> ToolSet:
+    """Add the tools that a search has found to those offered; return the same set where it found nothing new.
+
+    `results`: the names of the tools that were called, each with the answer. Only our own search widens an offer: a
+    caller's tool or one from outside may give back whatever it likes.
+    """
+    search = offered.find(SEARCH)
+    if search is None or search.source != "builtin":
+        return offered
+    found: dict[str, ToolSpec] = {}
+    for name, answer in results:
+        if name == SEARCH and isinstance(answer, ToolResult):
+            found |= {spec.name: spec for spec in discovered_tools(answer) if offered.find(spec.name) is None}
+    return ToolSet((*offered, *found.values())) if found else offered
+
+
+def discovered_tools(result: ToolResult) -> tuple[ToolSpec, ...]:
+    """Return the specs in the recorded result of a search; none for any other result."""
+    offer = result.data.get("offer") if isinstance(result.data, dict) else None
+    return tuple(ToolSpec(**_spec_fields(tool)) for tool in offer or () if isinstance(tool, dict))
+
+
+def _spec_fields(offered_tool: JsonObject) -> JsonObject:
+    return {name: offered_tool[name] for name in _FIELDS}

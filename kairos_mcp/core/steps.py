@@ -1,14 +1,23 @@
-"""The steps that a flow may yield, and the answers to them. A flow knows no route, no limit, no clock.
+"""What a flow yields, is answered and returns: steps with their paths, answers, and the outcome of a run.
 
-A flow is a generator: it yields a Step or a Gather and is sent the answer. `yield from step` gives the answer typed.
-A step's name is a path of ordinals (`round-3/call-2`), unique in its flow; it is the key of the recorded answer.
+A flow is a generator: it yields a Step or a Gather and is sent the answer. `yield from step` gives the answer typed. It
+knows no route, no limit, no clock.
+
+A step's name is its path, unique in its flow; it is the key of the recorded answer. Only this file knows the grammar of
+paths: a list of parts between slashes, from the outermost, each a name, and for most an ordinal from 1.
+
+    round-3             the third turn of a planner
+    round-3/call-2      its second call
+    cycle-1/act/call-1  the call of an act, in a run of cycles; in a run of one phase it is act/call-1
+    closing             the last call of the model, after a limit
+    task-2/try-1/round-3  a round of a loop in a branch
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import (
@@ -21,8 +30,8 @@ from kairos_mcp.core.messages import (
     canonical_json,
     digest_of,
 )
+from kairos_mcp.core.paths import Risk
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.risk import Risk
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -251,3 +260,160 @@ Flow = Generator[Step | Gather[Any], Any, R]
 def gather_calls(calls: Iterable[CallTool], limit: int = 10) -> Gather[CallAnswer]:
     """Gather calls that only read; results come back in source order."""
     return Gather({step.name: step for step in calls}, max_parallel=limit)
+
+
+MAX_DIGITS = 9  # of an ordinal; in a path from outside more are no ordinal
+_ORDER = {"round": 1, "output": 2, "closing": 3}  # of a planner's parts; all others stand beside rounds
+
+
+class PathPart(NamedTuple):
+    """`round-3`: name and ordinal; 0 for a part that has none, whose name is all of it."""
+
+    name: str
+    ordinal: int
+
+
+def split_path(path: str) -> tuple[PathPart, ...]:
+    """Split a path into its parts, the outermost first. Any text can be split."""
+    return tuple(_split_part(part) for part in path.split("/"))
+
+
+def last_part(path: str) -> PathPart:
+    """Return the innermost part of a path."""
+    return _split_part(path.rpartition("/")[2])
+
+
+def call_path(turn: str, number: int) -> str:
+    """Return the path of a turn's call, numbered from 1. It is the call's id as well."""
+    return f"{turn}/call-{number}"
+
+
+def turn_of(path: str) -> tuple[str, int]:
+    """Return the path of the turn that a step belongs to, and the number of its call there; 0: it is no call."""
+    turn, _, part = path.rpartition("/")
+    name, number = _split_part(part)
+    return (turn, number) if name == "call" and number else (path, 0)
+
+
+def enclosing_paths(path: str) -> Iterator[str]:
+    """Yield the paths that a step stands in, the nearest first: `a/b` and `a` for `a/b/c`."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def task_of(path: str) -> str:
+    """Return the path of the task that a step belongs to: `task-2` of `task-2/try-1/round-3`; empty for none.
+
+    Tasks may run beside each other; the tries of one come one after the other.
+    """
+    if "task-" not in path:
+        return ""  # as in nearly all runs
+    names = path.split("/")
+    count = next((n for n, name in enumerate(names, 1) if _split_part(name)[0] == "task" and n < len(names)), 0)
+    return "/".join(names[:count])
+
+
+def round_of(path: str) -> int:
+    """Return the number of the round that a step belongs to, 0 for none."""
+    return next((part.ordinal for part in split_path(path) if part.name == "round"), 0)
+
+
+def loop_of(path: str) -> str:
+    """Return the path of the branch whose planner loop a step belongs to, as `task-2/try-1` of
+    `task-2/try-1/round-3/call-1`; empty for a run's own loop, and for a step of none."""
+    parts = path.split("/")
+    return next(("/".join(parts[:at]) for at, part in enumerate(parts) if _split_part(part).name in _ORDER), "")
+
+
+def sort_key(path: str) -> tuple[tuple[int, str, int], ...]:
+    """Order paths as their steps come: round-2 before round-10, a turn before its calls, the closing last."""
+    return tuple((_ORDER.get(name, 1), name, ordinal) for name, ordinal in split_path(path))
+
+
+def _split_part(part: str) -> PathPart:
+    name, _, number = part.rpartition("-")
+    if name and number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS:
+        return PathPart(name, int(number))
+    return PathPart(part, 0)
+
+
+StopReason = Literal[
+    "assistant_stop",
+    "no_tool_calls",
+    "max_rounds",
+    "budget",
+    "timeout",
+    "stalled",
+    "goal_achieved",
+    "max_cycles_reached",
+    "error_threshold",
+    "loop_detected",
+    "nothing_to_do",
+    "llm_error",
+    "length",
+    "content_filter",
+    "refused",
+    "format_errors",
+    "parse_error",
+    "unknown_outcome",
+    "empty_answer",
+    "context_full",
+    "team_done",
+    "tasks_failed",
+    "cancelled",
+]
+CYCLE_REASONS: tuple[StopReason, ...] = (
+    *("goal_achieved", "max_cycles_reached", "error_threshold", "loop_detected", "nothing_to_do", "parse_error"),
+)
+"""Stop reasons that only runs of OODA cycles have."""
+TEAM_REASONS: tuple[StopReason, ...] = ("team_done", "tasks_failed")
+"""Stop reasons that only team runs have."""
+EndStatus = Literal["completed", "failed", "cancelled"]
+
+STATUS_OF: Mapping[StopReason, EndStatus] = {
+    "assistant_stop": "completed",
+    "no_tool_calls": "completed",
+    "max_rounds": "completed",
+    "budget": "completed",
+    "timeout": "completed",
+    "stalled": "completed",
+    "goal_achieved": "completed",
+    "max_cycles_reached": "completed",
+    "error_threshold": "completed",
+    "loop_detected": "completed",
+    "nothing_to_do": "completed",
+    "team_done": "completed",
+    "llm_error": "failed",
+    "length": "failed",
+    "content_filter": "failed",
+    "refused": "failed",
+    "format_errors": "failed",
+    "parse_error": "failed",
+    "unknown_outcome": "failed",
+    "empty_answer": "failed",
+    "context_full": "failed",
+    "tasks_failed": "failed",
+    "cancelled": "cancelled",  # written by the executor; no flow knows that it was cancelled
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run returns. `notes` go to the result's `degraded`: whatever was done differently from the request."""
+
+    stop_reason: StopReason
+    status: EndStatus
+    summary: str | None = None
+    output: Any = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.status != STATUS_OF[self.stop_reason]:
+            raise ValueError(f"a run that ends as {self.stop_reason} is {STATUS_OF[self.stop_reason]}")
+
+
+def make_outcome(
+    stop_reason: StopReason, summary: str | None = None, output: Any = None, notes: tuple[str, ...] = ()
+) -> Outcome:
+    """Make an outcome with this stop reason and the status that belongs to it."""
+    return Outcome(stop_reason, STATUS_OF[stop_reason], summary, output, notes)

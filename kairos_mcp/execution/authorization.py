@@ -13,14 +13,21 @@ from dataclasses import field, replace
 from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import ToolCall, ToolResult, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.messages import (
+    SEARCH,
+    ToolCall,
+    ToolResult,
+    ToolSet,
+    ToolSpec,
+    add_discovered_tools,
+    canonical_json,
+)
 from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import count_of, make_visible, nearest_names
-from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, is_command, tool_pin
 from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.rules import CalledCommand, CallShape, RuleRow

@@ -12,7 +12,7 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import FREE, NOTHING, Price, Units, counts_of
 from kairos_mcp.core.limits import BranchShare
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import (
     Answer,
     CallTool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kairos_mcp.budget.units import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.routes import CLIENT_ROUTES, SERVER_ROUTE
+from kairos_mcp.core.run_spec import CLIENT_ROUTES, SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Step
 from kairos_mcp.execution.authorization import Allowed
 from kairos_mcp.execution.pending_step import PendingStep, outage_pause

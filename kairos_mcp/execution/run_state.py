@@ -13,11 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from kairos_mcp.budget.units import NOTHING, Account, counts_of
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.step_path import enclosing_paths, task_of
-from kairos_mcp.core.steps import Answer, CallTool, Flow, Resumed, Step
+from kairos_mcp.core.run_spec import SERVER_ROUTE
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Outcome, Resumed, Step, enclosing_paths, task_of
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import PendingStep, restore_step

@@ -18,8 +18,7 @@ from kairos_mcp.core.errors import KairosError, StaleFile
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
-from kairos_mcp.core.step_path import task_of, turn_of
-from kairos_mcp.core.steps import Answer, CallTool
+from kairos_mcp.core.steps import Answer, CallTool, task_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store.queries import StepRow
 from kairos_mcp.tools.files.edit_tools import EDIT_SPEC, WRITE_SPEC

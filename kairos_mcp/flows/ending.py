@@ -10,10 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.messages import Completion, Conversation, Message
-from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
-from kairos_mcp.core.steps import CompletionAnswer, Failure, Flow, Mechanical, Refused, RequestCompletion, Unknown
-from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.core.steps import (
+    CompletionAnswer,
+    Failure,
+    Flow,
+    Mechanical,
+    Outcome,
+    Refused,
+    RequestCompletion,
+    StopReason,
+    Unknown,
+    make_outcome,
+)
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.loop_guards import StalledLoop, TurnKind
 from kairos_mcp.flows.planner_input import PlannerInput, render_prompt

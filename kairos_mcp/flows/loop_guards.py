@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kairos_mcp.core.messages import Completion, Message, ToolResult
-from kairos_mcp.core.outcome import StopReason
+from kairos_mcp.core.steps import StopReason
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.messages import Conversation, JsonObject
-from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.plan import (
     NO_TASKS,
     AgentTools,
@@ -21,8 +21,7 @@ from kairos_mcp.core.plan import (
     parse_plan,
     plan_schema,
 )
-from kairos_mcp.core.steps import Flow
-from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.core.steps import Flow, Outcome, make_outcome
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.structured_answer import AnswerForm, PhaseFailure, request_answer
 from kairos_mcp.flows.team_input import TeamInput

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from kairos_mcp.core.messages import Completion, Message
-from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.steps import Flow, Predecessor, RequestCompletion
-from kairos_mcp.core.tool_discovery import add_discovered_tools
+from kairos_mcp.core.messages import Completion, Message, add_discovered_tools
+from kairos_mcp.core.steps import Flow, Outcome, Predecessor, RequestCompletion
 from kairos_mcp.flows.compaction import ContextUsage, compact_conversation
 from kairos_mcp.flows.ending import LoopRecord, deliver_answer, stop_early
 from kairos_mcp.flows.loop_guards import LoopGuards, classify_turn, correction_messages

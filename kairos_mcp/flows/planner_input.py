@@ -10,7 +10,7 @@ from string import Template
 
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolSet
-from kairos_mcp.core.step_path import call_path
+from kairos_mcp.core.steps import call_path
 from kairos_mcp.core.text import count_of
 
 MAX_CONTEXT_CHARS = 100_000  # more is an error, never a silent cut

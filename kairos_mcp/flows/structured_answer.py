@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, Literal, Protocol, TypeVar
 
+from kairos_mcp.core.input_checks import Undecodable, decode_object
 from kairos_mcp.core.json_schema import text_schema
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolSet
-from kairos_mcp.core.outcome import StopReason
 from kairos_mcp.core.steps import (
     CompletionAnswer,
     Failure,
@@ -22,9 +22,9 @@ from kairos_mcp.core.steps import (
     Purpose,
     Refused,
     RequestCompletion,
+    StopReason,
     Unknown,
 )
-from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.structured_output import MAX_REPAIRS

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
+from kairos_mcp.core.input_checks import Undecodable, decode_object
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message
 from kairos_mcp.core.steps import Failure, Flow, Mechanical, Refused, RequestCompletion
-from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.planner_input import PlannerInput, render_prompt
 from kairos_mcp.flows.tool_calls import turn_messages
 

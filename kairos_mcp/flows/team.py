@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
 from kairos_mcp.core.plan import Plan, PlannedTask, other_agent
-from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather, RequestCompletion
+from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather, Outcome, RequestCompletion, StopReason, make_outcome
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.plan import make_plan, replace_tasks
 from kairos_mcp.flows.planner import planner

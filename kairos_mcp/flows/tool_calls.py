@@ -9,10 +9,19 @@ import json
 from collections.abc import Sequence
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
-from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.step_path import call_path
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
+from kairos_mcp.core.steps import (
+    CallAnswer,
+    CallTool,
+    Failed,
+    Flow,
+    Outcome,
+    Refused,
+    Unknown,
+    call_path,
+    gather_calls,
+    make_outcome,
+)
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 
 MAX_CALLS_PER_TURN = 64  # each call beyond it gets an error result

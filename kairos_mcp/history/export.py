@@ -15,8 +15,7 @@ from kairos_mcp import __version__
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.step_path import split_path
-from kairos_mcp.core.steps import Answer
+from kairos_mcp.core.steps import Answer, split_path
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history.format import (
     ExportedAccount,

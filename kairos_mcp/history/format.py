@@ -26,8 +26,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic_core import from_json, to_json
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.steps import Answer
 
 FORMAT = 1

@@ -12,8 +12,7 @@ from typing import Any
 
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolCall, ToolSet
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.step_path import sort_key, turn_of
-from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step, sort_key, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.specs.load import LoadedSpec
@@ -132,7 +131,7 @@ class _ReplayComparison:
 
     def compare_ending(self) -> Difference | None:
         """Whether the flow ends as the record says; a cancelled run's outcome is not the flow's."""
-        from kairos_mcp.core.outcome import Outcome
+        from kairos_mcp.core.steps import Outcome
 
         recorded = self.recording.outcome
         if recorded is None or self.doubtful:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kairos_mcp.core.input_checks import Undecodable, find_unfit_value, parse_strict_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.strict_json import Undecodable, find_unfit_value, parse_strict_json
 
 _COMPLETION_KEYS = frozenset({"content", "tool_calls", "usage", "finish"})
 

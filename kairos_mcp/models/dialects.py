@@ -14,12 +14,11 @@ from functools import lru_cache
 from string import Template
 from typing import Any
 
+from kairos_mcp.core.input_checks import Undecodable, decode_object
 from kairos_mcp.core.json_schema import object_schema
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet, ToolSpec, make_tool_call
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.step_path import call_path
-from kairos_mcp.core.steps import RequestCompletion, Sent
-from kairos_mcp.core.strict_json import Undecodable, decode_object
+from kairos_mcp.core.steps import RequestCompletion, Sent, call_path
 
 MAX_BRIEF_CALLS = 2  # a small model that may write many calls repeats them until its tokens are used up
 MAX_INSTRUCTIONS = 64  # texts of what can be called, each of one set of tools

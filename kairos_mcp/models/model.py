@@ -9,8 +9,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.messages import Completion, Message, Private
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.step_path import call_path
-from kairos_mcp.core.steps import DialectName, Failure, RequestCompletion, Sent
+from kairos_mcp.core.steps import DialectName, Failure, RequestCompletion, Sent, call_path
 from kairos_mcp.models.dialects import TextPrompts
 
 

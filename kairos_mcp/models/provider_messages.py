@@ -27,6 +27,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
+from kairos_mcp.core.input_checks import Undecodable, find_unfit_value, parse_strict_json
 from kairos_mcp.core.messages import (
     Completion,
     Finish,
@@ -38,9 +39,7 @@ from kairos_mcp.core.messages import (
     Usage,
     make_tool_call,
 )
-from kairos_mcp.core.step_path import call_path
-from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.core.strict_json import Undecodable, find_unfit_value, parse_strict_json
+from kairos_mcp.core.steps import Failure, RequestCompletion, call_path
 from kairos_mcp.models import dialects
 from kairos_mcp.models.model import ModelInput, ModelOptions
 from kairos_mcp.models.pricing import Tariff

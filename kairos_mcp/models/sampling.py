@@ -12,10 +12,9 @@ from typing import Any
 
 import mcp_types as wire
 
+from kairos_mcp.core.input_checks import find_unfit_value
 from kairos_mcp.core.messages import Completion, Finish, Message, ToolCall
-from kairos_mcp.core.step_path import call_path
-from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
-from kairos_mcp.core.strict_json import find_unfit_value
+from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent, call_path
 from kairos_mcp.models import dialects
 from kairos_mcp.models.dialects import EncodedRequest, TextPrompts
 

@@ -14,10 +14,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.input_checks import Undecodable, first_problem, parse_strict_json
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
 from kairos_mcp.flows.tool_calls import number_calls
 from kairos_mcp.models.answer_parsing import parse_completion
 

@@ -15,12 +15,11 @@ from pydantic_core import ValidationError
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.identity import person_on_page
+from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.limits_table import LimitsTable
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.pydantic_errors import first_problem
-from kairos_mcp.core.routes import Route
-from kairos_mcp.core.run_spec import PlannerRequest, TeamRequest
+from kairos_mcp.core.run_spec import PlannerRequest, Route, TeamRequest
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App

@@ -24,9 +24,9 @@ from kairos_mcp import __version__
 from kairos_mcp.core import errors
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound
 from kairos_mcp.core.identity import person_on_page
+from kairos_mcp.core.input_checks import Undecodable, parse_strict_json
 from kairos_mcp.core.limits import set_limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
 from kairos_mcp.page.acts import own_route, parse_act
 from kairos_mcp.page.files import SHELL, compressed_files
 from kairos_mcp.page.guard import BODY_BYTES, CODE_USED, CSRF_OF_SCOPE, SESSION_S, Guard, Sessions, error_response

@@ -15,7 +15,7 @@ import mcp_types as wire
 
 from kairos_mcp.app.client_requests import ClientReply
 from kairos_mcp.app.dialogs import UserDecision, UserSettlement
-from kairos_mcp.core.step_path import loop_of
+from kairos_mcp.core.steps import loop_of
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation, push

@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import Route
 from kairos_mcp.core.text import truncate
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.prompts import PROMPTS, PromptArgument

@@ -18,8 +18,7 @@ from pydantic_core import to_json
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import truncate
-from kairos_mcp.core.untrusted_text import spell_hidden
+from kairos_mcp.core.text import spell_hidden, truncate
 from kairos_mcp.server.arguments import ooda, planner, runs
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.resources import OUTSIDE, GetApp, protocol_error, refuse_cursor

@@ -22,8 +22,7 @@ from kairos_mcp.app.run_resources import ListedRun
 from kairos_mcp.core.errors import KairosError, NotFound
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, canonical_json
-from kairos_mcp.core.text import count_of, truncate
-from kairos_mcp.core.untrusted_text import spell_hidden
+from kairos_mcp.core.text import count_of, spell_hidden, truncate
 from kairos_mcp.server import apps, results
 from kairos_mcp.server.call import current_principal
 from kairos_mcp.server.result_schema import SCHEMAS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from kairos_mcp.core import placeholders
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.input_checks import refuse_placeholders
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import truncate
 
@@ -36,7 +36,7 @@ def validate_arguments(model: type[A], given: JsonObject | None) -> A:
     problem = _find_bad_json(arguments)
     if problem is not None:
         raise BadArguments(*problem)
-    placeholders.refuse_placeholders(arguments)
+    refuse_placeholders(arguments)
     try:
         return model.model_validate(arguments)
     except ValidationError as error:

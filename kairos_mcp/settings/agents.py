@@ -18,9 +18,9 @@ from pydantic import Field, ValidationError
 
 from kairos_mcp.core.agent import MAX_ROUNDS, PLANNER, Agent
 from kairos_mcp.core.errors import BadArguments, ConfigError, UnknownAgent
+from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import printable_name
-from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.text import nearest_names, truncate
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.settings.tables import StrictTable

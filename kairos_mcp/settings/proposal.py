@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl
 from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
+from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import JsonObject, canonical_json
-from kairos_mcp.core.pydantic_errors import first_problem
 from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url

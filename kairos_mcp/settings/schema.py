@@ -17,10 +17,10 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.decision_rights import ApprovalsSetting
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.limits import CAPS, DAY_UNITS, UNLIMITED, Limits, set_limits_to_json
 from kairos_mcp.core.limits_table import LimitsTable
-from kairos_mcp.core.pydantic_errors import first_problem
-from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import Route
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.secret_refs import REFERENCE_FORMS, is_reference

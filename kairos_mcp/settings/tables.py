@@ -14,10 +14,9 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.command_patterns import RUN_COMMAND, check_pattern
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.input_checks import first_problem
 from kairos_mcp.core.messages import Effect, JsonObject
-from kairos_mcp.core.pydantic_errors import first_problem
-from kairos_mcp.core.risk import Risk
-from kairos_mcp.core.scopes import Scope
+from kairos_mcp.core.paths import Risk, Scope
 from kairos_mcp.settings.http_definition import HttpDefinition, Method, Parameter, Place, effect_unless_stated
 from kairos_mcp.settings.settings import DeclaredEffect, GateRule, GateVerdict, OAuthSetting, ServerSetting
 

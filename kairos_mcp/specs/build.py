@@ -15,8 +15,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.routes import SERVER_ROUTE, AvailableRoutes, choose_route
-from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.run_spec import SERVER_ROUTE, AvailableRoutes, PlannerRequest, Spec, choose_route
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_user_prompt

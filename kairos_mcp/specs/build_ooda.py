@@ -13,8 +13,8 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, UnattendedAllowance
-from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CarryOver
 from kairos_mcp.flows.ooda.prompts import PhasePrompts

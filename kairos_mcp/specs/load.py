@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from kairos_mcp.core.messages import Message, ToolSet, ToolSpec
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts
 from kairos_mcp.models.dialects import TextPrompts

@@ -10,12 +10,10 @@ from typing import Any
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.mandate import Mandate, parse_mandate
-from kairos_mcp.core.messages import JsonObject, ToolSet
-from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSet
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.run_spec import FlowName, Phase, Spec
-from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.core.steps import Flow
-from kairos_mcp.core.tool_discovery import SEARCH
+from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.prompts import PhasePrompts

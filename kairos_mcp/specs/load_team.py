@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kairos_mcp.core.messages import ToolSet
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.plan import parse_plan
 from kairos_mcp.core.run_spec import FrozenTeam, Spec
-from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows import plan, team
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.team import PLAN_PROBLEM, TeamState

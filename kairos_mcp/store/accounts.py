@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kairos_mcp.budget.units import Account, Units, branch_caps, caps_by_unit, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import BranchShare, Limits
-from kairos_mcp.core.step_path import enclosing_paths
+from kairos_mcp.core.steps import enclosing_paths
 from kairos_mcp.store.session import LISTED_ID, Row, Session, json_or_null, read_each, read_together
 
 SharedAccountIds = tuple[int, ...]

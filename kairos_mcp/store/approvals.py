@@ -14,7 +14,7 @@ from typing import Literal
 
 from kairos_mcp.core.decision_rights import Verdict
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.step_path import last_part
+from kairos_mcp.core.steps import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.queries import WaitingRow

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kairos_mcp.budget.units import NOTHING, Units, shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
 from kairos_mcp.core.messages import Exactness
-from kairos_mcp.core.routes import SERVER_ROUTE
+from kairos_mcp.core.run_spec import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, tool_memory
 from kairos_mcp.store.accounts import (

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, replace
 
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.step_path import last_part
+from kairos_mcp.core.steps import last_part
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import decode_fields
 from kairos_mcp.store.queries import RunRow, run_by_number

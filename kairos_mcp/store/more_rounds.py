@@ -15,7 +15,7 @@ from kairos_mcp.budget.units import Account
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.limits import BranchShare
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.step_path import task_of
+from kairos_mcp.core.steps import task_of
 from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.notes import insert_note
 from kairos_mcp.store.reservations import ReservationBatch

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from kairos_mcp.budget.reservation import Reservation, ReservationRequest, reserve
 from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
-from kairos_mcp.core.step_path import enclosing_paths
-from kairos_mcp.core.steps import Refused
+from kairos_mcp.core.steps import Refused, enclosing_paths
 from kairos_mcp.store.accounts import (
     NO_BRANCHES,
     AccountChange,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.listings import listing_tools

@@ -11,7 +11,7 @@ from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.patterns import compile_line_pattern
-from kairos_mcp.core.untrusted_text import show_with_note, spell_hidden
+from kairos_mcp.core.text import show_with_note, spell_hidden
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit
 from kairos_mcp.tools.tool import Tool, ToolContext

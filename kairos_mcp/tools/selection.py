@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.messages import SEARCH, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.text import truncate
-from kairos_mcp.core.tool_discovery import SEARCH
 from kairos_mcp.tools.tool import Tool, ToolContext
 
 MAX_QUERY_WORDS = 20

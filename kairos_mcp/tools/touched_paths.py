@@ -35,9 +35,8 @@ from urllib.parse import unquote
 from kairos_mcp.core.command_patterns import RUN_COMMAND
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolSpec
-from kairos_mcp.core.paths import PATH_BYTES, plain_path
+from kairos_mcp.core.paths import PATH_BYTES, Scopes, plain_path, plain_path_or_none
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.scopes import Scopes, plain_path_or_none
 from kairos_mcp.core.text import has_hidden_characters
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.skills import READ_SKILL

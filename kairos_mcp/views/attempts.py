@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.routes import CLIENT_ROUTES
+from kairos_mcp.core.run_spec import CLIENT_ROUTES
 from kairos_mcp.core.steps import Answer, Failure, Refused, Sent, Unknown
 from kairos_mcp.store.codec import decode_sent
 from kairos_mcp.store.queries import UNKNOWN, StepRow

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.step_path import round_of, turn_of
+from kairos_mcp.core.steps import Outcome, round_of, turn_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import queries, report_queries

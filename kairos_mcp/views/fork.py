@@ -14,8 +14,7 @@ from kairos_mcp.core.errors import BadArguments, ReplayDiffers
 from kairos_mcp.core.file_changes import changed_files
 from kairos_mcp.core.messages import Message, ToolResult
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.step_path import last_part
-from kairos_mcp.core.steps import RequestCompletion
+from kairos_mcp.core.steps import RequestCompletion, last_part
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall, result_message

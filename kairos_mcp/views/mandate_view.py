@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kairos_mcp.core import placeholders
+from kairos_mcp.core.input_checks import Placeholder, Undecodable, decode_object
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PHASES, Spec
-from kairos_mcp.core.step_path import last_part, split_path
-from kairos_mcp.core.steps import Pause
-from kairos_mcp.core.strict_json import Undecodable, decode_object
+from kairos_mcp.core.steps import Outcome, Pause, last_part, split_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
@@ -105,7 +102,7 @@ def _mandate_reference(session: Session, run: RunRow) -> JsonObject:
     saved = mandates.find(session, run.principal, run.workspace or "", mandate.id) if mandate.id is not None else None
     if saved is not None and saved.digest == mandate.digest:
         return {"mandate_id": mandate.id}
-    return {"mandate": placeholders.MANDATE}
+    return {"mandate": Placeholder.MANDATE}
 
 
 def mandate_status(run: RunRow, waits: WaitingItems | None) -> JsonObject:

@@ -9,7 +9,7 @@ from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode

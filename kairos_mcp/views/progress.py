@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kairos_mcp.core.messages import Completion, JsonObject
-from kairos_mcp.core.step_path import loop_of, round_of
+from kairos_mcp.core.steps import loop_of, round_of
 from kairos_mcp.core.text import count_of
 from kairos_mcp.store import report_queries
 from kairos_mcp.store.accounts import read_account

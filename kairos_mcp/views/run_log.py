@@ -16,8 +16,8 @@ from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import LIMITED_UNITS, limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.core.text import truncate
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.accounts import read_account

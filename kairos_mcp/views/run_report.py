@@ -16,11 +16,9 @@ from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.routes import outdated_notes
-from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.step_path import loop_of
+from kairos_mcp.core.run_spec import Spec, outdated_notes
+from kairos_mcp.core.steps import Outcome, loop_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, report_queries

@@ -12,11 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
-from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.routes import SERVER_ROUTE
-from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.step_path import turn_of
-from kairos_mcp.core.steps import Sent
+from kairos_mcp.core.run_spec import SERVER_ROUTE, Spec
+from kairos_mcp.core.steps import Outcome, Sent, turn_of
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import accounts, queries, span_rows
 from kairos_mcp.store.codec import decode, decode_sent

@@ -12,8 +12,7 @@ from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.step_path import call_path
-from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown
+from kairos_mcp.core.steps import Answer, Failure, Refused, Unknown, call_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import queries, report_queries

@@ -12,10 +12,8 @@ from typing import Literal
 
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.step_path import enclosing_paths, loop_of
-from kairos_mcp.core.steps import Failure, RecordedStep
+from kairos_mcp.core.steps import Failure, Outcome, RecordedStep, enclosing_paths, loop_of
 from kairos_mcp.core.text import count_of, truncate
 from kairos_mcp.flows.team import TaskState, TeamState
 from kairos_mcp.specs.load_team import LoadedTeam

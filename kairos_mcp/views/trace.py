@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.patterns import compile_line_pattern
-from kairos_mcp.core.steps import Answer, Failure, Refused
+from kairos_mcp.core.steps import Answer, Failure, Outcome, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode

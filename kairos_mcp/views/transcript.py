@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.step_path import call_path, sort_key
-from kairos_mcp.core.steps import Answer, RecordedStep, Refused, RequestCompletion, Unknown
+from kairos_mcp.core.steps import Answer, RecordedStep, Refused, RequestCompletion, Unknown, call_path, sort_key
 from kairos_mcp.flows.ending import summarize_record
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.tool_calls import AnsweredCall, reject_calls, turn_messages

@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kairos_mcp.core import placeholders
 from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.core.input_checks import Placeholder
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
-from kairos_mcp.core.routes import CLIENT_ROUTES
-from kairos_mcp.core.step_path import last_part, loop_of
-from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
+from kairos_mcp.core.run_spec import CLIENT_ROUTES
+from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step, last_part, loop_of
 from kairos_mcp.core.text import truncate
 from kairos_mcp.models import dialects
 from kairos_mcp.store import queries, settlements
@@ -94,10 +93,10 @@ def answer_template(item: JsonObject) -> JsonObject:
     """Return the shape of an answer, to be filled in."""
     kind = item["kind"]
     if kind == "approval":
-        return {"decision": placeholders.DECISION, "digest": item.get("digest", placeholders.DIGEST)}
+        return {"decision": Placeholder.DECISION, "digest": item.get("digest", Placeholder.DIGEST)}
     if kind == "settle":
-        return {"settlement": placeholders.SETTLEMENT, "digest": item.get("digest", placeholders.DIGEST)}
-    return {"content": placeholders.RESULT if kind == "tool_call" else placeholders.ANSWER}
+        return {"settlement": Placeholder.SETTLEMENT, "digest": item.get("digest", Placeholder.DIGEST)}
+    return {"content": Placeholder.RESULT if kind == "tool_call" else Placeholder.ANSWER}
 
 
 def _label_item(key: str, kind: str, step: OpenStep | None) -> JsonObject:

@@ -13,7 +13,7 @@ from approvals.test_gate import EDIT, PLAN, READ, RUN, load_gate, tool
 from approvals.test_remembered import let_through, runs_program, status_of_new_run
 from kairos_mcp.core.command_patterns import ProgramNames
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, unused_rules
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.touched_paths import TouchedSet

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import EFFECTS, Effect, ToolSpec
-from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.gate import Gate, GatedCall, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule

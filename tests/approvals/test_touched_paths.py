@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.app import law
 
 from kairos_mcp.core.messages import Effect, ToolResult, ToolSpec
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted

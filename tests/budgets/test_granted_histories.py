@@ -14,7 +14,7 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import counts_of
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.step_path import task_of
+from kairos_mcp.core.steps import task_of
 from kairos_mcp.store.accounts import NewBranch, read_account
 from kairos_mcp.store.codec import encode_answer, encode_units
 from kairos_mcp.store.more_rounds import BY_BUDGET, RoundsRequest, answer_request, list_grants

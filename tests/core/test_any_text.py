@@ -13,7 +13,7 @@ from support.postgres import both_stores
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import texts
 from kairos_mcp.store.session import LISTED_ID
 from kairos_mcp.views.trace import TraceQuery, View

@@ -27,8 +27,8 @@ from kairos_mcp.budget.units import counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.core.outcome import make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import make_outcome
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode

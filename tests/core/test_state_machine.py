@@ -22,7 +22,7 @@ from support.forked_apps import Apart, Forks
 
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import ownership, queries
 from kairos_mcp.store.inbox import SubmittedAnswer, insert_submitted_answers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kairos_mcp.core.step_path import call_path, enclosing_paths, last_part, round_of, sort_key, split_path, turn_of
+from kairos_mcp.core.steps import call_path, enclosing_paths, last_part, round_of, sort_key, split_path, turn_of
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,19 @@ from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
-from kairos_mcp.core.outcome import STATUS_OF, Outcome, make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.core.steps import (
+    STATUS_OF,
+    Answer,
+    Failure,
+    Mechanical,
+    Outcome,
+    Refused,
+    Resumed,
+    Sent,
+    Unknown,
+    make_outcome,
+)
 from kairos_mcp.store.codec import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]

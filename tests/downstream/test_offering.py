@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
-from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
-from kairos_mcp.core.tool_discovery import SEARCH, discovered_tools
+from kairos_mcp.core.messages import SEARCH, ToolResult, ToolSet, ToolSpec, discovered_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import MAX_FOUND, MAX_SHOWN_TOOLS, MAX_SPEC_CHARS, LateTools, offer_tools, search_tool
 from kairos_mcp.tools.tool import Tool, ToolContext, call_tool

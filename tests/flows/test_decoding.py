@@ -7,8 +7,8 @@ import pytest
 from support.flow_runner import feed
 from support.planner_inputs import brief, says
 
+from kairos_mcp.core.input_checks import Undecodable, decode_object, find_unfit_value, parse_strict_json
 from kairos_mcp.core.messages import Completion, JsonObject
-from kairos_mcp.core.strict_json import Undecodable, decode_object, find_unfit_value, parse_strict_json
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.structured_output import decode_output, decode_turn
 

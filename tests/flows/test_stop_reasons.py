@@ -7,8 +7,19 @@ from support.flow_runner import Fed, echo, feed
 from support.planner_inputs import ANSWER_SCHEMA, brief, call, says, turn
 
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF, TEAM_REASONS, Outcome, StopReason, make_outcome
-from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused, Unknown
+from kairos_mcp.core.steps import (
+    CYCLE_REASONS,
+    STATUS_OF,
+    TEAM_REASONS,
+    CallTool,
+    Failure,
+    Mechanical,
+    Outcome,
+    Refused,
+    StopReason,
+    Unknown,
+    make_outcome,
+)
 from kairos_mcp.flows.planner import planner
 
 _CUT = Completion("half a", finish="length")

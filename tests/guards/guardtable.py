@@ -1085,7 +1085,7 @@ APPROVALS = (
         "::test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_followed",
     ),
     Guard(
-        "core/risk.py",
+        "core/paths.py",
         "max(risk, declared, key=RISKS.index)",
         "declared",
         GATE + "the_risk_is_a_fixed_table_that_a_model_can_only_raise",
@@ -1358,19 +1358,19 @@ PROGRAMS = (
 
 OUTSIDE = (
     Guard(
-        "core/strict_json.py",
+        "core/input_checks.py",
         'if text.count("[") + text.count("{") <= MAX_DEPTH:',
         'if text.count("[") <= MAX_DEPTH:',
         DECODING + "what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack",
     ),
     Guard(
-        "core/strict_json.py",
+        "core/input_checks.py",
         '        elif token[0] in "]}":\n            depth -= 1\n',
         "",
         DECODING + "exactly_64_levels_are_let_in_however_many_brackets_stand_beside_them",
     ),
     Guard(
-        "core/strict_json.py",
+        "core/input_checks.py",
         "_SMALLEST <= number <= _LARGEST",
         "abs(number) <= _LARGEST",
         DECODING + "integers_of_64_bits_are_let_in",
@@ -1758,7 +1758,7 @@ OUTSIDE = (
 )
 
 WORDS = (
-    Guard("core/strict_json.py", "    if len(value) < len(pairs):", "    if False:", NOT_PLAIN),
+    Guard("core/input_checks.py", "    if len(value) < len(pairs):", "    if False:", NOT_PLAIN),
     Guard(
         "core/json_schema.py",
         "if nodes > EXPANDED_NODES or depth >= EXPANDED_DEPTH:",
@@ -1772,12 +1772,12 @@ WORDS = (
         "test_schemas.py::test_alternatives_are_each_left_at_their_first_problem",
     ),
     Guard(
-        "core/strict_json.py",
+        "core/input_checks.py",
         "    _refuse_depth(text)\n",
         "",
         DECODING + "what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack",
     ),
-    Guard("core/strict_json.py", "    if len(found) > 1:", "    if False:", NOT_PLAIN),
+    Guard("core/input_checks.py", "    if len(found) > 1:", "    if False:", NOT_PLAIN),
     Guard(
         "flows/loop_guards.py",
         'case Completion(finish="length"):',
@@ -2101,13 +2101,13 @@ WHOSE_RUN = (
     ),
     Guard(
         "server/validation.py",
-        "    placeholders.refuse_placeholders(arguments)\n",
+        "    refuse_placeholders(arguments)\n",
         "",
         SHOWN + "no_tool_takes_a_placeholder_for_what_it_stands_for",
     ),
     Guard(
         "app/answers.py",
-        "        placeholders.refuse_placeholders(dict(answers))\n",
+        "        refuse_placeholders(dict(answers))\n",
         "",
         SHOWN + "a_placeholder_is_no_answer_from_a_person_at_a_terminal_either",
     ),

@@ -22,9 +22,9 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.command_text import COMMAND_GROUPS, CommandLine, name_commands
 from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 from kairos_mcp.cli.main import run_command
-from kairos_mcp.core import placeholders
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.input_checks import Placeholder, refuse_placeholders
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
 SOURCES = sorted(Path(kairos_mcp.__file__).parent.rglob("*.py"))
@@ -113,7 +113,7 @@ def test_a_command_in_a_text_stands_in_backticks_so_that_it_is_worded(source: Pa
 
 
 def answers_of(value: Any) -> bool:
-    return any(word in json.dumps(value, ensure_ascii=False) for word in placeholders.ALL)
+    return any(word in json.dumps(value, ensure_ascii=False) for word in Placeholder.ALL)
 
 
 def test_a_proposed_call_that_is_sent_verbatim_completes_nothing(place: Place) -> None:
@@ -131,7 +131,7 @@ def test_a_proposed_call_that_is_sent_verbatim_completes_nothing(place: Place) -
 def test_no_tool_takes_a_placeholder_for_what_it_stands_for(place: Place) -> None:
     with StdioClient.start(place, script=False) as server:
         server.call("planner_run", goal="Think.", route="caller")
-        for word in sorted(placeholders.ALL):
+        for word in sorted(Placeholder.ALL):
             refused = server.call("planner_run", goal=word, route="caller")
             assert (refused["code"], word in refused["message"]) == ("bad_arguments", True), refused
     assert place.rows("select count(*) from run") == [(1,)]
@@ -141,8 +141,8 @@ async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(pla
     async with App.open(place.settings(), via="command") as app:
         run_id = await start_run(app, route="caller")
         for value in (
-            {"content": placeholders.ANSWER},
-            {"tool_calls": [{"name": placeholders.RESULT, "arguments": {}}]},
+            {"content": Placeholder.ANSWER},
+            {"tool_calls": [{"name": Placeholder.RESULT, "arguments": {}}]},
         ):
             with pytest.raises(BadArguments, match="placeholder"):
                 await app.answers.submit(run_id, {"round-1": value}, PERSON)
@@ -150,10 +150,10 @@ async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(pla
 
 
 async def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(place: Place) -> None:
-    for word in placeholders.ALL:
+    for word in Placeholder.ALL:
         with pytest.raises(Exception, match="placeholder"):
-            placeholders.refuse_placeholders({"a": [{"b": f" {word} "}]})
-    placeholders.refuse_placeholders({"content": f"It says {placeholders.ANSWER} there", "digest": "x"})
+            refuse_placeholders({"a": [{"b": f" {word} "}]})
+    refuse_placeholders({"content": f"It says {Placeholder.ANSWER} there", "digest": "x"})
     assert ME.is_local
 
 

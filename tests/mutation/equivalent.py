@@ -12,11 +12,11 @@ ELSEWHERE = "stands for systems that are not this one, where the flag is not the
 NOT_AGAIN = "the kernel says so only where a path holds `..` or a file system is interrupted, and no plain path does"
 
 EQUIVALENT: dict[tuple[str, str, str, str], str] = {
-    ("core/strict_json.py", "_find_balanced_object", "depth, start = 0, 0", "depth, start = 0, 1"): (
+    ("core/input_checks.py", "_find_balanced_object", "depth, start = 0, 0", "depth, start = 0, 1"): (
         "the first token is an opening bracket at depth 0, which sets start before anybody reads it"
     ),
     (
-        "core/strict_json.py",
+        "core/input_checks.py",
         "_refuse_depth",
         'if text.count("[") + text.count("{") <= MAX_DEPTH:',
         "if (text.count('[') + text.count('{') < MAX_DEPTH):",
@@ -95,7 +95,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:',
         "with open(f\"/proc/self/fdinfo/{fd}\", encoding='ascii?') as info:",
     ): "a codec is found by the letters and digits of its name",
-    ("core/strict_json.py", "_find_balanced_object", "elif depth > 0:", "elif (depth >= 0):"): (
+    ("core/input_checks.py", "_find_balanced_object", "elif depth > 0:", "elif (depth >= 0):"): (
         "at depth 0 only opening brackets are looked for, so that no other one comes here"
     ),
     (
@@ -129,7 +129,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "statuses = (os.stat(folder, dir_fd=folder_fd, follow_symlinks=True) for folder in folders)",
     ): "these are the folders of a path that was opened, and none is opened through a link",
     (
-        "core/strict_json.py",
+        "core/input_checks.py",
         "_brackets_in_prose",
         'depth += 1 if token[0] in "[{" else -1',
         "depth += 1 if (token[0] not in '[{') else -1",

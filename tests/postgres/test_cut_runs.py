@@ -15,8 +15,8 @@ from support.app import ME, WITHIN_S, Place, assert_all_lawful, place_in, reads,
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreBusy, StoreUnavailable
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.settings.settings import Settings
 
 pytestmark = pytest.mark.postgres

@@ -20,8 +20,8 @@ from support.waiting import wait_until
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import StoreBusy, StoreUnavailable
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Outcome
 
 pytestmark = pytest.mark.postgres
 WITHIN_S = 30.0

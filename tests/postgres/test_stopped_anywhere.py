@@ -21,8 +21,8 @@ from support.waiting import wait_until
 from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import DriveMode
 from kairos_mcp.core.errors import StoreBusy
-from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.views.run_report import RunReport
 
 pytestmark = pytest.mark.postgres

@@ -16,9 +16,8 @@ from support.sampling_clients import MODERN, open_client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, UnknownTool
-from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.messages import SEARCH, ToolResult, ToolSet, ToolSpec, add_discovered_tools, canonical_json
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.rules import RuleRequest
 from kairos_mcp.store.tool_pins import DefinitionTable

@@ -12,7 +12,7 @@ from support.sampling_clients import ERAS, LEGACY, MODERN, ClientModel, Silent, 
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Conversation, Message
-from kairos_mcp.core.routes import AvailableRoutes, choose_route
+from kairos_mcp.core.run_spec import AvailableRoutes, choose_route
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.models import sampling
 from kairos_mcp.models.dialects import TextPrompts

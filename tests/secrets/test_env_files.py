@@ -8,10 +8,10 @@ import pytest
 from support.app import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.env_files import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.paths import Scopes
+from kairos_mcp.core.redact_values import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, GatedCall
 from kairos_mcp.settings.settings import GateRule
 

@@ -13,8 +13,8 @@ from support.waiting import wait_until
 from test_command import WITHIN_S, CommandRunner, body
 
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.paths import INSTRUCTION_GLOBS
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.scopes import INSTRUCTION_GLOBS
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.workspace_scopes import build_scopes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.untrusted_text import show_with_note, spell_hidden, unspell
+from kairos_mcp.core.text import show_with_note, spell_hidden, unspell
 from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools.results import shorten
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
-from kairos_mcp.core.risk import RISKS, Risk
+from kairos_mcp.core.paths import RISKS, Risk
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
-from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CycleContext
 from kairos_mcp.flows.ooda.decision import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, digest_of
-from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.core.paths import Scopes
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, quote_model_text
 

@@ -17,8 +17,17 @@ from typing import Literal
 
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.outcome import CYCLE_REASONS, Outcome, StopReason, make_outcome
-from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
+from kairos_mcp.core.steps import (
+    CYCLE_REASONS,
+    CallTool,
+    Flow,
+    Outcome,
+    Pause,
+    Refused,
+    StopReason,
+    Unknown,
+    make_outcome,
+)
 from kairos_mcp.core.text import count_of
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
 from kairos_mcp.core.steps import Flow
-from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, decision_schema, parse_written_decision
 from kairos_mcp.flows.ooda.decision_checks import find_problems

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import ACTIONS, Action
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.risk import RISKS, Risk
-from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
-from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.core.paths import PATH_CHARS, RISKS, Risk, plain_path_or_none
 
 MAX_EDITS = 20
 Base = Mapping[str, str]  # path to the SHA-256 in hex of what was read

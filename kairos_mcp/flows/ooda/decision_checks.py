@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.risk import RISKS, Risk, raise_risk, table_risk
+from kairos_mcp.core.paths import RISKS, Risk, raise_risk, table_risk
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import (
     CodeEdit,

@@ -9,10 +9,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec, canonical_json
-from kairos_mcp.core.step_path import call_path
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
-from kairos_mcp.core.tool_discovery import SEARCH, discovered_tools
+from kairos_mcp.core.messages import (
+    SEARCH,
+    Completion,
+    JsonObject,
+    ToolCall,
+    ToolResult,
+    ToolSet,
+    ToolSpec,
+    canonical_json,
+    discovered_tools,
+)
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, call_path, gather_calls
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, target_paths
 from kairos_mcp.flows.ooda.orient import FilePart

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema, text_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
-from kairos_mcp.core.risk import RISKS, Risk
+from kairos_mcp.core.paths import PATH_CHARS, RISKS, Risk, plain_path_or_none
 from kairos_mcp.core.run_spec import GIVEN
-from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
 from kairos_mcp.core.steps import Flow
-from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.observe import Observation
 from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, format_json, format_list, truncate_text

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
 from kairos_mcp.core.run_spec import PHASES, Phase
-from kairos_mcp.core.steps import Flow
-from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.core.steps import Flow, Outcome, StopReason, make_outcome
 from kairos_mcp.flows.ooda.act import ActResult, act, parse_act_result
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decide import decide

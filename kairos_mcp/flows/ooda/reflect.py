@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kairos_mcp.core.command_patterns import RUN_COMMAND
+from kairos_mcp.core.input_checks import Undecodable
 from kairos_mcp.core.json_schema import compile_schema, object_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Flow, Refused, Unknown
-from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.act import ActResult, ActStatus
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.orient import describe_check

@@ -9,7 +9,7 @@ from pydantic import Field
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import Route
 from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RunId, Wait
 
 if TYPE_CHECKING:

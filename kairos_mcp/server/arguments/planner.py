@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
-from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import Route
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
     LONG_TEXT_CHARS,

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from kairos_mcp.core.decision_rights import Settlement
 from kairos_mcp.core.limits import UNLIMITED
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.routes import Route
+from kairos_mcp.core.run_spec import Route
 from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, Name, RunId, Wait
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kairos_mcp.core.scopes import Globs, Scopes
+from kairos_mcp.core.paths import Globs, Scopes
 from kairos_mcp.tools.commands.reserved_names import RESERVED_NAMES, is_placeholder
 
 MAX_FOLDERS = 5_000  # to look into, those nearest to the top first: this takes some 100 ms

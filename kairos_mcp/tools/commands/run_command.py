@@ -17,8 +17,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import shorten_path
-from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.core.paths import Scopes, shorten_path
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ProgramReach, ResolvedProgram, open_folder, resolve_program
 from kairos_mcp.tools.commands.program_names import FindProgram, program_finder

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from kairos_mcp.core.env_files import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.core.paths import printable_name
+from kairos_mcp.core.redact_values import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
 CONTEXT_LINES = 3  # lines around a change

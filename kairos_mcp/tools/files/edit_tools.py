@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kairos_mcp.core.env_files import is_env_file, redact_env_file
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import plain_path, shorten_path
+from kairos_mcp.core.paths import Scopes, plain_path, shorten_path
+from kairos_mcp.core.redact_values import is_env_file, redact_env_file
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.tools.commands.reserved_names import lock_out_programs
 from kairos_mcp.tools.files.diff import hash_of, unified_diff

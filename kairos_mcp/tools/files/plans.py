@@ -13,9 +13,8 @@ from hashlib import sha256
 
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical_json
-from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.paths import Scopes, shorten_path
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.tools.files.diff import hash_of
 from kairos_mcp.tools.files.edit import TextEdit
 from kairos_mcp.tools.files.edit_tools import (

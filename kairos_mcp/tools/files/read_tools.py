@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from kairos_mcp.core.env_files import is_env_file, redact_env_file
 from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.redact_values import is_env_file, redact_env_file
 from kairos_mcp.core.text import count_of
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace

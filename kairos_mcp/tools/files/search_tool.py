@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kairos_mcp.core.env_files import is_env_file, redact_env_file
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
+from kairos_mcp.core.redact_values import is_env_file, redact_env_file
 from kairos_mcp.core.text import count_of
 from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.matching import find_hits, preview_hit

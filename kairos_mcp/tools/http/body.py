@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kairos_mcp.core.errors import Unreachable
-from kairos_mcp.core.untrusted_text import spell_hidden as seen
+from kairos_mcp.core.text import spell_hidden as seen
 from kairos_mcp.tools.http.connection import ReplyHead
 
 SNIFF_BYTES = 8192  # a NUL among these makes a body binary, as in a file

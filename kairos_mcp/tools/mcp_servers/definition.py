@@ -18,8 +18,7 @@ from hashlib import sha256
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import EFFECTS, Effect, JsonObject, ToolSpec, canonical_json
-from kairos_mcp.core.text import make_visible
-from kairos_mcp.core.untrusted_text import spell_hidden
+from kairos_mcp.core.text import make_visible, spell_hidden
 
 MAX_TOOLS = 500  # of one server; the largest in use have about 100
 MAX_DEFINITION_BYTES = 100_000

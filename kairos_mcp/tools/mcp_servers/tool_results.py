@@ -11,8 +11,7 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.core.text import truncate
-from kairos_mcp.core.untrusted_text import show_with_note
+from kairos_mcp.core.text import show_with_note, truncate
 from kairos_mcp.tools.mcp_servers.definition import quote_server
 
 RESULT_CHARS = 1_000_000  # of one result; a model is shown far less, and the rest is kept for it to read

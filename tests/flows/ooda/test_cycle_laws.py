@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.cycle_inputs import EDIT, JUDGED, NOOP, ORIENTED, SURE, Simulation, gives, order, run_flow, simulation_of
 from support.flow_runner import Fed
 
+from kairos_mcp.core.input_checks import Undecodable, decode_object
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, Failure, RecordedStep, Refused, RequestCompletion, Step, Unknown
-from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.act import make_call
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow

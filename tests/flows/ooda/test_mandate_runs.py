@@ -23,8 +23,7 @@ from support.flow_runner import Fed
 
 from kairos_mcp.core.mandate import MandateStatus
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF
-from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
+from kairos_mcp.core.steps import CYCLE_REASONS, STATUS_OF, Failure, Pause, Refused, Step, Unknown
 from kairos_mcp.flows.ooda.context import ActEffect, CarryOver, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_flow
 

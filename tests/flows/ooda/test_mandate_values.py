@@ -12,7 +12,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate, goal_hash, parse_mandate
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.scopes import Scopes, plain_path_or_none
+from kairos_mcp.core.paths import Scopes, plain_path_or_none
 
 WHOLE: JsonObject = {
     "id": "links",

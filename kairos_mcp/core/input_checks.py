@@ -1,4 +1,4 @@
-"""Decode one JSON value from a text from outside, strictly.
+"""Check what comes from outside: JSON, decoded strictly; placeholders, which are refused; what pydantic found wrong.
 
 Nothing is repaired, completed or rewritten: a model only gets a reason that it can read.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from pydantic_core import ValidationError
+
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
 
 REPLY_BYTES = 4 * 1024 * 1024
@@ -221,3 +224,55 @@ def _parse_integer(digits: str) -> int:
     if len(digits) > 20:  # before int() sees it: thousands of digits are slow, or refused by the interpreter
         raise Undecodable(_TOO_MANY_DIGITS)
     return int(digits)
+
+
+class Placeholder:
+    """Texts in a proposed call that its caller has to replace.
+
+    They are a few fixed ones, so that no real answer can be mistaken for one.
+    """
+
+    ANSWER = "<your answer, or tool_calls instead>"
+    TEXT = "<your answer>"
+    RESULT = "<the tool's result>"
+    DECISION = "<approve or deny>"
+    DIGEST = "<its digest>"
+    SETTLEMENT = "<already_done or reattempt>"
+    MANDATE = "<the mandate of this call, unchanged>"
+    ALL = frozenset((ANSWER, TEXT, RESULT, DECISION, DIGEST, SETTLEMENT, MANDATE))
+
+
+def refuse_placeholders(arguments: Any) -> None:
+    """Raise BadArguments where a placeholder stands anywhere in these arguments."""
+    pending: list[tuple[str, Any]] = [("", arguments)]
+    while pending:
+        place, value = pending.pop()
+        match value:
+            case str() if value.strip() in Placeholder.ALL:
+                raise BadArguments(
+                    f"{place.removeprefix('.') or 'It'} holds the placeholder {value.strip()}.",
+                    "Put what it names in its place, and call again.",
+                )
+            case dict():
+                pending += [(f"{place}.{str(key)[:40]}", inner) for key, inner in value.items()]
+            case list():
+                pending += [(f"{place}.{at}", inner) for at, inner in enumerate(value)]
+            case _:
+                pass
+
+
+PLACE_CHARS = 80
+
+
+class Problem(NamedTuple):
+    """A problem: pydantic's name of its kind, where it is (`limits.usd`; empty: the whole value), and what it is."""
+
+    kind: str
+    place: str
+    message: str
+
+
+def first_problem(error: ValidationError) -> Problem:
+    """Return the first problem, without any value."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return Problem(first["type"], ".".join(str(part) for part in first["loc"])[:PLACE_CHARS], first["msg"])
