@@ -130,8 +130,9 @@ async def test_time_is_divided_among_branches_without_accounts_too(place: Place,
     async with open_team_app(settings, Team(tasks=4, limits=None)) as app:
         run_id = await start_run(app, tools=NARROW, limits=Limits(milliseconds=40_000))
         assert (await app.runs.report(run_id, ME)).stop_reason == "assistant_stop"
-    held = place.rows("select held ->> 7 from mark where path like 'task-%' order by id")
-    assert held == [(10_000,)] * 4
+    held = [ms for (ms,) in place.rows("select held ->> 7 from mark where path like 'task-%' order by id")]
+    assert len(held) == 4
+    assert all(5_000 < ms <= 10_000 for ms in held)  # of what the plan's own call left
 
 
 async def test_an_empty_day_pauses_the_run_and_its_branches_go_on_with_the_same_accounts(
