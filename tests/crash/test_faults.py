@@ -11,10 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import Place
 from support.stdio_server import LINES, START, StdioClient, go_through, kept_in, reference_place
 
@@ -26,6 +29,20 @@ SLOW = [{"content": "look", "tool_calls": LINES[0]["tool_calls"], "delay_s": 1.2
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return reference_place(tmp_path / "place")
+
+
+@contextmanager
+def lock_store(place: Place) -> Iterator[None]:
+    """Have nobody else write within."""
+    with place.session() as other:
+        if postgres.is_chosen():
+            from kairos_mcp.store.postgres.writer import begin
+
+            begin(other)
+        else:
+            other.rows("begin immediate")
+        yield
+        other.rows("rollback")
 
 
 def write_script(place: Place, lines: list[dict[str, Any]]) -> None:
@@ -45,6 +62,7 @@ def goes_on(place: Place, tmp_path: Path, aside: str = "after") -> None:
 # -- the disk ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.state_file("it fails the syncs of that file")
 @pytest.mark.slow  # no user has to have strace
 @pytest.mark.skipif(shutil.which("strace") is None, reason="the fault is made by strace, which is missing here")
 def test_003_a_disk_that_fails_to_sync_reports_no_step_as_done(place: Place, tmp_path: Path) -> None:
@@ -173,24 +191,19 @@ def test_015_a_log_removed_under_the_server_is_a_store_error_and_nothing_else(pl
 
 @pytest.mark.slow
 def test_009_a_store_locked_for_long_ends_in_store_busy_and_the_server_answers_meanwhile(place: Place) -> None:
-    import apsw
-
     with StdioClient.start(place) as client:
         assert client.call("run_status")["runs"] == []
-        other = apsw.Connection(str(place.db))
-        other.execute("begin immediate")
-        began = time.monotonic()
-        asked = client.begin("tools/call", {"name": "planner_run", "arguments": {"goal": "look", "wait_s": 1}})
-        listed = client.begin("tools/list", {})
-        assert client.read()["id"] == listed
-        assert time.monotonic() - began < 2
-        refused = client.read()
-        assert refused["id"] == asked
-        assert refused["result"]["structuredContent"]["code"] == "store_busy"
-        assert 4 < time.monotonic() - began < 8
-        other.execute("rollback")
+        with lock_store(place):
+            began = time.monotonic()
+            asked = client.begin("tools/call", {"name": "planner_run", "arguments": {"goal": "look", "wait_s": 1}})
+            listed = client.begin("tools/list", {})
+            assert client.read()["id"] == listed
+            assert time.monotonic() - began < 2
+            refused = client.read()
+            assert refused["id"] == asked
+            assert refused["result"]["structuredContent"]["code"] == "store_busy"
+            assert 4 < time.monotonic() - began < 8
         assert go_through(client)["summary"] == "done"
-        other.close()
 
 
 def test_018_two_servers_on_one_store_do_each_step_once(place: Place) -> None:
@@ -210,7 +223,6 @@ def test_018_two_servers_on_one_store_do_each_step_once(place: Place) -> None:
     assert place.rows("select count(*) from attempt") == [(0,)]
 
 
-@pytest.mark.state_file("it is about that file")
 def test_025_a_second_sigterm_forces_the_end_and_the_store_stays_whole(place: Place, tmp_path: Path) -> None:
     write_script(place, [{**LINES[0], "delay_s": 1.0}, *LINES[1:]])
     with StdioClient.start(place) as client:
@@ -223,7 +235,6 @@ def test_025_a_second_sigterm_forces_the_end_and_the_store_stays_whole(place: Pl
     goes_on(place, tmp_path)
 
 
-@pytest.mark.state_file("it is about that file")
 def test_027_the_end_of_stdin_in_the_middle_ends_the_server_within_two_seconds(place: Place, tmp_path: Path) -> None:
     write_script(place, SLOW)
     with StdioClient.start(place) as client:

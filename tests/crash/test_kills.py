@@ -16,6 +16,7 @@ from support.stdio_server import Gone, Kept, StdioClient, go_through, kept_in, r
 
 pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
     pytest.mark.slow,
+    pytest.mark.state_file("the points are writes of that file; on a database, those of tests/postgres"),
     pytest.mark.skipif(shutil.which("strace") is None, reason="the points are found by strace, which is missing here"),
 ]
 

@@ -17,6 +17,7 @@ from support.stdio_server import START, Gone, Kept, StdioClient, go_through, kep
 
 pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
     pytest.mark.slow,
+    pytest.mark.state_file("the faults are those of that file's disk"),
     pytest.mark.skipif(shutil.which("strace") is None, reason="the faults are made by strace, which is missing here"),
 ]
 

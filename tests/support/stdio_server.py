@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from kairos_mcp.core.outcome import Outcome
 from support import forked_program, postgres
 from support.app import Place, place_in
 from support.forked_program import Forked
@@ -175,7 +176,9 @@ class Kept:
 
 
 def kept_in(place: Place, aside: Path) -> Kept:
-    """Read a copy, so that looking recovers and changes nothing."""
+    """Read what the store holds; of a file a copy, so that looking recovers and changes nothing."""
+    if postgres.database_of(place.root) is not None:
+        return _read_kept(place.rows, "; ".join(place.store().find_damage(Outcome)) or "ok")
     aside.mkdir()
     for file in place.home.glob("kairos.db*") if place.home.exists() else ():
         if not file.name.endswith("-shm"):
@@ -187,6 +190,10 @@ def kept_in(place: Place, aside: Path) -> Kept:
 
     if not rows("select 1 from sqlite_master where name = 'answer'"):
         return Kept(0, {}, {}, None, 0, "ok")
+    return _read_kept(rows, rows("pragma integrity_check")[0][0])
+
+
+def _read_kept(rows: Callable[[str], list[tuple[Any, ...]]], integrity: str) -> Kept:
     ended = rows("select outcome from run")
     return Kept(
         len(ended),
@@ -197,5 +204,5 @@ def kept_in(place: Place, aside: Path) -> Kept:
         },
         ended[0][0] if ended else None,
         rows("select count(*) from attempt")[0][0],
-        rows("pragma integrity_check")[0][0],
+        integrity,
     )
