@@ -31,9 +31,13 @@ if TYPE_CHECKING:
     from kairos_mcp.app.app import App
 
 _PRUNE_BYTES, _PRUNE_RUNS = 16 << 20, 1_000  # from here on pruning is worth a command
-_DAMAGED_CURE = (
+_DAMAGED_FILE_CURE = (
     "Stop the servers, copy the state folder, `kairos-mcp export` what can still be read, then move the file away: "
     "the next start makes a new one."
+)
+_DAMAGED_DATABASE_CURE = (
+    "Stop the servers, `kairos-mcp export` what can still be read, then restore the database from a backup, or name an "
+    "empty one in `store` and run `kairos-mcp store migrate`."
 )
 _UNREADABLE_CURE = (
     "Such a run spends nothing more: cancel it if it is still open, or go on from it with planner_run continues;"
@@ -68,8 +72,9 @@ def doctor(*, as_json: AsJson = False, flags: AllFlags) -> int:
 
 def _check_store(settings: Settings) -> Iterator[Finding]:
     """Check the database or the state file, and list what the sources of tools report. Nothing is created for that."""
-    from kairos_mcp.store.integrity import FILE_DAMAGE
+    from kairos_mcp.store.integrity import STORE_DAMAGE
 
+    damaged_cure = _DAMAGED_FILE_CURE if settings.store is None else _DAMAGED_DATABASE_CURE
     if settings.store is not None:
         try:
             yield from check_database(settings)
@@ -86,7 +91,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
     try:
         health = with_app(settings, check)
     except StoreCorrupt as error:
-        yield Finding("store", "bad", error.message, _DAMAGED_CURE)
+        yield Finding("store", "bad", error.message, damaged_cure)
         return
     except KairosError as error:
         yield Finding("store", "bad", error.message, error.hint)
@@ -96,7 +101,7 @@ def _check_store(settings: Settings) -> Iterator[Finding]:
         yield from _check_tools(settings)
         return
     for text in health["damage"]:
-        yield Finding("store", "bad", text, _DAMAGED_CURE if text.startswith(FILE_DAMAGE) else _UNREADABLE_CURE)
+        yield Finding("store", "bad", text, damaged_cure if text.startswith(STORE_DAMAGE) else _UNREADABLE_CURE)
     if not health["damage"]:
         size = (
             f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {count_of(health['runs']['total'], 'run')}"

@@ -18,7 +18,7 @@ from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import count_of
-from kairos_mcp.settings.settings import Flags
+from kairos_mcp.settings.settings import Flags, Settings
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -124,18 +124,19 @@ def _prune_runs(flags: Flags, older_than: str | None, *, as_json: bool) -> int:
     pruned = with_app(settings, prune)
     sizes = {"bytes_before": pruned.before, "bytes_after": pruned.after}
     value = {"runs": pruned.runs, "texts": pruned.texts, **sizes, "unreadable": list(pruned.unreadable)}
-    emit(value, _pruned_lines(flags, pruned), as_json=as_json)
+    emit(value, _pruned_lines(settings, flags, pruned), as_json=as_json)
     return COMPLETED
 
 
-def _pruned_lines(flags: Flags, pruned: PruneResult) -> Iterator[str]:
-
+def _pruned_lines(settings: Settings, flags: Flags, pruned: PruneResult) -> Iterator[str]:
     yield f"{count_of(pruned.runs, 'run')} removed, {pruned.before >> 10} KB before, {pruned.after >> 10} KB now"
     for run_id in pruned.unreadable:
         cure = command_line_for(flags).complete_all("`kairos-mcp doctor` says what is wrong with it.")
         yield f"Run {run_id} can't be read, and was kept; {cure}"
     if pruned.texts is None:
         yield "Texts that nothing refers to any more were kept, since another process is writing; call again."
+    elif pruned.runs and settings.store is not None:
+        yield "The database uses the freed space for later runs."
     elif pruned.runs and not pruned.shrunk:
         yield "The freed space is used by later runs; the file shrinks when no server has the state folder open."
 

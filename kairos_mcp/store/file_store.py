@@ -161,7 +161,7 @@ class FileStore(Store):
             with self.read_session() as session, session.one_state():
                 return integrity.find_damage(session, outcome)
         except KairosError as damage:
-            return [f"{integrity.FILE_DAMAGE}: {damage.message}"]
+            return [f"{integrity.STORE_DAMAGE}: {damage.message}"]
 
     async def shrink(self) -> bool:
         """As in Store; somebody who opens the file meanwhile keeps it from being done."""

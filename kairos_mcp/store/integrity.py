@@ -22,16 +22,16 @@ from kairos_mcp.store.queries import IS_OPEN, run_by_number
 from kairos_mcp.store.session import LISTED_ID, Session, json_or_null
 
 MAX_LISTED = 5  # runs named in one sentence
-FILE_DAMAGE = "SQLite finds damage"
+STORE_DAMAGE = "The store is damaged"  # how a text begins that concerns more than some rows
 
 
 def find_damage(session: Session, outcome: Any = dict[str, Any]) -> list[str]:
     """List all damage of a state file, a sentence each. `outcome`: the type of a run's outcome, which flows define."""
     found = [text for (text,) in session.rows(f"pragma integrity_check({MAX_LISTED})") if text != "ok"]
     if found:
-        return [f"{FILE_DAMAGE}: {'; '.join(found)}"]  # its rows can't be trusted then
+        return [f"{STORE_DAMAGE}: {'; '.join(found)}"]  # its rows can't be trusted then
     if unlike := schema.schema_differences(session):
-        return [f"{FILE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # statements may name what is missing
+        return [f"{STORE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # statements may name what is missing
     return find_wrong_rows(session, outcome)
 
 

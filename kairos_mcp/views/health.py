@@ -30,7 +30,7 @@ async def read_health(store: Store, at: int, *, thorough: bool) -> JsonObject:
         return found | {"integrity": await store.check_quickly()}
     damage = store.find_damage(Outcome)
     found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
-    if any(text.startswith(integrity.FILE_DAMAGE) for text in damage):
+    if any(text.startswith(integrity.STORE_DAMAGE) for text in damage):
         return found  # what else could be read can't be believed
     return found | await store.read(
         lambda session: _servers_and_runs(session, store.owners) | {"prunable": _prunable(session, at)}

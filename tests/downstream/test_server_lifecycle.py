@@ -16,6 +16,7 @@ from support.downstream import WITHIN_S, DownstreamServers, call_server, has_exi
 from support.waiting import wait_until
 
 from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.store.database import make_folder
 from kairos_mcp.tools.commands.toolchains import HOME_PROGRAMS
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
 from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES
@@ -363,16 +364,17 @@ def test_what_a_person_wrote_since_a_server_began_is_watched_and_may_be_changed_
     assert not call_server(server, "echo", text="x").is_error
 
 
-@pytest.mark.state_file("it looks for that file")
 def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_home(
     downstream: DownstreamServers,
 ) -> None:
+    make_folder(downstream.store.home)
+    kept = downstream.store.home / "kept"
+    kept.write_text("")
     server = downstream.ready_peer(
         sandbox=True, effects=(("look", "read"),), workspace=downstream.root
     )  # which holds the state folder
-    assert downstream.store.path.exists()
     assert json.loads(call_server(server, "look", text=str(downstream.workspace)).content) == []
-    state = json.loads(call_server(server, "look", text=str(downstream.store.path)).content)
+    state = json.loads(call_server(server, "look", text=str(kept)).content)
     home = json.loads(call_server(server, "look", text=str(Path.home())).content)
     assert state is False
     own = [Path(sys.prefix), Path(__file__)]  # its Python and its script are let in, where this tree lies in the home

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import postgres
 from support.app import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, start_run
 
 from kairos_mcp.app.app import App
@@ -21,7 +22,7 @@ from kairos_mcp.views.trace import TraceQuery
 
 PERSON = Caller(via="command", client="kairos-mcp")
 
-pytestmark = [pytest.mark.unreplayed, pytest.mark.state_file("each test has a copy of the file")]
+pytestmark = pytest.mark.unreplayed
 
 STEPS = "(select mark.id from mark join run on run.n = mark.run where run.id = ?1)"
 ANSWERS = {
@@ -67,10 +68,13 @@ class Filled:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     """Made once; each test has its rows as they were."""
-    place = place_in(tmp_path_factory.mktemp("unreadable") / "place")
-    found = Filled(place, *asyncio.run(_three_runs(place)))
-    shutil.copytree(place.home, place.root / "kept")
-    return found
+    filled = fill(place_in(tmp_path_factory.mktemp("unreadable") / "place"))
+    shutil.copytree(filled.place.home, filled.place.root / "kept")
+    return filled
+
+
+def fill(place: Place) -> Filled:
+    return Filled(place, *asyncio.run(_three_runs(place)))
 
 
 async def _three_runs(place: Place) -> list[str]:
@@ -84,7 +88,10 @@ async def _three_runs(place: Place) -> list[str]:
 
 
 @pytest.fixture
-def fresh_copy(whole: Filled) -> Filled:
+def fresh_copy(request: pytest.FixtureRequest, tmp_path: Path) -> Filled:
+    if postgres.is_chosen():
+        return fill(place_in(tmp_path / "place"))
+    whole: Filled = request.getfixturevalue("whole")
     shutil.rmtree(whole.place.home)
     shutil.copytree(whole.place.root / "kept", whole.place.home)
     return whole
@@ -244,7 +251,7 @@ async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_an
 @pytest.mark.parametrize("damage", SPECS)
 async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(fresh_copy: Filled, damage: str) -> None:
     fresh_copy.place.rows(SPECS[damage], fresh_copy.ended)
-    fresh_copy.place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
+    fresh_copy.place.rows("update run set ended_at = ended_at - 3456000000 where ended_at is not null")
     async with App.open(fresh_copy.place.settings(), via="command") as app:
         done = await app.runs.prune(30, shrink=True)
         assert (done.runs, done.unreadable) == (1, (fresh_copy.ended,))

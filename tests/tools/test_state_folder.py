@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import sandboxed
+from support import postgres, sandboxed
 from support.commands import Said, command
+from support.environment import plain_environ
 
 from kairos_mcp.core.errors import ConfigError, KairosError, PathDenied
 from kairos_mcp.settings.load import load_settings
@@ -51,8 +52,8 @@ def ran(workspace: Path, home: Path, *calls: tuple[str, dict[str, Any]]) -> list
 
 
 def kairos(workspace: Path, home: Path, *words: str, **more: str) -> Said:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
-    return command(*words, folder=workspace, environ={**environ, "KAIROS_HOME": str(home), **more})
+    environ = {**plain_environ(), **postgres.environ_of(workspace.parent), "KAIROS_HOME": str(home), **more}
+    return command(*words, folder=workspace, environ=environ)
 
 
 @pytest.mark.parametrize("where", ["state", "deep/down/state"])

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from support import postgres
 from test_bubblewrap import touch_by_command, without_the_package
 
 from kairos_mcp.tools.commands import reserved_names
@@ -43,7 +44,7 @@ async def results_of_two(root: Path, rounds: int) -> Counter[str]:
         home.mkdir()
         (home / "kairos.toml").write_text(ALLOW)
         words = ["-m", "kairos_mcp", "serve", "--home", str(home), "--workspace", str(workspace)]
-        environ = {"PATH": os.environ["PATH"]}
+        environ = {"PATH": os.environ["PATH"], **postgres.environ_of(home)}
         async with Client(
             stdio_client(StdioServerParameters(command=sys.executable, args=words, env=environ))
         ) as client:

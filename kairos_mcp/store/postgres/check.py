@@ -1,13 +1,17 @@
-"""What a database server is, and whether it keeps what Kairos needs of it: for `doctor`."""
+"""What a database server is, whether it keeps what Kairos needs of it, and what the tables lack: for `doctor`."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kairos_mcp.store.postgres.connection import Connection, translate_errors
+from kairos_mcp.store.postgres.schema import OWN_TABLES, list_statements
 from kairos_mcp.store.postgres.session import PostgresSession
+from kairos_mcp.store.schema import list_tables
+from kairos_mcp.store.session import Session
 
 LEAST_VERSION = 160_000  # of PostgreSQL: aliases of subqueries
 _LOOK = """
@@ -16,6 +20,18 @@ _LOOK = """
         current_setting('synchronous_commit') <> 'off' and current_setting('fsync') = 'on'
 """
 CHANNEL = "kairos_check"
+_MADE = re.compile(r'create (table|index|unique index|trigger|function) "?(\w+)', re.IGNORECASE)
+_FOUND = """
+    select 'table', relname from pg_class
+        where relkind in ('r', 'p') and relnamespace = current_schema()::regnamespace
+    union select case when indisunique then 'unique index' else 'index' end, relname
+        from pg_index join pg_class on oid = indexrelid
+        where indisvalid and relnamespace = current_schema()::regnamespace
+    union select 'trigger', tgname from pg_trigger join pg_class on pg_class.oid = tgrelid
+        where tgenabled <> 'D' and relnamespace = current_schema()::regnamespace
+    union select 'function', proname from pg_proc where pronamespace = current_schema()::regnamespace
+"""
+_COLUMNS = "select table_name, column_name from information_schema.columns where table_schema = current_schema()"
 
 
 class ServerCheck(NamedTuple):
@@ -46,3 +62,18 @@ def check_server(connect: Callable[[], Connection]) -> ServerCheck:
     finally:
         session.close()
     return ServerCheck(version, number >= LEAST_VERSION, ahead_s, bool(is_durable), bool(heard) and len(pids) == 1)
+
+
+def find_missing(session: Session) -> list[str]:
+    """List what this version makes and the database lacks, a sentence each; what others made there does no harm."""
+    statements = [statement.strip() for statement in (*list_statements(), *OWN_TABLES)]
+    made = {(part[1].lower(), part[2]): None for each in statements if (part := _MADE.match(each))}
+    found, columns = set(session.rows(_FOUND)), set(session.rows(_COLUMNS))
+    missing = [f"{kind} {name} is missing" for kind, name in made if (kind, name) not in found]
+    return missing + [
+        f"column {column} of table {table.name} is missing"
+        for table in list_tables()
+        if ("table", table.name) in found
+        for column in table.columns
+        if (table.name, column) not in columns
+    ]

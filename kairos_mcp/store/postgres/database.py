@@ -23,7 +23,7 @@ from kairos_mcp.store.group_writer import Job
 from kairos_mcp.store.key_file import KEY_BYTES
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.postgres import schema
-from kairos_mcp.store.postgres.check import ServerCheck, check_server
+from kairos_mcp.store.postgres.check import ServerCheck, check_server, find_missing
 from kairos_mcp.store.postgres.connection import Connection, connect, translate_errors
 from kairos_mcp.store.postgres.copy import Copied, copy_folder
 from kairos_mcp.store.postgres.ownership import SessionLock, SessionLocks
@@ -244,6 +244,8 @@ class PostgresStore(Store):
     def find_damage(self, outcome: Any) -> list[str]:
         """As in Store, in one state of the database."""
         with self.read_session() as session, session.one_state():
+            if missing := find_missing(session):  # statements may name it
+                return [f"{integrity.STORE_DAMAGE}: {'; '.join(missing[: integrity.MAX_LISTED])}"]
             return integrity.find_wrong_rows(session, outcome)
 
     async def shrink(self) -> bool:
