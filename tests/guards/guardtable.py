@@ -3032,6 +3032,12 @@ IN_A_DATABASE = (
         MIGRATED + "a_store_makes_no_tables_and_says_what_does",
     ),
     Guard(
+        "store/postgres/database.py",
+        "if missing := find_missing(session):",
+        "if missing := []:",
+        MIGRATED + "what_the_database_lacks_of_its_version_is_named",
+    ),
+    Guard(
         "store/postgres/ownership.py",
         "where lock = any(?) and seen_at > clock_timestamp() - lease_ms * interval '1 millisecond'",
         "where lock = any(?)",

@@ -10,6 +10,7 @@ import pytest
 from support import postgres
 
 from kairos_mcp.core.errors import StoreTooNew, StoreUnavailable
+from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import schema
 
 pytestmark = pytest.mark.postgres
@@ -92,3 +93,24 @@ def test_servers_of_the_version_before_go_on_beside_what_was_added(
     with store.write_session() as session:
         n = session.insert("insert into owner(lock, pid, via, started_at) values ('l', 1, 'test', 1)")
     assert n == 1
+
+
+LACKING = {
+    "table approval": "drop table approval",
+    "column kind of table mark": "alter table mark drop column kind",
+    "index mark_run": "drop index mark_run",
+    "unique index mark_path": "drop index mark_path; create index mark_path on mark(run, path)",
+    "trigger mark_insert_seq": "alter table mark disable trigger mark_insert_seq",
+    "function instr": "drop function instr cascade",
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_what_the_database_lacks_of_its_version_is_named(database: str, tmp_path: Path, what: str) -> None:
+    store = open_store(database, tmp_path)
+    assert store.find_damage(Outcome) == []
+    with postgres.open_session(database) as session:
+        for statement in LACKING[what].split("; "):
+            session.rows(statement)
+    (damage,) = store.find_damage(Outcome)
+    assert f"{what} is missing" in damage
