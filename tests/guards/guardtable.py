@@ -682,7 +682,7 @@ SPENDING = (
     ),
     Guard(
         "execution/daily_limits.py",
-        "if known is not None and await self._is_still_charged(principal, known[0], at):",
+        "if known is not None and await self._is_still_charged(run.principal, known[0], at):",
         "if known is not None:",
         "budgets/test_days_limits.py::test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved",
     ),
