@@ -77,15 +77,14 @@ async def choose_request_model(
     without a model of their own. Raises BadArguments, UnknownAgent, ConfigError."""
     if isinstance(request, TeamRequest):
         return build.choose_model(request.route, request.limits, request.model, factory.settings, samples=False)
-    agent = await find_agent(factory, workspace, request)
+    agent = await find_agent(factory, workspace, request) if request.agent is not None else None
     return build.choose_request_model(request, agent, factory.settings, samples=False)
 
 
-async def find_agent(factory: RunFactory, workspace: str | None, request: PlannerRequest) -> Agent | None:
+async def find_agent(factory: RunFactory, workspace: str | None, request: PlannerRequest) -> Agent:
     """Return the agent that a request names. Raises UnknownAgent; ConfigError where it is disabled; BadArguments where
     the request has a system prompt of its own."""
-    if request.agent is None:
-        return None
+    assert request.agent is not None
     if request.system is not None:
         raise BadArguments("agent and system: an agent has a system prompt of its own.", "Leave one of them out.")
     return (await find_agents(factory, workspace)).require(request.agent)

@@ -14,12 +14,11 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
-from kairos_mcp.core.run_spec import PHASES, CyclesRequest, Phase, PhaseRequest, Route
+from kairos_mcp.core.run_spec import PHASE_FLOWS, PHASES, CyclesRequest, Phase, PhaseRequest, Route
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings
-from kairos_mcp.specs.load_ooda import PHASE_FLOWS
 from kairos_mcp.store import mandates
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow

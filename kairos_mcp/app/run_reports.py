@@ -10,7 +10,8 @@ from kairos_mcp.app.context import Operations, Standing, read_run, stopped_serve
 from kairos_mcp.core.decision_rights import may_decide
 from kairos_mcp.core.errors import Stale, StoreCorrupt, Unreadable
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.settings.load import find_changed_file
+from kairos_mcp.core.run_spec import TEAM_FLOWS
+from kairos_mcp.settings.settings import find_changed_file
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.session import Session, read_each
@@ -119,8 +120,8 @@ class RunReports(Operations):
             if full:
                 steps = await self._context.waiting_steps(run) if needs_flow(run, waits) else {}
             report = await self._store.read(lambda session: make_report(session, run, waits, view, steps))
-            if not full or report.is_delta:  # a team's rows are all read for its plan, which neither of them shows
-                return report
+            if run.flow not in TEAM_FLOWS or not full or report.is_delta:
+                return report  # a team's rows are all read for its plan, which neither of the other two shows
             if (team := await self._context.teams.find(run)) is None:
                 return report
             return await self._store.read(lambda session: make_report(session, run, waits, view, steps, team))

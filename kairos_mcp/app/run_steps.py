@@ -19,8 +19,7 @@ from kairos_mcp.app.runs import OnHeartbeat, Runs
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.specs import load_team
+from kairos_mcp.core.run_spec import TEAM_FLOWS, Spec
 from kairos_mcp.store import queries
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow
@@ -92,7 +91,7 @@ class RunSteps(Operations):
     async def read_run(self, run: RunRow, caller: Caller) -> JsonObject:
         """Return the run as it is shown beside its steps. Raises UnknownRun."""
         found = await self._runs.report(run.id, caller, full=False)
-        if run.flow in load_team.VERSIONS or any(item["kind"] in DECIDED_BY_PERSONS for item in found.waiting):
+        if run.flow in TEAM_FLOWS or any(item["kind"] in DECIDED_BY_PERSONS for item in found.waiting):
             found = await self._runs.report(run.id, caller)
         with queries.name_run_in_errors(run):
             spec: Spec = decode(Spec, run.spec)

@@ -82,7 +82,7 @@ class Runs(RunReports):
         encoded = encode(replace(request, workspace=None))  # the workspace has a column of its own beside the digest
         start_digest = digest_of(b"planner_run", caller.principal.encode(), encoded.encode())
         workspace = await choose_workspace(context, request, caller)
-        agent = await find_agent(self._factory, workspace, request)
+        agent = await find_agent(self._factory, workspace, request) if request.agent is not None else None
         continued = await read_continued_run(context, request, caller)
         registry = await self._factory.ready_registry(workspace, request.tools if agent is None else agent.tools)
         files, lines = build.NO_FILE_NAMES, build.NO_GOAL_LINES

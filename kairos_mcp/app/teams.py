@@ -8,7 +8,7 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.errors import KairosError, ReplayDiffers
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views.team_view import FLOWS, TeamView, read_team
+from kairos_mcp.views.team_view import TeamView, read_team
 
 MAX_VIEWS = 16  # kept: somebody who waits for a team looks at it each second, and most looks find it unchanged
 
@@ -22,9 +22,7 @@ class TeamViews:
         self._known: OrderedDict[int, tuple[int, TeamView]] = OrderedDict()  # by run, with the `seq` that it is of
 
     async def find(self, run: RunRow) -> TeamView | None:
-        """Return what the team has come to; None for a run of another flow, and where its rows can't tell it."""
-        if run.flow not in FLOWS:
-            return None
+        """Return what the team of this run (a flow of TEAM_FLOWS) has come to; None where its rows can't tell it."""
         seq, known = self._known.get(run.n, (None, None))
         if known is not None and seq == run.seq:
             return known

@@ -6,6 +6,7 @@ content hash and stored once. Only this file knows which route `auto` takes, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kairos_mcp.core.errors import BadArguments
@@ -35,6 +36,21 @@ FlowName = Literal[
     "ooda_act",
     "ooda_reflect",
 ]
+CYCLES_FLOW: FlowName = "ooda_run"
+PHASE_FLOWS: Mapping[Phase, FlowName] = {
+    "observe": "ooda_observe",
+    "orient": "ooda_orient",
+    "decide": "ooda_decide",
+    "act": "ooda_act",
+    "reflect": "ooda_reflect",
+}
+TEAM_FLOWS: tuple[FlowName, ...] = ("plan", "team")  # whose runs have a plan
+OODA_FLOWS = frozenset((CYCLES_FLOW, *PHASE_FLOWS.values()))
+
+
+def phase_of(flow: str) -> Phase | None:
+    """Return the phase that a flow runs alone; None for every other flow."""
+    return next((phase for phase, name in PHASE_FLOWS.items() if flow == name), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ async def open_call(
         decides=decides,
         session=session.id,
     )
-    call_log = await open_log(ctx, app, caller, run_ids)
+    call_log = await open_log(ctx, app, caller, run_ids) if wire.LOG_LEVEL_META_KEY in (ctx.meta or {}) else None
     skipped = set(() if resumed is None else resumed.skipped)
     app.wake()
     async with nullcontext() if client.modern else session.open_tasks() as tasks:

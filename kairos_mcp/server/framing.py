@@ -12,23 +12,15 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from kairos_mcp.core.text import on_one_line
+
 LINE_BYTES = 16 * 2**20  # several times the largest call with every argument at its bound
 EDGE_BYTES = 512  # at each end of a line: where the id of a request may be
-
-LINE_ENDS = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"}
-"""Characters that some readers take for the end of a line and that JSON does not escape."""
 
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")'
 _HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*){0,2}' + _ID)
 _REPLY = re.compile(_HEAD.pattern + rb'\s*,\s*"(?:result|error)"')
 _TAIL = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*' + _ID + rb"\s*\}\s*$")
-
-
-def on_one_line(json: str) -> str:
-    """The same JSON in a form that every reader takes for one line."""
-    for end, escaped in LINE_ENDS.items():
-        json = json.replace(end, escaped)
-    return json
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ async def report_when_at_rest(
         call.app.client_requests.register_call(run_id, call.caller)
     with call.session.newest_call(run_id, call):
         run = await _wait_for_rest(call, run_id, until_s, again=False)
-        while asked := await client_requests.ask_client(call, run, until_s, answered):
+        asked = None
+        while run.outcome is None and (asked := await client_requests.ask_client(call, run, until_s, answered)):
             if isinstance(asked, wire.InputRequiredResult):
                 return asked
             run = await _wait_for_rest(call, run_id, until_s, again=True)

@@ -10,10 +10,9 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.errors import MandateInvalid
 from kairos_mcp.core.messages import canonical_json
-from kairos_mcp.core.text import count_of
-from kairos_mcp.server.framing import on_one_line
+from kairos_mcp.core.run_spec import phase_of
+from kairos_mcp.core.text import count_of, on_one_line
 from kairos_mcp.server.truncation import ITEMS_CHARS, RESULT_CHARS, fit_keeping_output, fit_result, size
-from kairos_mcp.specs.load_ooda import phase_of
 from kairos_mcp.views.team_tree import tree_lines
 
 if TYPE_CHECKING:
@@ -110,8 +109,10 @@ def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.Call
 def run_text(result: JsonObject) -> str:
     """A run in at most 12 lines; then the tasks of a team, a line for each and for what is to be told of it; then the
     waiting items as JSON."""
-    tasks = tree_lines(result["plan"], result.get("phase"), result["waiting"])
-    return _with_items([*_run_lines(result), *map(_one_line, tasks)], result["waiting"])
+    lines = [*_run_lines(result)]
+    if result["plan"] or result.get("phase") is not None:
+        lines += map(_one_line, tree_lines(result["plan"], result.get("phase"), result["waiting"]))
+    return _with_items(lines, result["waiting"])
 
 
 def runs_text(runs: list[JsonObject], next_call: JsonObject | None) -> str:

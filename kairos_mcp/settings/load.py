@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +23,7 @@ from kairos_mcp.settings.settings import (
     Flags,
     Origin,
     Settings,
+    hash_file,
     packaged_config,
 )
 
@@ -75,23 +75,10 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         limits=replace(DEFAULT_CAPS, **limits_from_json(caps["limits"])),
         day=replace(DEFAULT_DAY, **limits_from_json(caps["day"])),
         config_file=file,
-        config_hash=None if file is None else _hash_file(file),
+        config_hash=None if file is None else hash_file(file),
         origins=MappingProxyType({"home": home_from, **origins}),
         **values,
     )
-
-
-def find_changed_file(settings: Settings) -> Path | None:
-    """Return the settings file if it is not what it was when these settings were read, one that is new included."""
-    file = settings.config_file or settings.home / "kairos.toml"
-    return file if _hash_file(file) != settings.config_hash else None
-
-
-def _hash_file(file: Path) -> str | None:
-    try:
-        return sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        return None
 
 
 def _check_outside_home(workspaces: tuple[Path, ...], home: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -273,3 +274,17 @@ FILE_ONLY = frozenset(
 """Settings that are tables or lists of them, which no variable can hold."""
 
 VARIABLES = frozenset(variable_name(name) for name in SETTINGS if name not in FILE_ONLY)
+
+
+def find_changed_file(settings: Settings) -> Path | None:
+    """Return the settings file if it is not what it was when these settings were read, one that is new included."""
+    file = settings.config_file or settings.home / "kairos.toml"
+    return file if hash_file(file) != settings.config_hash else None
+
+
+def hash_file(file: Path) -> str | None:
+    """Return the SHA-256 of a file; None where it can't be read."""
+    try:
+        return sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None

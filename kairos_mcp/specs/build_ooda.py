@@ -14,7 +14,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, UnattendedAllowance
+from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, CyclesRequest, PhaseRequest, Spec, UnattendedAllowance
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS, ActEffect, CarryOver
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
@@ -30,7 +30,6 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     refuse_unpriced,
 )
-from kairos_mcp.specs.load_ooda import PHASE_FLOWS, RUN_FLOW
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.workspace_scopes import build_scopes
 from kairos_mcp.tools.registry import ToolRegistry
@@ -92,7 +91,8 @@ def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSp
     )
     _refuse_unpriced(mandate, choice, sources.settings)
     spec, notes = _spec(builder, mandate, choice, sources)
-    spec = replace(spec, flow=RUN_FLOW, cycles=request.cycles or mandate.max_cycles, stretch=stretch, checks_first=True)
+    chosen = request.cycles or mandate.max_cycles
+    spec = replace(spec, flow=CYCLES_FLOW, cycles=chosen, stretch=stretch, checks_first=True)
     return BuiltSpec(spec, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 
@@ -123,7 +123,7 @@ def _spec(
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
     scopes = build_scopes(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
     spec = Spec(
-        RUN_FLOW,
+        CYCLES_FLOW,
         mandate.goal,
         choice.route,
         builder.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),

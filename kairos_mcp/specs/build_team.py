@@ -31,7 +31,7 @@ from kairos_mcp.specs.build import (
     narrow_limits,
     refuse_unpriced,
 )
-from kairos_mcp.specs.load_team import VERSIONS
+from kairos_mcp.specs.load import VERSIONS
 from kairos_mcp.specs.short_prompts import takes_short_prompts
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.agent_files import select_agent_tools

@@ -8,9 +8,10 @@ from typing import Any
 
 from kairos_mcp.core.messages import Message, ToolSet, ToolSpec
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, TEAM_FLOWS, Spec
 from kairos_mcp.core.steps import Flow, Outcome
-from kairos_mcp.flows import planner, tool_calls
+from kairos_mcp.flows import plan, planner, team, tool_calls
+from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.scripted import Script
@@ -20,8 +21,10 @@ from kairos_mcp.store.codec import decode
 VERSIONS: Mapping[str, int] = {
     "planner": planner.VERSION,
     "call": tool_calls.SINGLE_CALL_VERSION,
-    **load_ooda.VERSIONS,
-    **load_team.VERSIONS,
+    "plan": plan.VERSION,
+    "team": team.VERSION,
+    CYCLES_FLOW: cycles.VERSION,
+    **dict.fromkeys(PHASE_FLOWS.values(), phases.VERSION),
 }
 NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
 NO_TOOLS = ToolSet()
@@ -63,12 +66,12 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
 
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
     behind = _load_tools(text(spec.behind_text)) if spec.behind_text else NO_TOOLS
-    if spec.flow in load_team.VERSIONS:
-        return _load_team(spec, text, offered, script)
+    if spec.flow in TEAM_FLOWS:
+        return _load_team_spec(spec, text, offered, script)
     if spec.flow != "planner":
         order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
         spoken = _load_text_prompts(text(spec.dialect_text))
-        return LoadedSpec(spec, offered, script, lambda: load_ooda.make_flow(order), None, spoken, behind)
+        return LoadedSpec(spec, offered, script, lambda: load_ooda.make_ooda_flow(order), None, spoken, behind)
     planner_input = PlannerInput(
         system=_shared_text(text(spec.system_text)),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
@@ -86,12 +89,14 @@ def load_built_spec(spec: Spec, text_of: Callable[[str], str]) -> LoadedSpec:
     return LoadedSpec(spec, offered, script, lambda: planner.planner(planner_input), planner_input, spoken, behind)
 
 
-def _load_team(spec: Spec, text: Callable[[str | None], str], offered: ToolSet, script: Script | None) -> LoadedSpec:
+def _load_team_spec(
+    spec: Spec, text: Callable[[str | None], str], offered: ToolSet, script: Script | None
+) -> LoadedSpec:
     prompts = _load_prompts(text(spec.prompts_text))
     loop = PlannerInput("", (), "", NO_TOOLS, None, spec.context_tokens, spec.max_tokens, prompts)
-    team = load_team.load_team(spec, text, offered, loop)
+    loaded = load_team.load_team(spec, text, offered, loop)
     spoken = _load_text_prompts(text(spec.dialect_text))
-    return LoadedSpec(spec, offered, script, team.make_flow, None, spoken, team=team)
+    return LoadedSpec(spec, offered, script, loaded.make_flow, None, spoken, team=loaded)
 
 
 @lru_cache(maxsize=16)

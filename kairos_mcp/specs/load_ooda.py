@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -12,23 +11,14 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import SEARCH, JsonObject, ToolSet
 from kairos_mcp.core.paths import Scopes
-from kairos_mcp.core.run_spec import FlowName, Phase, Spec
+from kairos_mcp.core.quick_dataclass import dataclass
+from kairos_mcp.core.run_spec import Phase, Spec, phase_of
 from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.store.codec import decode, unreadable
-
-RUN_FLOW: FlowName = "ooda_run"
-PHASE_FLOWS: Mapping[Phase, FlowName] = {
-    "observe": "ooda_observe",
-    "orient": "ooda_orient",
-    "decide": "ooda_decide",
-    "act": "ooda_act",
-    "reflect": "ooda_reflect",
-}
-VERSIONS: Mapping[str, int] = {RUN_FLOW: cycles.VERSION, **dict.fromkeys(PHASE_FLOWS.values(), phases.VERSION)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +53,7 @@ def load_cycle(
     return LoadedCycle(context, phase_of(spec.flow), given, spec.cycles or context.mandate.max_cycles)
 
 
-def phase_of(flow: str) -> Phase | None:
-    """Return the phase that a flow runs alone; None for every other flow."""
-    return next((phase for phase, name in PHASE_FLOWS.items() if flow == name), None)
-
-
-def make_flow(loaded: LoadedCycle) -> Flow[Outcome]:
+def make_ooda_flow(loaded: LoadedCycle) -> Flow[Outcome]:
     """Make the flow of a loaded spec: its phase, or its cycles."""
     if loaded.phase is None:
         return cycles.mandate_flow(loaded.context, loaded.cycles)

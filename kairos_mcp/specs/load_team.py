@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from kairos_mcp.core.messages import ToolSet
 from kairos_mcp.core.plan import parse_plan
+from kairos_mcp.core.quick_dataclass import dataclass
 from kairos_mcp.core.run_spec import FrozenTeam, Spec
 from kairos_mcp.core.steps import Flow, Outcome
 from kairos_mcp.flows import plan, team
@@ -14,8 +14,6 @@ from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.team import PLAN_PROBLEM, TeamState
 from kairos_mcp.flows.team_input import TeamAgent, TeamInput, TeamPrompts
 from kairos_mcp.store.codec import decode
-
-VERSIONS: Mapping[str, int] = {"plan": plan.VERSION, "team": team.VERSION}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from typing import Any
 from kairos_mcp.core.input_checks import Placeholder, Undecodable, decode_object
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.run_spec import PHASES, Spec
+from kairos_mcp.core.run_spec import CYCLES_FLOW, PHASE_FLOWS, PHASES, Phase, Spec, phase_of
 from kairos_mcp.core.steps import Outcome, Pause, last_part, split_path
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
 from kairos_mcp.flows.ooda.phases import INPUT_NAMES
-from kairos_mcp.specs import load_ooda
-from kairos_mcp.specs.load_ooda import RUN_FLOW, read_mandate
+from kairos_mcp.specs.load_ooda import read_mandate
 from kairos_mcp.store import mandates, report_queries, texts
 from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_fields
@@ -66,16 +65,28 @@ def _describe_cycles(steps: Mapping[str, OpenStep] | None) -> str:
     return "; ".join(texts) or "`output` has it"
 
 
-def call_after_phase(session: Session, run: RunRow) -> tuple[str, JsonObject, str] | None:
-    """Return the call that takes a phase's output; None where there is no output, and for every other run."""
-    phase = load_ooda.phase_of(run.flow)
+def call_after_end(session: Session, run: RunRow) -> tuple[str, JsonObject, str] | None:
+    """Return the call that takes a phase's output, or goes on with a mandate whose run ended early; None where there is
+    nothing to take or to go on with."""
     outcome: Outcome = decode(Outcome, run.outcome or "")
-    if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
+    phase = phase_of(run.flow)
+    if phase is not None:
+        return _call_after_phase(session, run, phase, outcome)
+    if outcome.stop_reason not in _CONTINUABLE:
+        return None
+    why = f"{_CONTINUABLE[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
+    return CYCLES_FLOW, _mandate_reference(session, run), why
+
+
+def _call_after_phase(
+    session: Session, run: RunRow, phase: Phase, outcome: Outcome
+) -> tuple[str, JsonObject, str] | None:
+    if phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
     arguments = {**_mandate_reference(session, run), INPUT_NAMES[following]: run.id}
     why = f"It takes what {phase} gave; name the same mandate as before."
-    return load_ooda.PHASE_FLOWS[following], arguments, why
+    return PHASE_FLOWS[following], arguments, why
 
 
 _CONTINUABLE: Mapping[str, str] = {
@@ -83,15 +94,6 @@ _CONTINUABLE: Mapping[str, str] = {
     "max_cycles_reached": "Its cycles are used up",
     **dict.fromkeys(("llm_error", "parse_error"), "The model failed it"),
 }
-
-
-def call_after_cycles(session: Session, run: RunRow) -> tuple[str, JsonObject, str] | None:
-    """Return the call that goes on with a mandate whose run ended early; None for every other run."""
-    outcome: Outcome = decode(Outcome, run.outcome or "")
-    if run.flow != RUN_FLOW or outcome.stop_reason not in _CONTINUABLE:
-        return None
-    why = f"{_CONTINUABLE[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
-    return RUN_FLOW, _mandate_reference(session, run), why
 
 
 def _mandate_reference(session: Session, run: RunRow) -> JsonObject:
@@ -131,13 +133,13 @@ def mandate_output(
     if outcome is not None and outcome.output is not None:
         return outcome.output
     awaits = _awaited_act(waits)
-    if run.flow == RUN_FLOW:
+    if run.flow == CYCLES_FLOW:
         stands = mandate_status(run, waits)
         told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
         if steps is not None and current_pause(waits) is not None:
             told |= _output_so_far(steps)
         return told | ({"act": awaits} if awaits is not None else {})
-    if load_ooda.phase_of(run.flow) is not None:
+    if phase_of(run.flow) is not None:
         return {"status": status} if awaits is None else awaits
     return None
 

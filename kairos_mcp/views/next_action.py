@@ -9,6 +9,7 @@ from kairos_mcp.core.calendar import format_timestamp
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.run_spec import OODA_FLOWS
 from kairos_mcp.core.steps import Outcome
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import WaitingItems
@@ -76,10 +77,9 @@ def next_call(
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
         case "completed" | "failed" if team is not None and (unfinished := _unfinished_try(run, team)) is not None:
             return _go_on_with_task(run, *unfinished)
-        case "completed" | "failed" if (again := mandate_view.call_after_cycles(session, run)) is not None:
-            return _call(*again)
-        case "completed" if (following := mandate_view.call_after_phase(session, run)) is not None:
-            return _call(*following)
+        case "completed" | "failed" if run.flow in OODA_FLOWS:
+            following = mandate_view.call_after_end(session, run)
+            return _call(*following) if following is not None else None
         case _:
             return None
 

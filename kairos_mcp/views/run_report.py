@@ -17,10 +17,9 @@ from kairos_mcp.core.identity import LOCAL_CALLER, Caller
 from kairos_mcp.core.limits import UNLIMITED, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.quick_dataclass import dataclass
-from kairos_mcp.core.run_spec import Spec, outdated_notes
+from kairos_mcp.core.run_spec import CYCLES_FLOW, OODA_FLOWS, Spec, outdated_notes, phase_of
 from kairos_mcp.core.steps import Outcome, loop_of
 from kairos_mcp.core.text import count_of, truncate
-from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import WaitingItems
@@ -164,7 +163,7 @@ def needs_flow(run: RunRow, waits: WaitingItems) -> bool:
     """Whether a full report of the run shows open steps, so that it needs them from the run's flow."""
     asked_in_branch = any(loop_of(row.path) for row in waits.approvals.values())  # its flow knows whose it is
     shows_items = bool(waits.steps or waits.lost_calls or asked_in_branch)
-    return shows_items or (run.flow == load_ooda.RUN_FLOW and mandate_view.current_pause(waits) is not None)
+    return shows_items or (run.flow == CYCLES_FLOW and mandate_view.current_pause(waits) is not None)
 
 
 def make_report(
@@ -199,9 +198,7 @@ def make_report(
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else None,
-        output=single_call_output(outcome)
-        if run.flow == "call"
-        else mandate_view.mandate_output(run, outcome, waits, status, steps),
+        output=_output(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=model,
@@ -219,7 +216,7 @@ def make_report(
             items,
             view.decides,
             view.trouble,
-            mandate_view.current_pause(waits),
+            mandate_view.current_pause(waits) if run.flow == CYCLES_FLOW else None,
             waits,
             view.lacks,
             steps,
@@ -229,6 +226,16 @@ def make_report(
         phase=team.phase if team is not None and outcome is None else None,
         held_up_by=tuple(_held_up_by(run, view, waits)),
     )
+
+
+def _output(
+    run: RunRow, outcome: Outcome | None, waits: WaitingItems, status: str, steps: Mapping[str, OpenStep] | None
+) -> Any:
+    if run.flow == "call":
+        return single_call_output(outcome)
+    if run.flow in OODA_FLOWS:
+        return mandate_view.mandate_output(run, outcome, waits, status, steps)
+    return outcome.output if outcome is not None else None
 
 
 def _shown_before(session: Session, run: RunRow, answered: Collection[str]) -> ShownBefore:
@@ -321,7 +328,7 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
 
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
     """Return why the run's loop stopped; None for a run without one: a single call, a phase alone."""
-    looped = run.flow != "call" and load_ooda.phase_of(run.flow) is None
+    looped = run.flow != "call" and phase_of(run.flow) is None
     return outcome.stop_reason if outcome is not None and looped else None
 
 

@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
-from kairos_mcp.core.run_spec import SERVER_ROUTE, Spec
+from kairos_mcp.core.run_spec import OODA_FLOWS, SERVER_ROUTE, Spec
 from kairos_mcp.core.steps import Outcome, Sent, turn_of
-from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import accounts, queries, span_rows
 from kairos_mcp.store.codec import decode, decode_sent
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -323,7 +322,7 @@ class _Look:
         number, (calls, _) = turn_of(row.path)[1], self._read_turn(row)
         if 0 < number <= len(calls):
             return calls[number - 1]
-        if self._run.flow in load_ooda.VERSIONS:
+        if self._run.flow in OODA_FLOWS:
             name = find_tool_name(self._session, self._run, row.path)
             return ToolCall(row.path, name or self._run.flow)
         return ToolCall(row.path, self._spec.goal, self._spec.arguments or {})  # a run of a single call

@@ -25,7 +25,6 @@ from kairos_mcp.views.waiting import waiting_items
 
 DESCRIPTION_CHARS = 160
 FOUND_CHARS = 300  # of a task's result, where all tasks are told
-FLOWS = ("plan", "team")  # whose runs have a plan
 
 TeamPhase = Literal["planning", "tasks", "replanning", "answer"]
 

@@ -7,7 +7,15 @@ import pytest
 from support.flow_runner import feed
 from support.planner_inputs import brief, says
 
-from kairos_mcp.core.input_checks import Undecodable, decode_object, find_unfit_value, parse_strict_json
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.input_checks import (
+    Placeholder,
+    Undecodable,
+    decode_object,
+    find_unfit_value,
+    parse_strict_json,
+    refuse_placeholders,
+)
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.structured_output import decode_output, decode_turn
@@ -270,3 +278,12 @@ def test_hostile_text_is_refused_in_linear_time(text: str) -> None:
     with pytest.raises(Undecodable):
         decode_object(text)
     assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("word", sorted(Placeholder.ALL))
+def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(word: str) -> None:
+    with pytest.raises(BadArguments, match=r"^a\.1\.b holds the placeholder"):
+        refuse_placeholders({"a": ["c", {"b": f" {word} "}]})
+    with pytest.raises(BadArguments, match=r"^It holds the placeholder"):
+        refuse_placeholders(word)
+    refuse_placeholders({"content": f"It says {word} there", "digest": "x"})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support import postgres
-from support.app import ME, PERSON, Place, place_in, start_run
+from support.app import PERSON, Place, place_in, start_run
 from support.commands import command
 from support.stdio_server import StdioClient
 
@@ -24,7 +24,7 @@ from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 from kairos_mcp.cli.main import run_command
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.input_checks import Placeholder, refuse_placeholders
+from kairos_mcp.core.input_checks import Placeholder
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
 SOURCES = sorted(Path(kairos_mcp.__file__).parent.rglob("*.py"))
@@ -147,14 +147,6 @@ async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(pla
             with pytest.raises(BadArguments, match="placeholder"):
                 await app.answers.submit(run_id, {"round-1": value}, PERSON)
     assert place.rows("select count(*) from answer") == place.rows("select count(*) from deposit") == [(0,)]
-
-
-async def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(place: Place) -> None:
-    for word in Placeholder.ALL:
-        with pytest.raises(Exception, match="placeholder"):
-            refuse_placeholders({"a": [{"b": f" {word} "}]})
-    refuse_placeholders({"content": f"It says {Placeholder.ANSWER} there", "digest": "x"})
-    assert ME.is_local
 
 
 @pytest.mark.parametrize(

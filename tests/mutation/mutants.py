@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lawfiles import PARTS
+
 _WORD = re.compile(r"[A-Za-z0-9_.+:/-]{1,24}")  # a text that a program compares, not one that a person reads
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -70,7 +72,7 @@ def sample(file: Path, name: str, count: int, seed: int) -> list[Mutant]:
 
 
 def mutants(source: str, name: str) -> Iterator[Mutant]:
-    """Give each mutant of a file's text, in order of place."""
+    """Give each mutant of a file's text, or of those of its functions that PARTS names, in order of place."""
     lines = source.encode().splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -81,7 +83,7 @@ def mutants(source: str, name: str) -> Iterator[Mutant]:
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         before = raw[begin:end].decode()
         text = raw[:begin] + replacement.encode() + raw[end:]
-        if before != replacement:
+        if before != replacement and function in PARTS.get(name, (function,)):
             last = starts[node.end_lineno or node.lineno]
             whole = (raw[starts[node.lineno - 1] : last], text[starts[node.lineno - 1] : last + len(text) - len(raw)])
             around = (_flat(whole[0].decode()), _flat(whole[1].decode()))
