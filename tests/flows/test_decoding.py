@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 from support.flow_runner import feed
 from support.planner_inputs import brief, says
 
@@ -13,6 +14,7 @@ from kairos_mcp.core.input_checks import (
     Undecodable,
     decode_object,
     find_unfit_value,
+    first_problem,
     parse_strict_json,
     refuse_placeholders,
 )
@@ -287,3 +289,11 @@ def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(word: str)
     with pytest.raises(BadArguments, match=r"^It holds the placeholder"):
         refuse_placeholders(word)
     refuse_placeholders({"content": f"It says {word} there", "digest": "x"})
+
+
+def test_the_first_problem_of_a_value_names_its_place_and_not_the_value() -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(dict[str, list[int]]).validate_python({"limits": [1, "a key"], "other": "another"})
+    kind, place, message = first_problem(refused.value)
+    assert (kind, place) == ("int_parsing", "limits.1")
+    assert "key" not in message

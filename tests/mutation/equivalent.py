@@ -17,6 +17,27 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ),
     (
         "core/input_checks.py",
+        "_find_balanced_object",
+        "and len(found) < MAX_OBJECTS",
+        "and (len(found) <= MAX_OBJECTS)",
+    ): "one more is parsed, and the refusal says `10 JSON objects or more` of 11 as of 10",
+    (
+        "core/input_checks.py",
+        "_find_balanced_object",
+        "depth == 0 and len(found) < MAX_OBJECTS and isinstance(value := _parse_or_none(text[start : token.end()]), dict)",
+        "(len(found) < MAX_OBJECTS and isinstance((value := _parse_or_none(text[start:token.end()])), dict))",
+    ): "a shorter way: from the outermost bracket to an inner end no text is balanced, so none of them is parsed",
+    **{
+        (
+            "core/input_checks.py",
+            "first_problem",
+            "first = error.errors(include_url=False, include_input=False, include_context=False)[0]",
+            f"first = error.errors(include_url={url}, include_input={value}, include_context={context})[0]",
+        ): "a shorter way: of what is included, only the kind, the place and the message are read"
+        for url, value, context in ((True, False, False), (False, True, False), (False, False, True))
+    },
+    (
+        "core/input_checks.py",
         "_refuse_depth",
         'if text.count("[") + text.count("{") <= MAX_DEPTH:',
         "if (text.count('[') + text.count('{') < MAX_DEPTH):",
